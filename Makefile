@@ -1,0 +1,70 @@
+# One command checks everything that is fast: `make check`. CI runs it, then a sample of the slow suites.
+# The environment is a virtual one in .venv; every target makes it first.
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: pyproject.toml setup.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --group dev --group interop --group crash --editable .
+	touch $@
+
+.PHONY: install
+install: $(VENV)/.installed ## a virtual environment with everything the checks need
+
+.PHONY: format
+format: install ## rewrite the source in the one format
+	$(BIN)/ruff format src tests tools benchmarks setup.py
+	$(BIN)/ruff check --fix --quiet src tests tools benchmarks setup.py || true
+
+.PHONY: check
+check: install ## format, lint, types, layers, generated files, fast tests
+	$(BIN)/ruff format --check --quiet src tests tools benchmarks setup.py
+	$(BIN)/ruff check --quiet src tests tools benchmarks setup.py
+	$(BIN)/mypy
+	$(BIN)/lint-imports --quiet
+	$(BIN)/python tools/generate_messages.py --check
+	$(BIN)/python tools/generate_reference.py --check
+	$(BIN)/python -X dev -m pytest -q
+
+.PHONY: test
+test: install ## the fast tests alone
+	$(BIN)/python -X dev -m pytest -q
+
+.PHONY: interop
+interop: install ## real clients against Penstock and Apache Kafka
+	$(BIN)/python -m pytest -q -m interop tests/interop -p no:randomly --timeout 600
+
+.PHONY: crash
+crash: install ## crash points, kill -9, power cuts: the seeded sample
+	$(BIN)/python -m pytest -q -m crash tests/crash -p no:randomly --timeout 1200
+
+.PHONY: scale
+scale: install ## ten thousand connections, four thousand partitions
+	$(BIN)/python -m pytest -q -s -m scale tests/scale -p no:randomly --timeout 1200
+
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz: install ## every decoder, for FUZZ_SECONDS in all
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+.PHONY: reference
+reference: install ## write the generated files anew
+	$(BIN)/python tools/generate_messages.py
+	$(BIN)/python tools/generate_reference.py
+
+.PHONY: bench
+bench: install ## side by side with Apache Kafka, interleaved, medians and spread
+	$(BIN)/python -m benchmarks.side_by_side
+
+.PHONY: proof
+proof: install ## the full counts behind docs/proofs.md
+	$(BIN)/python tools/prove.py

@@ -1,0 +1,102 @@
+"""The two load generators as functions: each call is one process, and returns what it reported.
+
+`run_raw` runs the Go program of the folder `loadgen` (compiled once into the cache folder; a
+change of its source makes a new one). `run_librdkafka` runs `benchmarks.librdkafka_producer`.
+Both fail loudly: a refused request, a lost connection or a timeout is an error, never a figure.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.cache import OracleError, built, content_key, progress, run, tool
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = Path(__file__).resolve().parent / "loadgen"
+RUN_TIMEOUT_SECONDS = 180
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a load generator measured."""
+
+    seconds: float
+    records: int
+    """Acknowledged or fetched, warm-up included: what the log's end is checked with."""
+    client_cpu_seconds: float
+    requests: int = 0
+    bytes: int = 0
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+
+
+@functools.cache
+def raw_client() -> Path:
+    """The compiled program."""
+    sources = sorted([*SOURCE.glob("*.go"), SOURCE / "go.mod"])
+
+    def build(folder: Path) -> None:
+        progress("compiling the load generator")
+        go = tool("go", "install Go, 1.21 or later (https://go.dev/dl)")
+        run([go, "build", "-o", folder / "loadgen", "."], folder=SOURCE)
+
+    return built(f"loadgen-{content_key(*sources)}", build) / "loadgen"
+
+
+def _command(name: str, options: Mapping[str, str | float]) -> list[str]:
+    words = [str(raw_client()), name]
+    for option, value in options.items():
+        words.append(f"-{option.replace('_', '-')}={value}")
+    return words
+
+
+def _report(text: str) -> Report:
+    fields: dict[str, Any] = json.loads(text)
+    latency = fields.pop("latency", None) or {}
+    return Report(**fields, p50_us=latency.get("p50_us", 0.0), p99_us=latency.get("p99_us", 0.0))
+
+
+def run_raw(name: str, **options: str | float) -> Report:
+    """Run one command of the raw client; options are its flags, with underscores."""
+    return _report(run(_command(name, options), timeout_seconds=RUN_TIMEOUT_SECONDS))
+
+
+def run_librdkafka(bootstrap: str, topic: str, *, value_bytes: int, records: int) -> Report:
+    """Produce with librdkafka from a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.librdkafka_producer"]
+    arguments = [bootstrap, topic, str(value_bytes), str(records)]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return _report(
+        run(
+            [*command, *arguments],
+            environment={"PYTHONPATH": path},
+            timeout_seconds=RUN_TIMEOUT_SECONDS,
+        )
+    )
+
+
+@contextlib.contextmanager
+def idle_connections(address: str, connections: int) -> Iterator[Report]:
+    """Connections that were each answered once and then say nothing, while the block runs."""
+    command = _command("idle", {"address": address, "connections": connections})
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        line = process.stdout.readline()
+        if not line:
+            raise OracleError(f"no idle connections: {process.stderr.read()}")
+        try:
+            yield _report(line)
+        finally:
+            process.stdin.close()
+            process.wait(RUN_TIMEOUT_SECONDS)

@@ -1,0 +1,194 @@
+"""Size, not speed: ten thousand idle connections, four thousand partitions, on one broker.
+
+    python -m benchmarks.scale [--broker penstock|kafka] [--connections N] [--partitions N]
+
+What is silent must cost nothing but memory: an idle connection must not slow a produce, and idle
+partitions must not use the processor. `tests/scale` holds Penstock to bounds with these functions;
+run as a program it prints the figures of either broker.
+
+Both need more open files than many systems allow (`ulimit -n 20000`); the connections belong to a
+process of their own, so that neither side's limit is shared.
+"""
+
+import argparse
+import dataclasses
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tests.oracle.running_broker import RunningBroker
+
+from benchmarks.contestants import Topics, new_broker
+from benchmarks.load import idle_connections, run_raw
+from benchmarks.variants import KAFKA_UNSYNCED, PENSTOCK_DURABLE
+
+SINGLE_REQUESTS = 5_000
+SETTLE_SECONDS = 2.0
+"""After a load, before idleness is measured: what was started by it may finish."""
+IDLE_SECONDS = 10.0
+SPARE_FILES = 1_000
+"""Open files a broker needs besides its connections."""
+
+
+@dataclasses.dataclass(frozen=True)
+class IdleConnections:
+    """What connections that say nothing cost."""
+
+    connections: int
+    open_seconds: float
+    """To open them all, one after the other, each answered once."""
+    bytes_each: float
+    """Growth of the broker's resident memory; the kernel's buffers are not in it."""
+    p50_without_us: float
+    p99_without_us: float
+    p50_with_us: float
+    p99_with_us: float
+    idle_cpu_share: float
+    """Of one core, while they are open and nobody asks anything."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyPartitions:
+    """What partitions cost when they are made, when they rest, and when the broker starts."""
+
+    partitions: int
+    create_seconds: float
+    produce_to_all_seconds: float
+    rss_mb: float
+    idle_cpu_share: float
+    """Of one core."""
+    stop_seconds: float
+    start_after_stop_seconds: float
+    """From the start of the process until every partition has told its end offset."""
+    start_after_kill_seconds: float
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raise the soft limit for this process and its children; fail early when it is too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise RuntimeError(f"{wanted} open files are needed and {hard} allowed: see ulimit -n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def idle_cpu_share(broker: RunningBroker, seconds: float = IDLE_SECONDS) -> float:
+    """The share of one core that the broker uses while nobody asks anything."""
+    time.sleep(SETTLE_SECONDS)
+    before = broker.usage().cpu_seconds
+    time.sleep(seconds)
+    return (broker.usage().cpu_seconds - before) / seconds
+
+
+def measure_idle_connections(broker: RunningBroker, connections: int) -> IdleConnections:
+    """Open the connections, and compare a single-record produce without and with them."""
+    allow_open_files(connections + SPARE_FILES)
+    topic = Topics(broker.bootstrap).create()
+
+    def produce() -> tuple[float, float]:
+        report = run_raw(
+            "produce-single",
+            address=broker.bootstrap,
+            topic=topic,
+            count=SINGLE_REQUESTS,
+            warm_up=SINGLE_REQUESTS // 5,
+        )
+        return report.p50_us, report.p99_us
+
+    produce()  # Not counted: the first requests meet cold code.
+    without = produce()
+    rss_before = broker.usage().rss_bytes
+    with idle_connections(broker.bootstrap, connections) as opened:
+        rss_with = broker.usage().rss_bytes
+        while_open = produce()
+        cpu_share = idle_cpu_share(broker)
+    return IdleConnections(
+        connections,
+        opened.seconds,
+        (rss_with - rss_before) / connections,
+        *without,
+        *while_open,
+        cpu_share,
+    )
+
+
+def _checked_start(broker: RunningBroker, topic: str, partitions: int) -> float:
+    begun = time.perf_counter()
+    broker.start()
+    held = Topics(broker.bootstrap).wait_until_led(topic, partitions)
+    seconds = time.perf_counter() - begun
+    if held != partitions:
+        raise RuntimeError(f"{broker.name} holds {held} of {partitions} records after a start")
+    return seconds
+
+
+def measure_many_partitions(broker: RunningBroker, partitions: int) -> ManyPartitions:
+    """Make them, put one record into each, rest, stop and start, kill and start.
+
+    Every start is followed by a look at all end offsets: a quick start that lost data is none.
+    """
+    allow_open_files(20_000)
+    topics = Topics(broker.bootstrap)
+    begun = time.perf_counter()
+    topic = topics.create(partitions=partitions)
+    create_seconds = time.perf_counter() - begun
+    produced = run_raw(
+        "produce-each", address=broker.bootstrap, topic=topic, partitions=partitions, in_flight=32
+    )
+    rss_mb = broker.usage().rss_bytes / 1e6
+    cpu_share = idle_cpu_share(broker)
+    begun = time.perf_counter()
+    code = broker.stop(120)
+    stop_seconds = time.perf_counter() - begun
+    if code not in (0, 143):
+        raise RuntimeError(f"{broker.name} ended with {code} when it was asked to stop")
+    after_stop = _checked_start(broker, topic, partitions)
+    broker.kill()
+    after_kill = _checked_start(broker, topic, partitions)
+    return ManyPartitions(
+        partitions,
+        create_seconds,
+        produced.seconds,
+        rss_mb,
+        cpu_share,
+        stop_seconds,
+        after_stop,
+        after_kill,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure one broker and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
+    parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=4_000)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    variant = PENSTOCK_DURABLE if options.broker == "penstock" else KAFKA_UNSYNCED
+    allow_open_files(options.connections + SPARE_FILES)
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        with new_broker(variant, Path(folder) / "connections") as broker:
+            figures |= dataclasses.asdict(measure_idle_connections(broker, options.connections))
+        with new_broker(variant, Path(folder) / "partitions") as broker:
+            many = dataclasses.asdict(measure_many_partitions(broker, options.partitions))
+        figures |= {f"partitions_{name}": value for name, value in many.items()}
+    table = Table("figure", str(variant), title="Scale", title_justify="left")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.4g}")
+    Console().print(table)
+    if options.json:
+        options.json.write_text(json.dumps({str(variant): figures}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Front door: the Kafka listener and its handlers."""

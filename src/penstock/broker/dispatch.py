@@ -1,0 +1,99 @@
+"""API key to handler. Decoding, starting and the last line of defence happen here once.
+
+A handler is either plain, and returns its response or a `Deferred` one, or a coroutine function;
+the latter costs a task, which only rare requests may. An exception that a handler did not turn
+into an answer is a defect of ours: it is logged with its traceback, counted, and costs that one
+connection its life, nobody else anything.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
+from typing import Any, Final
+
+from penstock.broker.context import (
+    CLOSE_CONNECTION,
+    Answer,
+    BrokerServices,
+    NoAnswer,
+    RequestContext,
+    VersionRange,
+)
+from penstock.core.deferred import Deferred
+from penstock.core.errors import PeerError
+from penstock.core.metrics import Registry
+from penstock.protocol.connection import Request
+
+logger = logging.getLogger(__name__)
+
+HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | Awaitable[Answer]"]
+
+
+class Handler:
+    """One row of the table: which versions of an API are served, and by what."""
+
+    __slots__ = ("function", "is_coroutine", "versions")
+
+    def __init__(
+        self,
+        function: HandlerFunction,
+        lowest: int,
+        highest: int,
+        lowest_advertised: int | None = None,
+    ) -> None:
+        self.function = function
+        self.is_coroutine = iscoroutinefunction(function)
+        self.versions = VersionRange(
+            lowest, highest, lowest if lowest_advertised is None else lowest_advertised
+        )
+
+
+class Dispatcher:
+    """Runs the handler of a request."""
+
+    def __init__(
+        self, services: BrokerServices, handlers: Mapping[int, Handler], metrics: Registry
+    ) -> None:
+        self._services: Final = services
+        self._handlers: Final = handlers
+        self.version_ranges: Final = {
+            int(key): (handler.versions.lowest, handler.versions.highest)
+            for key, handler in handlers.items()
+        }
+        self._failures = metrics.counter(
+            "handler_failures_total", "Requests that ended in an error nobody expected."
+        )
+
+    def dispatch(self, request: Request) -> "Answer | Deferred[Answer]":
+        """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
+        handler = self._handlers[request.api_key]
+        message = request.decode()
+        context = RequestContext(
+            self._services, request.api_version, request.client_id, request.is_version_unsupported
+        )
+        if handler.is_coroutine:
+            return self._start(handler.function(message, context))  # type: ignore[arg-type]
+        try:
+            return handler.function(message, context)  # type: ignore[return-value]
+        except PeerError:
+            raise
+        except Exception:
+            logger.exception("API key %d failed; its connection is closed", request.api_key)
+            return self._failed()
+
+    def _start(self, work: Awaitable[Answer]) -> "Deferred[Answer]":
+        deferred: Deferred[Answer] = Deferred()
+        self._services.tasks.start(self._run(work, deferred))
+        return deferred
+
+    async def _run(self, work: Awaitable[Answer], deferred: "Deferred[Answer]") -> None:
+        try:
+            answer = await work
+        except Exception:
+            logger.exception("a request failed; its connection is closed")
+            answer = self._failed()
+        deferred.set(answer)
+
+    def _failed(self) -> NoAnswer:
+        self._failures.value += 1
+        return CLOSE_CONNECTION

@@ -1,0 +1,53 @@
+"""Domain error to `ErrorCode`, in one table.
+
+An error that is not in the table is a defect of ours: the client is told UNKNOWN_SERVER_ERROR, and
+the log has the traceback.
+"""
+
+from typing import Final
+
+from penstock.core import errors
+from penstock.protocol.error_codes import ErrorCode
+
+CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
+    errors.CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
+    errors.InvalidBatchError: ErrorCode.INVALID_RECORD,
+    errors.BatchTooLargeError: ErrorCode.MESSAGE_TOO_LARGE,
+    errors.UnsupportedCompressionError: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    errors.InvalidTimestampError: ErrorCode.INVALID_TIMESTAMP,
+    errors.LogDirectoryOfflineError: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.DiskFullError: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.QuarantinedLogError: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
+    errors.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    errors.DuplicateSequenceError: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    errors.UnknownProducerError: ErrorCode.UNKNOWN_PRODUCER_ID,
+    errors.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,
+    errors.InconsistentTopicIdError: ErrorCode.INCONSISTENT_TOPIC_ID,
+    errors.TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
+    errors.InvalidTopicNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    errors.InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
+    errors.InvalidReplicationFactorError: ErrorCode.INVALID_REPLICATION_FACTOR,
+    errors.InvalidReplicaAssignmentError: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    errors.InvalidTopicConfigError: ErrorCode.INVALID_CONFIG,
+    errors.InvalidRequestError: ErrorCode.INVALID_REQUEST,
+    errors.PolicyViolationError: ErrorCode.POLICY_VIOLATION,
+    errors.StoreError: ErrorCode.REQUEST_TIMED_OUT,
+    errors.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
+    errors.UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    errors.RequestTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
+    errors.TooManyWaitersError: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def code_of(error: errors.PenstockError) -> ErrorCode:
+    """The code of the nearest class of `error` that the table names."""
+    for kind in type(error).__mro__:
+        code = CODES.get(kind)
+        if code is not None:
+            return code
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,38 @@
+"""ApiVersions: what this broker serves, read from the table of handlers.
+
+A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the list, so that
+any client can find common ground (KIP-511). What is not implemented is not named.
+"""
+
+import re
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Kafka's rule for client software names and versions (KIP-511)."""
+
+
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """List every API that is served."""
+    error = ErrorCode.NONE
+    if context.is_version_unsupported:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    api_keys = tuple(
+        ApiVersion(
+            api_key=key, min_version=versions.lowest_advertised, max_version=versions.highest
+        )
+        for key, versions in sorted(context.services.api_ranges.items())
+    )
+    return ApiVersionsResponse(error_code=error, api_keys=api_keys)

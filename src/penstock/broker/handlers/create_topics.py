@@ -1,0 +1,66 @@
+"""CreateTopics: each topic is created or refused by itself, and served when the answer leaves."""
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.cluster.controller import NewTopic
+from penstock.cluster.image import TopicImage
+from penstock.cluster.topic_configs import describe
+from penstock.core.errors import PenstockError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Create what can be created; duplicates in one request are all refused."""
+    outcomes = await context.services.topics.create(
+        [_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
+    )
+    results = {
+        topic.name: _result(topic.name, outcome, context)
+        for topic, outcome in zip(request.topics, outcomes, strict=True)
+    }
+    return CreateTopicsResponse(topics=tuple(results.values()))
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=tuple(
+            (assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments
+        ),
+        settings={config.name: config.value for config in topic.configs},
+    )
+
+
+def _result(
+    name: str, outcome: TopicImage | PenstockError, context: RequestContext
+) -> CreatableTopicResult:
+    if isinstance(outcome, PenstockError):
+        return CreatableTopicResult(
+            name=name, error_code=code_of(outcome), error_message=str(outcome), configs=()
+        )
+    return CreatableTopicResult(
+        name=name,
+        topic_id=outcome.id,
+        error_code=ErrorCode.NONE,
+        num_partitions=len(outcome.partitions),
+        replication_factor=len(outcome.partitions[0].replicas),
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=described.config.name,
+                value=described.value,
+                read_only=False,
+                config_source=described.source,
+                is_sensitive=described.config.sensitive,
+            )
+            for described in describe(outcome.settings, context.services.topic_defaults)
+        ),
+    )

@@ -1,0 +1,42 @@
+"""DescribeCluster: the brokers that are registered."""
+
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """Name the cluster, its brokers and its controller."""
+    image = context.services.metadata.image
+    if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if known
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of the wrong type."
+            if known
+            else f"Unsupported endpoint type {request.endpoint_type}",
+            cluster_id=image.cluster_id,
+            brokers=(),
+        )
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=image.cluster_id,
+        controller_id=context.services.node_id,
+        brokers=tuple(
+            DescribeClusterBroker(
+                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+        ),
+    )

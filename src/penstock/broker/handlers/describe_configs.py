@@ -1,0 +1,101 @@
+"""DescribeConfigs: every setting of a topic or this broker, with source, type and meaning."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.cluster.topic_configs import DescribedConfig, describe
+from penstock.core.errors import (
+    InvalidRequestError,
+    PenstockError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Describe each resource."""
+    return DescribeConfigsResponse(
+        results=tuple(_result(resource, request, context) for resource in request.resources)
+    )
+
+
+def _result(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
+    try:
+        configs = _configs(resource, context)
+    except PenstockError as error:
+        return DescribeConfigsResult(
+            error_code=code_of(error),
+            error_message=str(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=(),
+        )
+    wanted = resource.configuration_keys
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _config(config, request, is_read_only=resource.resource_type == BROKER)
+            for config in configs
+            if wanted is None or config.config.name in wanted
+        ),
+    )
+
+
+def _configs(
+    resource: DescribeConfigsResource, context: RequestContext
+) -> Iterable[DescribedConfig]:
+    services = context.services
+    if resource.resource_type == TOPIC:
+        topic = services.metadata.image.topic(resource.resource_name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError("This server does not host this topic.")
+        return describe(topic.settings, services.topic_defaults)
+    if resource.resource_type == BROKER:
+        if resource.resource_name == "":
+            return ()
+        if resource.resource_name != str(services.node_id):
+            raise InvalidRequestError(
+                f"Unexpected broker id, expected {services.node_id} or empty string, "
+                f"but received {resource.resource_name[:64]}"
+            )
+        return services.broker_configs()
+    raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
+
+
+def _config(
+    described: DescribedConfig, request: DescribeConfigsRequest, *, is_read_only: bool
+) -> DescribeConfigsResourceResult:
+    config = described.config
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=described.value,
+        read_only=is_read_only,
+        config_source=described.source,
+        is_sensitive=config.sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
+            for s in described.synonyms
+        )
+        if request.include_synonyms
+        else (),
+        config_type=config.type,
+        documentation=config.documentation if request.include_documentation else None,
+    )

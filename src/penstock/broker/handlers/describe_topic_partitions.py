@@ -1,0 +1,96 @@
+"""DescribeTopicPartitions: topics page by page, so that a large cluster fits into bounded answers.
+
+Topics come in the order of their names. An answer holds at most as many partitions as the client
+asks for and the broker allows; where it stopped is the cursor that the client sends back.
+"""
+
+from typing import Final
+
+from penstock.broker.authorized_operations import TOPIC_OPERATIONS
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.cluster.image import TopicImage
+from penstock.cluster.topic_rules import check_topic_name
+from penstock.core.errors import PenstockError
+from penstock.core.types import INTERNAL_TOPICS
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+PARTITIONS_PER_ANSWER_MAX: Final = 2_000
+"""Kafka's max.request.partition.size.limit."""
+
+
+def handle(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """One page of topics."""
+    image = context.services.metadata.image
+    names = {topic.name for topic in request.topics} or set(image.topics)
+    first_name, first_partition = "", 0
+    if request.cursor is not None:
+        first_name = request.cursor.topic_name
+        first_partition = max(0, request.cursor.partition_index)
+    left = max(1, min(request.response_partition_limit, PARTITIONS_PER_ANSWER_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in sorted(name for name in names if name >= first_name):
+        begin = first_partition if name == first_name else 0
+        if left == 0:
+            return _page(topics, ResponseCursor(topic_name=name, partition_index=begin))
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        end = min(len(topic.partitions), begin + left)
+        topics.append(_described(topic, begin, end))
+        left -= max(0, end - begin)
+        if end < len(topic.partitions):
+            return _page(topics, ResponseCursor(topic_name=name, partition_index=end))
+    return _page(topics, None)
+
+
+def _page(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: ResponseCursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+    except PenstockError as error:
+        code = code_of(error)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=None, partitions=()
+    )
+
+
+def _described(topic: TopicImage, begin: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE
+                if topic.partitions[index].leader >= 0
+                else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=topic.partitions[index].leader,
+                leader_epoch=topic.partitions[index].leader_epoch,
+                replica_nodes=topic.partitions[index].replicas,
+                isr_nodes=topic.partitions[index].isr,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for index in range(begin, end)
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

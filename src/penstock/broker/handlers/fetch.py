@@ -1,0 +1,242 @@
+"""Fetch: stored batches as they are, up to the high watermark; waits when there is too little.
+
+A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
+in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
+cache are read on a thread, and only that fetch waits for them.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from penstock.broker.context import Answer, RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.broker.fetch_sessions import FetchPlan, SessionPartition
+from penstock.core.deferred import Deferred
+from penstock.core.errors import (
+    PenstockError,
+    TooManyWaitersError,
+    UnknownTopicIdError,
+    UnsupportedCompressionError,
+)
+from penstock.core.limits import FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.records.compression import ZSTD
+from penstock.replication.manager import HostedPartition, PartitionRead
+from penstock.replication.waits import FetchWait
+
+TOPIC_ID_VERSION: Final = 13
+"""From this version on, topics are named by their id."""
+ZSTD_VERSION: Final = 10
+"""Clients that speak an older version cannot unpack zstd (KIP-110)."""
+CONSUMER: Final = -1
+"""Replica id of a client that is no broker."""
+
+_Outcome = PartitionRead | PenstockError
+
+
+def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[Answer]:
+    """Answer now, or when there is something to say."""
+    services = context.services
+    replica_id = request.replica_id if request.replica_id >= 0 else request.replica_state.replica_id
+    if replica_id >= 0:
+        # Only brokers may fetch as replicas (CVE-2018-1288), and there are no others yet.
+        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, responses=())
+    plan = services.fetch_sessions.begin(request, services.clock.monotonic())
+    if plan.error != ErrorCode.NONE:
+        return FetchResponse(error_code=plan.error, responses=())
+    return _Fetch(request, context, plan).start()
+
+
+class _Fetch:
+    """One fetch request while it is being answered."""
+
+    __slots__ = (
+        "_bytes_limit",
+        "_context",
+        "_deadline",
+        "_hosted",
+        "_outcomes",
+        "_plan",
+        "_request",
+        "_response",
+    )
+
+    def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
+        self._request = request
+        self._context = context
+        self._plan = plan
+        self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        self._deadline = 0.0
+        self._response: Deferred[Answer] | None = None
+        self._outcomes: list[_Outcome] = []
+        self._hosted: list[HostedPartition] = []
+
+    def start(self) -> Answer | Deferred[Answer]:
+        """The answer, or a promise of one."""
+        wait_ms = min(max(self._request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
+        try:
+            found_bytes = self._read_cached()
+        except BlockingIOError:
+            self._response = Deferred()
+            self._context.services.tasks.start(self._read_cold())
+            return self._response
+        if wait_ms == 0 or self._is_satisfied(found_bytes):
+            return self._answer()
+        self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
+        if not self._park(found_bytes, wait_ms):
+            return self._answer()
+        self._response = Deferred()
+        return self._response
+
+    def _park(self, found_bytes: int, wait_ms: int) -> bool:
+        wait = FetchWait(self._request.min_bytes - found_bytes, self._look_again)
+        try:
+            self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
+        except TooManyWaitersError:
+            return False
+        return True
+
+    def _look_again(self) -> None:
+        """Woken by bytes, a change or the deadline."""
+        assert self._response is not None
+        try:
+            found_bytes = self._read_cached()
+        except BlockingIOError:
+            self._context.services.tasks.start(self._read_cold())
+            return
+        left_ms = round((self._deadline - self._context.services.clock.monotonic()) * 1000)
+        if left_ms > 0 and not self._is_satisfied(found_bytes) and self._park(found_bytes, left_ms):
+            return
+        self._response.set(self._answer())
+
+    def _is_satisfied(self, found_bytes: int) -> bool:
+        return (
+            found_bytes >= self._request.min_bytes
+            or not self._hosted
+            or any(
+                isinstance(outcome, PenstockError) or outcome.diverging_epoch is not None
+                for outcome in self._outcomes
+            )
+        )
+
+    def _read_cached(self) -> int:
+        """Read every partition without waiting; returns the bytes found."""
+        self._outcomes.clear()
+        self._hosted.clear()
+        found_bytes = 0
+        for asked in self._plan.partitions:
+            try:
+                partition = self._partition(asked)
+                self._hosted.append(partition)
+                found = self._context.services.replicas.read(
+                    partition,
+                    asked.fetch_offset,
+                    min(asked.bytes_max, self._bytes_limit - found_bytes),
+                    current_leader_epoch=asked.current_leader_epoch,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    at_least_one=found_bytes == 0,
+                )
+                found_bytes += len(found.records)
+                self._outcomes.append(found)
+            except PenstockError as error:
+                self._outcomes.append(error)
+        return found_bytes
+
+    async def _read_cold(self) -> None:
+        """Read on a thread what is not cached, and answer with what was found."""
+        assert self._response is not None
+        self._outcomes.clear()
+        found_bytes = 0
+        for asked in self._plan.partitions:
+            try:
+                found = await self._context.services.cold_reader.read_cold(
+                    self._partition(asked),
+                    asked.fetch_offset,
+                    min(asked.bytes_max, self._bytes_limit - found_bytes),
+                    current_leader_epoch=asked.current_leader_epoch,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                    at_least_one=found_bytes == 0,
+                )
+                found_bytes += len(found.records)
+                self._outcomes.append(found)
+            except PenstockError as error:
+                self._outcomes.append(error)
+        self._response.set(self._answer())
+
+    def _partition(self, asked: SessionPartition) -> HostedPartition:
+        services = self._context.services
+        topic = asked.topic
+        if self._context.api_version >= TOPIC_ID_VERSION:
+            image = services.metadata.image.topic_by_id(asked.topic_id or UUID(int=0))
+            if image is None:
+                raise UnknownTopicIdError(f"there is no topic with id {asked.topic_id}")
+            topic = image.name
+        partition = services.replicas.partition(TopicPartition(topic, asked.partition))
+        if self._context.api_version < ZSTD_VERSION and partition.rules.codec == ZSTD:
+            raise UnsupportedCompressionError(
+                f"{partition.name} holds zstd; fetch with v10 or later"
+            )
+        return partition
+
+    def _answer(self) -> FetchResponse:
+        topics: dict[UUID | str, list[PartitionData]] = {}
+        names: dict[UUID | str, SessionPartition] = {}
+        for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):
+            data = _partition_data(asked, outcome)
+            has_news = bool(data.error_code or data.records) or data.diverging_epoch.epoch >= 0
+            if self._plan.include(
+                asked,
+                has_news=has_news,
+                high_watermark=data.high_watermark,
+                log_start_offset=data.log_start_offset,
+            ):
+                topics.setdefault(asked.key[0], []).append(data)
+                names.setdefault(asked.key[0], asked)
+        return FetchResponse(
+            error_code=ErrorCode.NONE,
+            session_id=self._plan.session_id,
+            responses=tuple(
+                FetchableTopicResponse(
+                    topic=names[key].topic, topic_id=names[key].topic_id, partitions=tuple(found)
+                )
+                for key, found in topics.items()
+            ),
+        )
+
+
+def _partition_data(asked: SessionPartition, outcome: _Outcome) -> PartitionData:
+    if isinstance(outcome, PenstockError):
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=code_of(outcome),
+            high_watermark=-1,
+            records=b"",
+        )
+    if outcome.diverging_epoch is not None:
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=outcome.high_watermark,
+            last_stable_offset=outcome.high_watermark,
+            log_start_offset=outcome.log_start_offset,
+            diverging_epoch=EpochEndOffset(
+                epoch=outcome.diverging_epoch.epoch, end_offset=outcome.diverging_epoch.end_offset
+            ),
+            records=b"",
+        )
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=outcome.high_watermark,
+        last_stable_offset=outcome.high_watermark,
+        log_start_offset=outcome.log_start_offset,
+        records=outcome.records,
+    )

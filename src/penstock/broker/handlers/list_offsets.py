@@ -1,0 +1,102 @@
+"""ListOffsets: the first, the last, the newest, or the first record at or after a time.
+
+Latest is the high watermark, never the end of the log: an offset that a client learns here is one
+that it can read. Looking a time up may read cold data, so that runs on a thread.
+"""
+
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.replication.manager import HostedPartition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_LOWEST_VERSION: Final = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_NOTHING: Final = (-1, -1, -1)
+
+Found = tuple[int, int, int]
+"""Timestamp, offset, leader epoch."""
+
+
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Answer for each partition."""
+    seen: set[TopicPartition] = set()
+    duplicates: set[TopicPartition] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            name = TopicPartition(topic.name, asked.partition_index)
+            (duplicates if name in seen else seen).add(name)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            if TopicPartition(topic.name, asked.partition_index) in duplicates:
+                partitions.append(_refused(asked, ErrorCode.INVALID_REQUEST))
+            else:
+                partitions.append(await _answer(topic.name, asked, context))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+async def _answer(
+    topic: str, asked: ListOffsetsPartition, context: RequestContext
+) -> ListOffsetsPartitionResponse:
+    lowest_version = _LOWEST_VERSION.get(asked.timestamp, 0)
+    if context.api_version < lowest_version or asked.timestamp < EARLIEST_PENDING_UPLOAD:
+        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        partition = context.services.replicas.partition(
+            TopicPartition(topic, asked.partition_index)
+        )
+        partition.state.require_leader(asked.current_leader_epoch)
+        timestamp, offset, epoch = await _find(partition, asked.timestamp, context)
+    except PenstockError as error:
+        return _refused(asked, code_of(error))
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+async def _find(partition: HostedPartition, asked: int, context: RequestContext) -> Found:
+    log, state = partition.log, partition.state
+    partition.require_readable()
+    if asked == LATEST:
+        return -1, state.high_watermark, state.leader_epoch
+    if asked in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+        return -1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset)
+    if asked == LATEST_TIERED:
+        return _NOTHING
+    found = await context.services.cold_reader.find_by_time(
+        partition, None if asked == MAX_TIMESTAMP else asked
+    )
+    if found is None or found.offset >= state.high_watermark:
+        return _NOTHING
+    return found.timestamp_ms, found.offset, found.leader_epoch
+
+
+def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)

@@ -1,0 +1,136 @@
+"""Metadata: brokers, topics, partitions and their leaders; creates a topic when it is asked to.
+
+A topic that is created here is served when the answer leaves, so the client need not come back. In
+version 0 an empty list means all topics; from version 1 on that is null, and empty means none.
+"""
+
+from typing import Final
+
+from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.cluster.controller import NewTopic
+from penstock.cluster.image import TopicImage
+from penstock.cluster.topic_rules import check_topic_name
+from penstock.core.errors import PenstockError, TopicExistsError
+from penstock.core.types import INTERNAL_TOPICS
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+NOT_ASKED: Final = -2147483648
+"""What stands for authorized operations that were not asked for."""
+
+
+async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Describe the cluster and the topics asked for."""
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        images = sorted(
+            context.services.metadata.image.topics.values(), key=lambda topic: topic.name
+        )
+        topics = [_described(topic, request) for topic in images]
+    else:
+        created = await _create_missing(request, context)
+        topics = [_answer(asked, created, request, context) for asked in request.topics]
+    image = context.services.metadata.image
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(
+                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+        ),
+        cluster_id=image.cluster_id,
+        controller_id=context.services.node_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+async def _create_missing(
+    request: MetadataRequest, context: RequestContext
+) -> dict[str, PenstockError]:
+    """Create the named topics that do not exist, where that is allowed; returns what failed."""
+    services = context.services
+    if not (request.allow_auto_topic_creation and services.settings.topics.auto_create):
+        return {}
+    image = services.metadata.image
+    missing = {
+        asked.name: None
+        for asked in request.topics or ()
+        if asked.name is not None and asked.topic_id is None and image.topic(asked.name) is None
+    }
+    if not missing:
+        return {}
+    outcomes = await services.topics.create(
+        [NewTopic(name=name) for name in missing], validate_only=False
+    )
+    return {
+        name: outcome
+        for name, outcome in zip(missing, outcomes, strict=True)
+        if isinstance(outcome, PenstockError) and not isinstance(outcome, TopicExistsError)
+    }
+
+
+def _answer(
+    asked: MetadataRequestTopic,
+    failed: dict[str, PenstockError],
+    request: MetadataRequest,
+    context: RequestContext,
+) -> MetadataResponseTopic:
+    image = context.services.metadata.image
+    if asked.topic_id is not None:
+        by_id = image.topic_by_id(asked.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, partitions=()
+            )
+        return _described(by_id, request)
+    name = asked.name or ""
+    topic = image.topic(name)
+    if topic is not None:
+        return _described(topic, request)
+    return MetadataResponseTopic(
+        error_code=_missing_code(name, failed.get(name)), name=name, partitions=()
+    )
+
+
+def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except PenstockError as error:
+        return code_of(error)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if failure is None else code_of(failure)
+
+
+def _described(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE
+                if partition.leader >= 0
+                else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+            )
+            for index, partition in enumerate(topic.partitions)
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS
+        if request.include_topic_authorized_operations
+        else NOT_ASKED,
+    )

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch: where an epoch ends in this log, so that a client can detect truncation.
+
+The answer is for the largest epoch that is not above the asked one (KIP-279).
+"""
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Answer for each partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    _end_offset(topic.topic, asked, context) for asked in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _end_offset(
+    topic: str, asked: OffsetForLeaderPartition, context: RequestContext
+) -> EpochEndOffset:
+    try:
+        partition = context.services.replicas.partition(TopicPartition(topic, asked.partition))
+        partition.state.require_leader(asked.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    except PenstockError as error:
+        return EpochEndOffset(error_code=code_of(error), partition=asked.partition)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=asked.partition,
+        leader_epoch=epoch,
+        end_offset=end_offset,
+    )

@@ -1,0 +1,176 @@
+"""Produce: validate each batch, append it, answer when it is committed.
+
+The order is Kafka's: a batch that is refused changes nothing, and the others of the request go on.
+An idempotent producer's repeated batch is answered with the offset it got the first time. With acks
+1 or all the answer waits for the high watermark, which on one node is what is on disk; with acks 0
+there is no answer, and an error closes the connection.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from penstock.broker.context import (
+    CLOSE_CONNECTION,
+    NO_ANSWER,
+    Answer,
+    RequestContext,
+)
+from penstock.broker.error_mapping import code_of
+from penstock.core.deferred import Deferred
+from penstock.core.errors import (
+    InvalidBatchError,
+    PenstockError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.records.validation import validate_produced
+from penstock.replication.manager import HostedPartition
+from penstock.replication.waits import CommitWait
+
+ACKS_NONE: Final = 0
+ACKS_ALLOWED: Final = (-1, 0, 1)
+TOPIC_ID_VERSION: Final = 13
+"""From this version on, topics are named by their id."""
+
+_Appended = tuple[HostedPartition, int]
+"""A partition and the last offset that this request appended to it."""
+
+
+def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
+    """Append every batch of the request."""
+    refusal = _refusal(request, context)
+    appended: list[_Appended] = []
+    has_error = False
+    topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]] = []
+    for topic in request.topic_data:
+        name, error = _topic_name(topic, context)
+        results = []
+        for data in topic.partition_data:
+            result = _append(name, data, refusal or error, context, appended)
+            has_error = has_error or result.error_code != ErrorCode.NONE
+            results.append(result)
+        topics.append((name, topic, results))
+    if request.acks == ACKS_NONE:
+        return CLOSE_CONNECTION if has_error else NO_ANSWER
+    pending = [
+        (partition, last) for partition, last in appended if last >= partition.state.high_watermark
+    ]
+    if not pending:
+        return _response(topics, {})
+    return _when_committed(topics, pending, request.timeout_ms, context)
+
+
+def _refusal(request: ProduceRequest, context: RequestContext) -> PenstockError | ErrorCode | None:
+    """Why nothing of this request is taken, if so."""
+    if request.acks not in ACKS_ALLOWED:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if request.transactional_id is not None:
+        return ErrorCode.INVALID_TXN_STATE
+    return context.services.accepts_produce()
+
+
+def _topic_name(
+    topic: TopicProduceData, context: RequestContext
+) -> tuple[str, PenstockError | None]:
+    if context.api_version < TOPIC_ID_VERSION:
+        return topic.name, None
+    topic_id = topic.topic_id or UUID(int=0)
+    image = context.services.metadata.image.topic_by_id(topic_id)
+    if image is None:
+        return "", UnknownTopicIdError(f"there is no topic with id {topic_id}")
+    return image.name, None
+
+
+def _append(
+    topic: str,
+    data: PartitionProduceData,
+    refusal: PenstockError | ErrorCode | None,
+    context: RequestContext,
+    appended: list[_Appended],
+) -> PartitionProduceResponse:
+    if refusal is not None:
+        return _refused(data.index, refusal)
+    services = context.services
+    try:
+        partition = services.replicas.partition(TopicPartition(topic, data.index))
+        batch = validate_produced(
+            _writable(data.records),
+            topic_limits=partition.rules,
+            produce_version=context.api_version,
+            now_ms=services.clock.now_ms(),
+        )
+        if batch.header.is_transactional:
+            return _refused(data.index, ErrorCode.INVALID_TXN_STATE)
+        info = services.replicas.append(partition, batch)
+    except PenstockError as error:
+        return _refused(data.index, error)
+    appended.append((partition, info.last_offset))
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=ErrorCode.NONE,
+        base_offset=info.base_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=info.log_start_offset,
+    )
+
+
+def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
+    """The records as the frame holds them; null counts as empty, which validation refuses."""
+    return records if isinstance(records, memoryview) else memoryview(bytearray(records or b""))
+
+
+def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduceResponse:
+    if isinstance(refusal, ErrorCode):
+        return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
+    message = None
+    if isinstance(refusal, InvalidBatchError | UnknownTopicOrPartitionError):
+        message = str(refusal)
+    return PartitionProduceResponse(
+        index=index, error_code=code_of(refusal), base_offset=-1, error_message=message
+    )
+
+
+def _when_committed(
+    topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]],
+    pending: list[_Appended],
+    timeout_ms: int,
+    context: RequestContext,
+) -> Deferred[Answer]:
+    deferred: Deferred[Answer] = Deferred()
+    wait = CommitWait(lambda: deferred.set(_response(topics, wait.errors)))
+    context.services.replicas.wait_committed(wait, pending, max(0, timeout_ms))
+    return deferred
+
+
+def _response(
+    topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]],
+    errors: dict[TopicPartition, PenstockError],
+) -> ProduceResponse:
+    responses = []
+    for name, topic, appended in topics:
+        results = [_with_error(name, result, errors) for result in appended] if errors else appended
+        responses.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(results)
+            )
+        )
+    return ProduceResponse(responses=tuple(responses))
+
+
+def _with_error(
+    topic: str, result: PartitionProduceResponse, errors: dict[TopicPartition, PenstockError]
+) -> PartitionProduceResponse:
+    error = errors.get(TopicPartition(topic, result.index))
+    if error is None or result.error_code != ErrorCode.NONE:
+        return result
+    return _refused(result.index, error)

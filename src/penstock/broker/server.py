@@ -1,0 +1,104 @@
+"""`Listener`: the sockets of one broker; accepts connections and, when told to stop, finishes them.
+
+`localhost` means both 127.0.0.1 and ::1, because clients resolve it to either. With port 0 the
+first address gets a free port and the second one the same.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.listener import ConnectionProtocol, ListenerState
+from penstock.core.errors import ConfigError
+from penstock.core.metrics import Registry
+from penstock.core.settings import ListenerSettings
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4_096
+"""Connections that wait to be accepted; ten thousand clients may come at once after a restart."""
+DRAIN_SECONDS_MAX = 10.0
+"""How long a stop waits for answers to what was accepted."""
+
+
+class Listener:
+    """Accepts Kafka clients on one host and port."""
+
+    def __init__(
+        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+    ) -> None:
+        self._settings = settings
+        self._state = ListenerState(settings, dispatcher, metrics)
+        self._servers: list[asyncio.Server] = []
+        self._sockets: list[socket.socket] = []
+        self.port = settings.port
+
+    def bind(self) -> None:
+        """Take the address, so that it is known before anybody is served."""
+        hosts = (
+            ["127.0.0.1", "::1"] if self._settings.host == "localhost" else [self._settings.host]
+        )
+        for number, host in enumerate(hosts):
+            try:
+                bound = _bind(host, self.port)
+            except OSError as error:
+                if number > 0 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue
+                self.close_sockets()
+                raise ConfigError(
+                    f"cannot listen on {host}:{self.port}: {error.strerror}. Is another broker "
+                    "running there? Choose another port with --port or listener.port."
+                ) from error
+            self._sockets.append(bound)
+            self.port = bound.getsockname()[1]
+
+    async def start(self) -> None:
+        """Accept connections."""
+        loop = asyncio.get_running_loop()
+        for bound in self._sockets:
+            server = await loop.create_server(
+                lambda: ConnectionProtocol(self._state), sock=bound, backlog=BACKLOG
+            )
+            self._servers.append(server)
+        self._sockets = []
+
+    async def stop(self) -> None:
+        """Refuse new connections and requests; answer what was accepted; then close."""
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self._state.connections):
+            connection.finish()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DRAIN_SECONDS_MAX
+        while self._state.connections and loop.time() < deadline:  # noqa: ASYNC110 (has a deadline)
+            await asyncio.sleep(0.005)
+        for connection in tuple(self._state.connections):
+            connection.abort()
+        self._state.stop()
+        for server in self._servers:
+            await server.wait_closed()
+
+    def close_sockets(self) -> None:
+        """Let go of addresses that nobody was served on."""
+        for bound in self._sockets:
+            bound.close()
+        self._sockets = []
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+        bound.setblocking(False)  # noqa: FBT003 (positional only)
+    except BaseException:
+        bound.close()
+        raise
+    return bound

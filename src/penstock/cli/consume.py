@@ -1,0 +1,82 @@
+"""`penstock consume`: a topic's records on standard output, one a line.
+
+Without `--follow` it ends at the end the topic had when it began. It belongs to no group and
+commits nothing, so it disturbs nobody and can be repeated.
+"""
+
+import sys
+from itertools import islice
+
+import click
+
+from penstock.cli.brokers import open_cluster
+from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.output import json_line
+from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
+from penstock.client.positions import parse_start
+from penstock.client.topic_reader import TopicReader, topic_partitions
+
+
+@click.command(
+    short_help="Write a topic's records to standard output.",
+    epilog=examples(
+        "penstock consume orders --from -10 --show timestamp,key,value",
+        "penstock consume orders --from 2024-05-01T12:00:00Z --count 100 --json",
+        "penstock consume orders --from latest --follow",
+    ),
+)
+@click.argument("topic")
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="START",
+    help="earliest, latest, an offset, -N for the last N of each partition, an ISO time, or "
+    "@ and milliseconds since 1970.",
+)
+@click.option("--count", type=click.IntRange(min=0), help="End after this many records.")
+@click.option("--follow", is_flag=True, help="Wait for new records; Ctrl-C ends.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
+)
+@click.option(
+    "--show",
+    default="value",
+    show_default=True,
+    metavar="PARTS",
+    help=f"Parts of each line, with commas: {', '.join(PARTS)}.",
+)
+@bootstrap_option
+@timeout_option
+@json_option("Print one JSON document a line, with all parts.")
+def consume(
+    topic: str,
+    start: str,
+    count: int | None,
+    follow: bool,
+    partitions: tuple[int, ...],
+    show: str,
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Write the records of TOPIC to standard output, one a line."""
+    parts = parse_parts(show)
+    first = parse_start(start)
+    output = sys.stdout.buffer
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        places = topic_partitions(cluster, topic, partitions)
+        reader = TopicReader(cluster, places, first, follow=follow)
+        for record in islice(reader.records(), count):
+            if as_json:
+                output.write(json_line(document_of(record)).encode() + b"\n")
+            else:
+                output.write(line_of(record, parts))
+            if follow:
+                output.flush()
+        output.flush()

@@ -1,0 +1,62 @@
+"""Exit codes and the words for a failure: what happened, why, and what to do next.
+
+    0    done
+    1    the work failed: the broker refused, a file is damaged or missing
+    2    the command was used wrongly, or a setting is wrong
+    3    no broker could be reached; nothing was sent
+    4    the outcome is unknown: a request was sent and its answer never came
+    130  interrupted (Ctrl-C)
+
+A script may repeat after 3 without harm; after 4 it must look first.
+"""
+
+from typing import Final
+
+from penstock.core.errors import (
+    AnswerLostError,
+    BrokerUnreachableError,
+    ConfigError,
+    CorruptBatchError,
+    CorruptIndexError,
+    PenstockError,
+)
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+UNKNOWN: Final = 4
+INTERRUPTED: Final = 130
+
+_NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
+    (
+        BrokerUnreachableError,
+        UNREACHABLE,
+        "Start a broker with `penstock serve`, or name another one with --bootstrap-server.",
+    ),
+    (
+        AnswerLostError,
+        UNKNOWN,
+        "It may or may not have been carried out: look before you repeat it.",
+    ),
+    (ConfigError, USAGE, ""),
+    (CorruptBatchError, FAILED, "`penstock log dump` shows how far the file is good."),
+    (CorruptIndexError, FAILED, "A broker rebuilds it from its segment at the next start."),
+)
+
+
+def code_of(error: PenstockError) -> int:
+    """The exit code for an error."""
+    return next((code for kind, code, _ in _NEXT_STEPS if isinstance(error, kind)), FAILED)
+
+
+def explanation(error: PenstockError) -> str:
+    """One or two lines for a person."""
+    step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
+    return f"penstock: {error}\n{step}".rstrip()
+
+
+def explanation_of_system_error(error: OSError) -> str:
+    """One line for what the operating system refused."""
+    reason = error.strerror or str(error)
+    return f"penstock: {error.filename}: {reason}" if error.filename else f"penstock: {reason}"

@@ -1,0 +1,115 @@
+"""The `penstock` command: finds the module of a command, runs it, and turns failure into words.
+
+A command's module is imported only when the command is asked for, so that `penstock serve` does not
+pay for tables and `penstock topic list` not for a broker. The table below is therefore the one list
+of commands, with the line that the help shows.
+
+Every failure that Penstock raises on purpose ends here as one or two lines on standard error and
+an exit code of `cli.exits`; there is no traceback for it. A traceback means a defect of ours.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from penstock.cli import exits
+from penstock.cli.options import examples
+from penstock.core.errors import PenstockError
+
+_COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
+    "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
+    "log": ("penstock.cli.log", "log", "Look into log files on disk."),
+    "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
+    "serve": ("penstock.cli.serve", "serve", "Run a broker."),
+    "topic": ("penstock.cli.topic", "topic", "Create, list, describe and delete topics."),
+    "version": ("penstock.cli.version", "version", "Show the version of Penstock."),
+}
+"""Name to module, attribute and help line."""
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules that are not imported until they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """The names, in the order of the alphabet."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, imported now; None when there is none of this name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a broken pipe gets past click, which would make it a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list in the help, from the table: importing every command would take too long."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][2]) for name in sorted(_COMMANDS)])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "penstock serve                          a broker on localhost:9092",
+        "penstock topic create orders            in another terminal",
+        "echo hello | penstock produce orders",
+        "penstock consume orders",
+    )
+    + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker, 4 outcome unknown, "
+    "130 interrupted.",
+)
+def penstock() -> None:
+    """A Kafka-compatible streaming broker, and the tools to work with one."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    try:
+        result = penstock.main(list(arguments), prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
+    except PenstockError as error:
+        click.echo(exits.explanation(error), err=True)
+        return exits.code_of(error)
+    except (ReaderGoneError, BrokenPipeError):
+        return _reader_gone()
+    except OSError as error:
+        click.echo(exits.explanation_of_system_error(error), err=True)
+        return exits.FAILED
+    return result if isinstance(result, int) else exits.DONE
+
+
+def _reader_gone() -> int:
+    """`| head` has read enough. Nothing is wrong, and Python must not flush into the pipe."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+    return exits.DONE
+
+
+def main() -> None:
+    """The entry point of the `penstock` command."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Options that several commands share, and the examples under their help."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+BOOTSTRAP_DEFAULT: Final = "localhost:9092"
+BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def examples(*lines: str) -> str:
+    """Command lines for the end of a help text; click keeps a block after a backspace as it is."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def json_option(help_text: str = "Print a JSON document.") -> Callable[[Command], Command]:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def bootstrap_option(command: Command) -> Command:
+    """`--bootstrap-server`."""
+    return click.option(
+        "--bootstrap-server",
+        "bootstrap",
+        default=BOOTSTRAP_DEFAULT,
+        envvar=BOOTSTRAP_VARIABLE,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="Broker to ask first; several with commas.",
+    )(command)
+
+
+def timeout_option(command: Command) -> Command:
+    """`--timeout`."""
+    return click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time for one call, with its repetitions.",
+    )(command)

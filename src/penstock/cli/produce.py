@@ -1,0 +1,150 @@
+"""`penstock produce`: lines of standard input or of a file become records.
+
+With acks=all, the default, every line is in the topic exactly once when the command ends with 0,
+whatever happened to connections meanwhile. When it fails, it says how many lines were acknowledged;
+lines are sent in order, so these are the first ones (with several partitions: of each partition).
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from penstock.cli.brokers import open_cluster
+from penstock.cli.lines import bursts_of_lines
+from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.output import note, print_json
+from penstock.cli.progress import progress_line
+from penstock.cli.record_text import LineFormat, parse_headers
+from penstock.client.topic_writer import TopicWriter
+from penstock.core.errors import PenstockError
+from penstock.records.compression import CODEC_NAMES
+
+_ACKS = {"all": -1, "1": 1, "0": 0}
+
+
+@click.command(
+    short_help="Send lines of standard input to a topic.",
+    epilog=examples(
+        "echo hello | penstock produce orders",
+        "penstock produce orders --file orders.txt --key-separator : --compression zstd",
+    ),
+)
+@click.argument("topic")
+@click.option(
+    "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Read this file."
+)
+@click.option("--key-separator", metavar="TEXT", help="A line is key, TEXT, value.")
+@click.option("--null-marker", metavar="TEXT", help="A key or value that is TEXT is sent as null.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of every record; may be repeated.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Send to this partition; without it by key, or in turns.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(CODEC_NAMES),
+    default="none",
+    show_default=True,
+    help="Codec.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(list(_ACKS)),
+    default="all",
+    show_default=True,
+    help="all: on every in-sync replica, each record once; 1: on the leader; 0: do not wait.",
+)
+@bootstrap_option
+@timeout_option
+@json_option("Print the count as a JSON document.")
+def produce(
+    topic: str,
+    path: str | None,
+    key_separator: str | None,
+    null_marker: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Send each line of standard input, or of a file, to TOPIC as one record."""
+    line_format = LineFormat(
+        _separator(key_separator), None if null_marker is None else null_marker.encode()
+    )
+    record_headers = parse_headers(headers)
+    with _input(path) as descriptor, open_cluster(bootstrap, timeout_seconds) as cluster:
+        writer = TopicWriter(
+            cluster,
+            topic,
+            partition=partition,
+            acks=_ACKS[acks],
+            codec=CODEC_NAMES.index(compression),
+        )
+        if sys.stdin.isatty() and path is None:
+            note("One record a line; Ctrl-D ends.")
+        try:
+            _send(writer, topic, descriptor, line_format, record_headers)
+        except PenstockError:
+            note(f"{writer.records_sent} records were acknowledged before this:")
+            raise
+    if as_json:
+        print_json({"topic": topic, "records": writer.records_sent})
+    else:
+        count = writer.records_sent
+        click.echo(f"{count} record{'' if count == 1 else 's'} sent to {topic}")
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text == "":
+        raise click.BadParameter("a separator has at least one character.")
+    return None if text is None else text.encode()
+
+
+@contextmanager
+def _input(path: str | None) -> Iterator[int]:
+    if path is None:
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _send(
+    writer: TopicWriter,
+    topic: str,
+    descriptor: int,
+    line_format: LineFormat,
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
+    """Each burst is flushed: a line that was read is acknowledged before the next is awaited."""
+    line_number = 0
+    with progress_line(f"sending to {topic}", _size_bytes(descriptor)) as advance:
+        for lines in bursts_of_lines(descriptor):
+            for line in lines:
+                line_number += 1
+                key, value = line_format.parse(line, line_number)
+                writer.append(key, value, headers)
+            writer.flush()
+            advance(sum(len(line) + 1 for line in lines), f"{writer.records_sent} records")
+
+
+def _size_bytes(descriptor: int) -> int | None:
+    status = os.fstat(descriptor)
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

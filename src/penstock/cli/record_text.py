@@ -1,0 +1,119 @@
+"""Records as text: lines of input to records, records to lines or JSON (pure).
+
+A value is bytes and stays bytes: input is split at newlines and nothing is decoded; output writes
+the bytes as they are. JSON has only text, so a key, value or header that is not UTF-8 is null
+there and a second field with `_base64` behind its name holds it.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.client.topic_reader import ReadRecord
+from penstock.core.errors import InvalidRequestError
+
+PARTS: Final = ("partition", "offset", "timestamp", "key", "headers", "value")
+"""What a line of output can show of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How a line of input becomes a record."""
+
+    key_separator: bytes | None = None
+    null_marker: bytes | None = None
+
+    def parse(self, line: bytes, line_number: int) -> tuple[bytes | None, bytes | None]:
+        """The key and the value of one line without its newline."""
+        key: bytes | None = None
+        value: bytes | None = line
+        if self.key_separator is not None:
+            key, found, rest = line.partition(self.key_separator)
+            if not found:
+                separator = self.key_separator.decode(errors="replace")
+                raise InvalidRequestError(
+                    f"line {line_number} has no {separator!r} between key and value; "
+                    "nothing after the lines before it was sent."
+                )
+            value = rest
+        if self.null_marker is not None:
+            key = None if key == self.null_marker else key
+            value = None if value == self.null_marker else value
+        return key, value
+
+
+def parse_parts(text: str) -> tuple[str, ...]:
+    """The parts of a line that `key,value` names."""
+    parts = tuple(part.strip() for part in text.split(","))
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InvalidRequestError(
+            f"{unknown[0]!r} is no part of a record; there are {', '.join(PARTS)}."
+        )
+    return parts
+
+
+def parse_headers(texts: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+    """Headers from `name=value` words."""
+    headers = []
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise InvalidRequestError(f"header {text!r} is not of the form name=value.")
+        headers.append((name, value.encode()))
+    return tuple(headers)
+
+
+def timestamp_text(timestamp_ms: int) -> str:
+    """A time as ISO 8601 in UTC; what no calendar has is shown as its number."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    if timestamp_ms < 0:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def line_of(record: ReadRecord, parts: Sequence[str]) -> bytes:
+    """The chosen parts of a record, with tabs between them and a newline behind."""
+    return b"\t".join(_part(record, part) for part in parts) + b"\n"
+
+
+def _part(record: ReadRecord, part: str) -> bytes:
+    if part == "key":
+        return b"null" if record.key is None else record.key
+    if part == "value":
+        return b"null" if record.value is None else record.value
+    if part == "headers":
+        return b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers)
+    if part == "timestamp":
+        return timestamp_text(record.timestamp_ms).encode()
+    return str(record.partition if part == "partition" else record.offset).encode()
+
+
+def document_of(record: ReadRecord) -> dict[str, object]:
+    """A record for JSON."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **bytes_fields("key", record.key),
+        **bytes_fields("value", record.value),
+        "headers": [
+            {"name": name, **bytes_fields("value", value)} for name, value in record.headers
+        ],
+    }
+
+
+def bytes_fields(name: str, value: bytes | None) -> dict[str, object]:
+    """Text under its own name, or null and base64 beside it."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {name: None, f"{name}_base64": base64.b64encode(value).decode("ascii")}

@@ -1,0 +1,138 @@
+"""Reads log files for `penstock log dump`: every batch checked, every damage told (pure).
+
+Works on Kafka's file formats alone, byte by byte, and trusts nothing of the engine that wrote them:
+a tool that finds damage must not share the eyes of what it looks at. It never changes a file.
+
+    NAME.log         batches, one after another
+    NAME.index       entries of 8 bytes: offset - NAME (int32), position in the log (int32)
+    NAME.timeindex   entries of 12 bytes: timestamp (int64), offset - NAME (int32)
+
+A batch whose checksum is wrong is told and skipped, because its length still says where the next
+one is. An impossible length, another magic or a batch that runs past the end of the file ends the
+walk: nothing after it can be found again. A broker keeps index files at their full size while it
+writes, filled with zeros; zeros at the end are therefore no damage.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from penstock.core.errors import RecordsError
+from penstock.records import batch as layout
+from penstock.records.batch import BatchHeader
+from penstock.records.builder import read_records
+from penstock.records.record import Record
+
+ReadAt = Callable[[int, int], bytes]
+"""Bytes of the file: position and count; fewer only at its end."""
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that is whole and whose checksum is right."""
+
+    position: int
+    header: BatchHeader
+    records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One entry of an index; `value` is a position or a timestamp in milliseconds."""
+
+    offset: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that must not be in such a file."""
+
+    position: int
+    reason: str
+
+
+def walk_segment(read_at: ReadAt, size_bytes: int) -> Iterator[Batch | Damage]:
+    """Every batch of a segment, and every damage, in the order of the file."""
+    position = 0
+    next_offset = -1
+    while position < size_bytes:
+        head = read_at(position, layout.HEADER_BYTES)
+        problem = _header_problem(head, size_bytes - position)
+        if problem:
+            yield Damage(position, problem)
+            return
+        header = layout.read_header(head)
+        if header.base_offset < next_offset:
+            yield Damage(
+                position, f"base offset {header.base_offset} where {next_offset} or more must be"
+            )
+        yield _checked_batch(read_at(position, header.size_bytes), position, header)
+        next_offset = max(next_offset, header.next_offset)
+        position += header.size_bytes
+
+
+def _header_problem(head: bytes, bytes_left: int) -> str:
+    if len(head) < layout.HEADER_BYTES:
+        return f"{len(head)} bytes are too few for a batch"
+    header = layout.read_header(head)
+    if header.magic != layout.MAGIC:
+        return f"magic {header.magic} where {layout.MAGIC} must be"
+    if header.size_bytes < layout.HEADER_BYTES:
+        return f"batch length {header.batch_length} is impossible"
+    if header.size_bytes > bytes_left:
+        return f"a batch of {header.size_bytes} bytes where the file has {bytes_left} left"
+    return ""
+
+
+def _checked_batch(data: bytes, position: int, header: BatchHeader) -> Batch | Damage:
+    if not layout.checksum_matches(data, 0, header):
+        return Damage(position, f"checksum of the batch at offset {header.base_offset} is wrong")
+    try:
+        return Batch(position, header, read_records(data))
+    except RecordsError as error:
+        return Damage(position, f"records of the batch at offset {header.base_offset}: {error}")
+
+
+def walk_offset_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Damage]:
+    """Every entry of an offset index."""
+    last: tuple[int, int] | None = None
+    for at, (relative_offset, position) in _entries(_OFFSET_ENTRY, data):
+        if last is not None and (relative_offset <= last[0] or position <= last[1]):
+            yield Damage(at, f"entry {(relative_offset, position)} does not follow {last}")
+        last = (relative_offset, position)
+        yield IndexEntry(base_offset + relative_offset, position)
+    yield from _odd_bytes(_OFFSET_ENTRY, data)
+
+
+def walk_time_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Damage]:
+    """Every entry of a time index."""
+    last: tuple[int, int] | None = None
+    for at, (timestamp_ms, relative_offset) in _entries(_TIME_ENTRY, data):
+        entry = (timestamp_ms, relative_offset)
+        if last is not None and (entry[0] <= last[0] or entry[1] < last[1]):
+            yield Damage(at, f"entry {entry} does not follow {last}")
+        last = entry
+        yield IndexEntry(base_offset + relative_offset, timestamp_ms)
+    yield from _odd_bytes(_TIME_ENTRY, data)
+
+
+def _entries(layout_of_entry: Struct, data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Position and fields of each entry, without the zeros that fill the file's end."""
+    size = layout_of_entry.size
+    used = len(data.rstrip(b"\0"))
+    # The first entry may be all zeros itself only when nothing follows it: then it tells nothing.
+    count = min(-(-used // size), len(data) // size)
+    for at in range(0, count * size, size):
+        first, second = layout_of_entry.unpack_from(data, at)
+        yield at, (first, second)
+
+
+def _odd_bytes(layout_of_entry: Struct, data: bytes) -> Iterator[Damage]:
+    odd = len(data) % layout_of_entry.size
+    if odd:
+        yield Damage(len(data) - odd, f"{odd} bytes after the last entry")

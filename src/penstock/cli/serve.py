@@ -1,0 +1,111 @@
+"""`penstock serve`: run a broker until it is told to stop.
+
+Settings come from a TOML file, then `PENSTOCK_*` variables, then flags. The one line on standard
+output says that the broker answers, where, and how long that took; everything else goes to standard
+error. SIGTERM and SIGINT finish what was accepted and exit with 0; a second one does not wait.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+
+import click
+
+from penstock.cli.options import examples
+from penstock.core.config import load_settings
+from penstock.core.errors import ConfigError
+from penstock.core.settings import Settings
+
+
+@click.command(
+    short_help="Run a broker.",
+    epilog=examples(
+        "penstock serve",
+        "penstock serve --port 9093 --data-dir /var/lib/penstock",
+        "penstock serve --config penstock.toml",
+    ),
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, exists=True),
+    help="Settings file; `penstock config explain` lists what can be set.",
+)
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1.")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one. Default: 9092.")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    help="Directory of the log and of the metadata. Default: penstock-data.",
+)
+@click.option(
+    "--flush",
+    type=click.Choice(["always", "interval", "os"]),
+    help="When records reach the disk. Default: always, before they are acknowledged.",
+)
+def serve(
+    file: str | None, host: str | None, port: int | None, data_dir: str | None, flush: str | None
+) -> None:
+    """Run a broker until it is stopped by Ctrl-C or SIGTERM.
+
+    It prints one line when it answers. What it accepted before the signal is finished first.
+    """
+    started_at = time.monotonic()
+    flags = {
+        "listener.host": host,
+        "listener.port": port,
+        "node.data_dir": data_dir,
+        "flush.mode": flush,
+    }
+    text = None
+    if file is not None:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
+    given = {key: value for key, value in flags.items() if value is not None}
+    settings = load_settings(text, os.environ, given, file or "settings file").settings
+    logging.basicConfig(
+        level=settings.node.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    _run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
+
+
+def _run(work: Coroutine[object, object, None], *, use_uvloop: bool) -> None:
+    if use_uvloop:
+        import uvloop  # only a broker needs it, and it costs start-up time
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+    else:
+        asyncio.run(work)
+
+
+async def _serve(settings: Settings, started_at: float) -> None:
+    from penstock.node.server import BrokerServer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    async with BrokerServer(settings) as server:
+        seconds = time.monotonic() - started_at
+        click.echo(
+            f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
+            f"(data in {settings.data_dir}, flush {settings.flush.mode})"
+        )
+        await stop.wait()
+        logging.getLogger("penstock").info("stopping: finishing what was accepted")

@@ -1,0 +1,256 @@
+"""`penstock topic`: create, list, describe and delete topics of any Kafka cluster."""
+
+import base64
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+
+import click
+
+from penstock.cli.brokers import open_cluster
+from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.output import print_json, print_table
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from penstock.client.cluster import Cluster
+from penstock.core.errors import BrokerAnswerError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_configs import DescribeConfigsResourceResult
+from penstock.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+_CONFIG_SOURCES: Mapping[int, str] = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "settings file",
+    5: "default",
+}
+"""Where the value of a topic setting comes from, by Kafka's number."""
+
+
+@click.group(
+    short_help="Create, list, describe and delete topics.",
+    epilog=examples("penstock topic create orders --partitions 3", "penstock topic list"),
+)
+def topic() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topic.command(
+    short_help="Create a topic.",
+    epilog=examples(
+        "penstock topic create orders",
+        "penstock topic create orders --partitions 3 --config retention.ms=86400000",
+    ),
+)
+@click.argument("name")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Number of partitions; without it the broker's default.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    help="Copies of each partition; without it the broker's default.",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic setting, such as retention.ms=86400000; may be repeated.",
+)
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no failure.")
+@bootstrap_option
+@timeout_option
+@json_option()
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Create the topic NAME."""
+    new_topic = NewTopic(name, partitions or -1, replication_factor or -1, _parse_configs(configs))
+    created = True
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        try:
+            cluster.create_topic(new_topic)
+        except BrokerAnswerError as error:
+            if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise
+            created = False
+        count = len(cluster.topic(name).partitions)
+    if as_json:
+        print_json({"name": name, "created": created, "partitions": count})
+    else:
+        verb = "created" if created else "exists already"
+        click.echo(f"{name} {verb}, {count} partition{'' if count == 1 else 's'}")
+
+
+@topic.command(name="list", short_help="List the topics.", epilog=examples("penstock topic list"))
+@click.option("--internal", is_flag=True, help="Show the cluster's own topics too.")
+@bootstrap_option
+@timeout_option
+@json_option()
+def list_(internal: bool, bootstrap: str, timeout_seconds: float, as_json: bool) -> None:
+    """List the topics of the cluster."""
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        topics = [one for one in cluster.all_topics() if internal or not one.is_internal]
+    documents = [
+        {
+            "name": one.name,
+            "partitions": len(one.partitions),
+            "replication_factor": _replication_factor(one),
+            "internal": one.is_internal,
+        }
+        for one in topics
+    ]
+    if as_json:
+        print_json(documents)
+    elif documents:
+        rows = [[one["name"], one["partitions"], one["replication_factor"]] for one in documents]
+        print_table(["topic", "partitions", "replicas"], rows)
+    else:
+        click.echo("no topics; make one with `penstock topic create NAME`")
+
+
+@topic.command(
+    short_help="Show partitions, offsets and settings of topics.",
+    epilog=examples("penstock topic describe orders"),
+)
+@click.argument("names", nargs=-1, required=True)
+@bootstrap_option
+@timeout_option
+@json_option()
+def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_json: bool) -> None:
+    """Show the partitions, offsets and settings of the topics NAMES.
+
+    Settings that have their default value are in the JSON document only.
+    """
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        documents = [_described(cluster, cluster.topic(name)) for name in names]
+    if as_json:
+        print_json(documents)
+        return
+    for document in documents:
+        _print_described(document)
+
+
+@topic.command(
+    short_help="Delete topics and all their records.",
+    epilog=examples("penstock topic delete orders", "penstock topic delete --yes orders payments"),
+)
+@click.argument("names", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@timeout_option
+@json_option()
+def delete(
+    names: tuple[str, ...], yes: bool, bootstrap: str, timeout_seconds: float, as_json: bool
+) -> None:
+    """Delete the topics NAMES and all their records. A terminal is asked first."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        for name in names:
+            cluster.delete_topic(name)
+            if not as_json:
+                click.echo(f"{name} deleted")
+    if as_json:
+        print_json([{"name": name, "deleted": True} for name in names])
+
+
+def _parse_configs(texts: Sequence[str]) -> dict[str, str]:
+    configs = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--config")
+        configs[name] = value
+    return configs
+
+
+def _topic_id_text(topic_id: uuid.UUID | None) -> str | None:
+    """As Kafka's own tools write it: URL-safe base64 without padding."""
+    if topic_id is None:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
+
+
+def _replication_factor(topic: MetadataResponseTopic) -> int:
+    return max((len(part.replica_nodes) for part in topic.partitions), default=0)
+
+
+def _described(cluster: Cluster, topic: MetadataResponseTopic) -> dict[str, object]:
+    name = topic.name or ""
+    partitions = sorted(topic.partitions, key=lambda part: part.partition_index)
+    places = [TopicPartition(name, part.partition_index) for part in partitions]
+    first = cluster.find_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
+    end = cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+    result = cluster.topic_configs([name])[name]
+    return {
+        "name": name,
+        "topic_id": _topic_id_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": [
+            _described_partition(part, first[place], end[place])
+            for part, place in zip(partitions, places, strict=True)
+        ],
+        "configs": [
+            _described_config(config)
+            for config in sorted(result.configs, key=lambda config: config.name)
+        ],
+    }
+
+
+def _described_partition(
+    part: MetadataResponsePartition, first: int, end: int
+) -> dict[str, object]:
+    return {
+        "partition": part.partition_index,
+        "leader": part.leader_id,
+        "leader_epoch": part.leader_epoch,
+        "replicas": list(part.replica_nodes),
+        "in_sync": list(part.isr_nodes),
+        "first_offset": first,
+        "end_offset": end,
+    }
+
+
+def _described_config(config: DescribeConfigsResourceResult) -> dict[str, object]:
+    return {
+        "name": config.name,
+        "value": config.value,
+        "source": _CONFIG_SOURCES.get(config.config_source, str(config.config_source)),
+    }
+
+
+def _print_described(document: dict[str, object]) -> None:
+    partitions = document["partitions"]
+    configs = document["configs"]
+    assert isinstance(partitions, list)
+    assert isinstance(configs, list)
+    click.echo(f"{document['name']}  id {document['topic_id'] or '-'}")
+    print_table(
+        ["partition", "leader", "replicas", "in sync", "first offset", "end offset"],
+        [
+            [
+                part["partition"],
+                part["leader"],
+                ",".join(map(str, part["replicas"])),
+                ",".join(map(str, part["in_sync"])),
+                part["first_offset"],
+                part["end_offset"],
+            ]
+            for part in partitions
+        ],
+    )
+    rows = [[c["name"], c["value"], c["source"]] for c in configs if c["source"] != "default"]
+    if rows:
+        print_table(["setting", "value", "from"], rows)

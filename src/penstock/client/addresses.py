@@ -1,0 +1,40 @@
+"""Broker addresses and the list of them that a person gives (pure)."""
+
+from typing import Final, NamedTuple
+
+from penstock.core.errors import InvalidRequestError
+
+DEFAULT_PORT: Final = 9092
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """The addresses in `host:port,host:port`; without a port it is 9092; IPv6 is `[::1]:9092`."""
+    addresses = tuple(_parse_address(part.strip()) for part in text.split(",") if part.strip())
+    if not addresses:
+        raise InvalidRequestError(
+            f"{text!r} names no broker; give host:port, such as localhost:9092."
+        )
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    host, separator, port = text.rpartition(":")
+    if not separator or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not is_bracketed and ":" in host:
+        raise InvalidRequestError(f"{text!r}: put an IPv6 address in brackets, such as [::1]:9092.")
+    host = host[1:-1] if is_bracketed else host
+    if not host or not port.isdecimal() or not 0 < int(port) <= 65_535:
+        raise InvalidRequestError(f"{text!r} is not host:port, such as localhost:9092.")
+    return Address(host, int(port))

@@ -1,0 +1,70 @@
+"""Whether a failed call may be made again, and after what pause (pure).
+
+    what failed                              repeatable call   other call
+    nothing was sent                         again             again
+    sent, no answer (outcome unknown)        again             raised: the caller must look
+    code: surely not carried out             again             again
+    code: retriable, perhaps carried out     again             raised
+    any other code                           raised            raised
+
+A call is repeatable when doing it twice is the same as once: every read, and a produce whose
+batches carry a producer's sequence numbers. Creating and deleting topics is not: the second time
+fails, and the person would be told that the first did.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.errors import (
+    AnswerLostError,
+    BrokerAnswerError,
+    BrokerUnreachableError,
+    ClientError,
+)
+from penstock.protocol.error_codes import ErrorCode
+
+PAUSE_SECONDS_FIRST: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 1.0
+
+NOT_CARRIED_OUT: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.CORRUPT_MESSAGE,
+    }
+)
+"""Codes with which a broker says that it did nothing."""
+
+
+def may_repeat(error: ClientError, *, repeatable: bool) -> bool:
+    """Whether the call that failed with `error` may be made again."""
+    if isinstance(error, BrokerUnreachableError):
+        return True
+    if isinstance(error, AnswerLostError):
+        return repeatable
+    if isinstance(error, BrokerAnswerError):
+        code = ErrorCode(error.code)
+        return code.retriable and (repeatable or code in NOT_CARRIED_OUT)
+    return False
+
+
+@dataclass(slots=True)
+class Pauses:
+    """Pauses that double up to a second, within one deadline for the whole call."""
+
+    deadline_seconds: float
+    _next_seconds: float = PAUSE_SECONDS_FIRST
+
+    def next_pause(self, now_seconds: float) -> float | None:
+        """Seconds to wait before the next try; None when there is no time for one."""
+        pause = self._next_seconds
+        if now_seconds + pause > self.deadline_seconds:
+            return None
+        self._next_seconds = min(2 * pause, PAUSE_SECONDS_MAX)
+        return pause

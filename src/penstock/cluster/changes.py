@@ -1,0 +1,333 @@
+"""The kinds of change, and `apply(image, changes, revision) -> image`: the only way images change.
+
+`interpret` turns the events of one revision into changes in the order in which they must be
+applied: topics go before partitions are touched, partitions come before the topic that publishes
+them, and settings come last, because they belong to a published topic. A load is the same: every
+key of the store as one batch, applied to the empty image. So an image that was followed change by
+change equals the one that is loaded at the same revision, and a property test holds it to that.
+
+The cost of `apply` is that of what changed, not of what exists: changes collect in a draft, and
+each map of the image is copied once at the end, where it changed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+from uuid import UUID
+
+from penstock.cluster import values
+from penstock.cluster.image import (
+    NO_SETTINGS,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    similar_name,
+)
+from penstock.cluster.keys import KeyKind, Keys
+from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.store import Event, KeyValue
+from penstock.core.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRemoved:
+    """A topic is no more; what it was is in the image before."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """Partitions of one topic have a new state, None for those that are gone."""
+
+    topic_id: UUID
+    partitions: Mapping[int, PartitionImage | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPublished:
+    """A topic is new or has more partitions; what it is, is in the image after."""
+
+    name: str
+    id: UUID
+    partition_count: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettingsChanged:
+    """A topic overrides these settings and no others."""
+
+    name: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A broker is there; with a new epoch it has restarted."""
+
+    broker: BrokerImage
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRemoved:
+    """A broker's session has ended."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsTaken:
+    """Producer ids below `next_producer_id` are taken."""
+
+    next_producer_id: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNamed:
+    """The cluster has got its id."""
+
+    cluster_id: str
+
+
+Change = (
+    TopicRemoved
+    | PartitionsChanged
+    | TopicPublished
+    | TopicSettingsChanged
+    | BrokerRegistered
+    | BrokerRemoved
+    | ProducerIdsTaken
+    | ClusterNamed
+)
+
+
+def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
+    """The changes that the events of one revision mean, in the order in which they apply."""
+    removed: list[Change] = []
+    partitions: dict[str, dict[int, PartitionImage | None]] = {}
+    published: list[Change] = []
+    settings: list[Change] = []
+    others: list[Change] = []
+    for event in events:
+        key, pair = keys.parse(event.key), event.value
+        match key.kind:
+            case KeyKind.PARTITION:
+                states = partitions.setdefault(key.name, {})
+                states[key.number] = (
+                    values.read_partition(pair.value, pair.mod_revision) if pair else None
+                )
+            case KeyKind.TOPIC:
+                (published if pair else removed).append(_topic_change(key.name, pair))
+            case KeyKind.TOPIC_SETTINGS:
+                overrides = values.read_settings(pair.value) if pair else NO_SETTINGS
+                settings.append(TopicSettingsChanged(key.name, overrides))
+            case _:
+                others.extend(_other_change(key.kind, key.number, pair))
+    changed: list[Change] = [
+        PartitionsChanged(values.topic_id_of(topic_id), states)
+        for topic_id, states in partitions.items()
+    ]
+    return (*removed, *changed, *published, *settings, *others)
+
+
+def _topic_change(name: str, pair: KeyValue | None) -> Change:
+    if pair is None:
+        return TopicRemoved(name)
+    topic = values.read_topic(pair.value)
+    return TopicPublished(name, topic.id, topic.partition_count, pair.mod_revision)
+
+
+def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
+    match kind:
+        case KeyKind.BROKER:
+            if pair is None:
+                yield BrokerRemoved(number)
+            else:
+                yield BrokerRegistered(values.read_broker(pair.value, number, pair.create_revision))
+        case KeyKind.PRODUCER_IDS if pair is not None:
+            yield ProducerIdsTaken(values.read_next_producer_id(pair.value), pair.mod_revision)
+        case KeyKind.CLUSTER_ID if pair is not None:
+            yield ClusterNamed(values.read_cluster_id(pair.value))
+        case KeyKind.FORMAT if pair is not None:
+            values.check_format(pair.value)
+        case _:
+            pass
+
+
+def apply(image: MetadataImage, changes: Iterable[Change], revision: int) -> MetadataImage:
+    """The image after `changes`, at `revision`."""
+    assert revision >= image.revision, "an image never goes back"
+    draft = _Draft(image)
+    for change in changes:
+        draft.take(change)
+    return draft.finish(revision)
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...]:
+    """The changes that lead from one image to a later one.
+
+    For readers that were told nothing in between. Takes time in proportion to what exists.
+    """
+    changes: list[Change] = []
+    for name, old in before.topics.items():
+        if name not in after.topics or after.topics[name].id != old.id:
+            changes.append(TopicRemoved(name))
+    for name, topic in after.topics.items():
+        known = before.topics.get(name)
+        if known is not topic:
+            changes.extend(_topic_difference(known, topic))
+    changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
+    for broker_id, broker in after.brokers.items():
+        if before.brokers.get(broker_id) != broker:
+            changes.append(BrokerRegistered(broker))
+    if before.producer_ids_revision != after.producer_ids_revision:
+        changes.append(ProducerIdsTaken(after.next_producer_id, after.producer_ids_revision))
+    if before.cluster_id != after.cluster_id:
+        changes.append(ClusterNamed(after.cluster_id))
+    return tuple(changes)
+
+
+def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[Change]:
+    if before is None or before.id != after.id:
+        before = TopicImage(after.name, after.id, (), NO_SETTINGS, 0)
+    states: dict[int, PartitionImage | None] = {
+        index: state
+        for index, state in enumerate(after.partitions)
+        if index >= len(before.partitions) or before.partitions[index] != state
+    }
+    if states:
+        yield PartitionsChanged(after.id, states)
+    if before.revision != after.revision:
+        yield TopicPublished(after.name, after.id, len(after.partitions), after.revision)
+    if before.settings != after.settings:
+        yield TopicSettingsChanged(after.name, after.settings)
+
+
+class _Draft:
+    """An image in the making: what differs from the one it began with."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._topics: dict[str, TopicImage | None] = {}
+        self._names: dict[UUID, str | None] = {}
+        self._similar: dict[str, str | None] = {}
+        self._unpublished: dict[UUID, Mapping[int, PartitionImage]] = dict(image.unpublished)
+        self._brokers = dict(image.brokers)
+        self._partition_count = image.partition_count
+        self._cluster_id = image.cluster_id
+        self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
+
+    def take(self, change: Change) -> None:
+        match change:
+            case TopicRemoved(name):
+                self._remove(name)
+            case PartitionsChanged(topic_id, partitions):
+                self._change_partitions(topic_id, partitions)
+            case TopicPublished():
+                self._publish(change)
+            case TopicSettingsChanged(name, settings):
+                topic = self._topic(name)
+                if topic is not None:
+                    self._topics[name] = replace(topic, settings=settings)
+            case BrokerRegistered(broker):
+                self._brokers[broker.id] = broker
+            case BrokerRemoved(broker_id):
+                self._brokers.pop(broker_id, None)
+            case ProducerIdsTaken(next_producer_id, revision):
+                self._producer_ids = (next_producer_id, revision)
+            case ClusterNamed(cluster_id):
+                self._cluster_id = cluster_id
+
+    def finish(self, revision: int) -> MetadataImage:
+        image = self._image
+        return MetadataImage(
+            revision=revision,
+            cluster_id=self._cluster_id,
+            topics=_changed(image.topics, self._topics),
+            topic_names=_changed(image.topic_names, self._names),
+            similar_names=_changed(image.similar_names, self._similar),
+            brokers=MappingProxyType(self._brokers),
+            partition_count=self._partition_count,
+            unpublished=MappingProxyType(self._unpublished),
+            next_producer_id=self._producer_ids[0],
+            producer_ids_revision=self._producer_ids[1],
+        )
+
+    def _topic(self, name: str) -> TopicImage | None:
+        return self._topics[name] if name in self._topics else self._image.topics.get(name)
+
+    def _remove(self, name: str) -> None:
+        topic = self._topic(name)
+        if topic is None:
+            return
+        self._topics[name] = None
+        self._names[topic.id] = None
+        self._partition_count -= len(topic.partitions)
+        similar = similar_name(name)
+        if similar is not None:
+            self._similar[similar] = None
+
+    def _change_partitions(
+        self, topic_id: UUID, changed: Mapping[int, PartitionImage | None]
+    ) -> None:
+        if topic_id in self._names:
+            name = self._names[topic_id]
+        else:
+            name = self._image.topic_names.get(topic_id)
+        published = self._topic(name) if name is not None else None
+        states = list(published.partitions) if published else []
+        waiting = dict(self._unpublished.get(topic_id, {}))
+        for index, state in changed.items():
+            if index < len(states):
+                if state is None:
+                    raise StoreError(f"partition {index} of topic {name} vanished from the store")
+                states[index] = state
+            elif state is None:
+                waiting.pop(index, None)
+            else:
+                waiting[index] = state
+        if published is not None and tuple(states) != published.partitions:
+            self._topics[published.name] = replace(published, partitions=tuple(states))
+        self._unpublished.pop(topic_id, None)
+        if waiting:
+            self._unpublished[topic_id] = MappingProxyType(waiting)
+
+    def _publish(self, change: TopicPublished) -> None:
+        topic = self._topic(change.name)
+        if topic is not None and topic.id != change.id:
+            self._remove(change.name)
+            topic = None
+        known = topic.partitions if topic else ()
+        waiting = self._unpublished.pop(change.id, {})
+        missing = [
+            index for index in range(len(known), change.partition_count) if index not in waiting
+        ]
+        if missing or change.partition_count < len(known):
+            raise StoreError(f"topic {change.name} lacks partition {missing or 'numbers'}")
+        added = tuple(waiting[index] for index in range(len(known), change.partition_count))
+        settings = topic.settings if topic else NO_SETTINGS
+        self._topics[change.name] = TopicImage(
+            change.name, change.id, known + added, settings, change.revision
+        )
+        self._names[change.id] = change.name
+        self._partition_count += len(added)
+        similar = similar_name(change.name)
+        if similar is not None:
+            self._similar[similar] = change.name
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def _changed(
+    before: PersistentMap[Key, Value], changed: Mapping[Key, Value | None]
+) -> PersistentMap[Key, Value]:
+    return before.changed(
+        {key: value for key, value in changed.items() if value is not None},
+        frozenset(key for key, value in changed.items() if value is None),
+    )

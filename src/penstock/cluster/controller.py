@@ -1,0 +1,329 @@
+"""Decisions about metadata: an image and a request in, guarded writes or a domain error out. Pure.
+
+Nothing here reads a clock, draws a number or waits: ids are arguments. A decision holds for the
+image it was made on; the compares in its writes make it void on any other, and then `service`
+decides anew. Deciding again after a write landed gives the finished result, because a topic is
+recognised by its id, which is drawn once for a request: so a lost answer is told from a lost
+write.
+
+Guarantees of what is written:
+
+- a topic is published last: its partitions are in the store before or together with its name;
+- a name and an id are given to one topic, and names that differ only in `.` and `_` to one of them;
+- the leader is in the in-sync replicas, which are replicas of the partition;
+- producer ids are handed out once.
+
+The leader epoch of a partition is 0 and stays so while a partition has one replica: nobody else can
+have led in between (docs/decisions/0003).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from penstock.cluster import values
+from penstock.cluster.image import (
+    NO_SETTINGS,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    similar_name,
+)
+from penstock.cluster.keys import Keys
+from penstock.cluster.store import Compare, Delete, DeletePrefix, Operation, Put
+from penstock.cluster.topic_configs import check_override
+from penstock.cluster.topic_rules import (
+    DEFAULT,
+    TopicRules,
+    check_assignment,
+    check_replication_factor,
+    check_topic_name,
+    partition_count,
+)
+from penstock.core.errors import (
+    DuplicateBrokerError,
+    InvalidRequestError,
+    InvalidTopicNameError,
+    PenstockError,
+    PolicyViolationError,
+    TopicExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.limits import (
+    PRODUCER_ID_BLOCK_SIZE,
+    STORE_COMPARES_MAX,
+    STORE_OPERATIONS_MAX,
+    TOPICS_PER_REQUEST_MAX,
+)
+
+PARTITIONS_PER_TRANSACTION = 100
+"""Partition states written at once: leaves room for the publishing key, settings and guards."""
+
+FIRST_LEADER_EPOCH = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic that somebody wants."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Partition number and its replicas; when given, the two numbers above must be -1."""
+    settings: Mapping[str, str | None] = field(default_factory=lambda: NO_SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedWrites:
+    """One transaction: the operations hold only where the compares do."""
+
+    compares: tuple[Compare, ...]
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """A topic that may be created, and is not yet."""
+
+    topic: TopicImage
+    """What it will be; its revisions are 0 until it is."""
+
+
+TopicDecision = TopicImage | TopicCreation | PenstockError
+"""What there is already, what is to be written, or why not."""
+
+
+def decide_creations(
+    image: MetadataImage, topics: Sequence[NewTopic], ids: Sequence[UUID], rules: TopicRules
+) -> list[TopicDecision]:
+    """One decision for each topic asked for; `ids` are theirs if they are created."""
+    assert len(topics) == len(ids)
+    if len(topics) > TOPICS_PER_REQUEST_MAX:
+        too_many = f"{len(topics)} topics in one request, at most {TOPICS_PER_REQUEST_MAX}"
+        return [PolicyViolationError(too_many) for _ in topics]
+    duplicates = _duplicates(topic.name for topic in topics)
+    decisions: list[TopicDecision] = []
+    # Names and partitions given away by this request itself, before they are in an image.
+    taken: dict[str, str] = {}
+    room = rules.partitions_per_broker_max * max(1, len(image.brokers)) - image.partition_count
+    for topic, topic_id in zip(topics, ids, strict=True):
+        existing = image.topic_by_id(topic_id)
+        if existing is not None:
+            decisions.append(existing)
+            continue
+        try:
+            if topic.name in duplicates:
+                raise InvalidRequestError("Duplicate topic name.")
+            created = _new_topic(image, topic, topic_id, rules, taken)
+            if len(created.partitions) > room:
+                raise PolicyViolationError(
+                    f"{len(created.partitions)} more partitions are too many for this cluster: "
+                    f"there is room for {max(0, room)}."
+                )
+        except PenstockError as error:
+            decisions.append(error)
+            continue
+        room -= len(created.partitions)
+        similar = similar_name(topic.name)
+        if similar is not None:
+            taken[similar] = topic.name
+        decisions.append(TopicCreation(created))
+    return decisions
+
+
+def _new_topic(
+    image: MetadataImage,
+    topic: NewTopic,
+    topic_id: UUID,
+    rules: TopicRules,
+    taken: Mapping[str, str],
+) -> TopicImage:
+    check_topic_name(topic.name)
+    similar = similar_name(topic.name)
+    collides = image.similar_names.get(similar) or taken.get(similar) if similar else None
+    if collides is not None and collides != topic.name:
+        raise InvalidTopicNameError(
+            f"Topic '{topic.name}' collides with existing topic: {collides}"
+        )
+    if topic.name in image.topics:
+        raise TopicExistsError(f"Topic '{topic.name}' already exists.")
+    settings = {}
+    for name, text in topic.settings.items():
+        check_override(name, text)
+        assert text is not None
+        settings[name] = text
+    partitions = tuple(
+        PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
+        for replicas in _replicas(image, topic, rules)
+    )
+    return TopicImage(topic.name, topic_id, partitions, settings or NO_SETTINGS, 0)
+
+
+def _replicas(
+    image: MetadataImage, topic: NewTopic, rules: TopicRules
+) -> tuple[tuple[int, ...], ...]:
+    if topic.assignments:
+        return check_assignment(
+            topic.assignments,
+            partition_count_asked=topic.partition_count,
+            replication_factor_asked=topic.replication_factor,
+            brokers=image.brokers.keys(),
+            rules=rules,
+        )
+    # Kafka looks at the replication factor first, so a request wrong in both hears of that.
+    check_replication_factor(topic.replication_factor, len(image.brokers))
+    count = partition_count(topic.partition_count, rules)
+    brokers = sorted(image.brokers)
+    factor = 1 if topic.replication_factor == DEFAULT else topic.replication_factor
+    return tuple(
+        tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
+        for index in range(count)
+    )
+
+
+def creation_writes(
+    keys: Keys, creations: Iterable[TopicCreation], guards: tuple[Compare, ...]
+) -> Iterator[GuardedWrites]:
+    """The transactions that create these topics, in order.
+
+    Small topics share transactions. A large one has its partitions written first and is published
+    by its last transaction; until then nobody serves it.
+    """
+    compares: list[Compare] = list(guards)
+    operations: list[Operation] = []
+    for creation in creations:
+        topic = creation.topic
+        states: list[Operation] = [
+            Put(keys.partition(topic.id, index), values.write_partition(state))
+            for index, state in enumerate(topic.partitions)
+        ]
+        while len(states) > PARTITIONS_PER_TRANSACTION:
+            yield GuardedWrites(guards, tuple(states[:PARTITIONS_PER_TRANSACTION]))
+            states = states[PARTITIONS_PER_TRANSACTION:]
+        publication = [*states, *_publication(keys, topic)]
+        full = len(operations) + len(publication) > STORE_OPERATIONS_MAX
+        if full or len(compares) == STORE_COMPARES_MAX:
+            yield GuardedWrites(tuple(compares), tuple(operations))
+            compares, operations = list(guards), []
+        compares.append(Compare.absent(keys.topic(topic.name)))
+        operations.extend(publication)
+    if operations:
+        yield GuardedWrites(tuple(compares), tuple(operations))
+
+
+def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
+    value = values.TopicValue(topic.id, len(topic.partitions))
+    yield Put(keys.topic(topic.name), values.write_topic(value))
+    if topic.settings:
+        yield Put(keys.topic_settings(topic.name), values.write_settings(topic.settings))
+
+
+def decide_deletions(
+    image: MetadataImage, selectors: Sequence[str | UUID]
+) -> list[TopicImage | PenstockError]:
+    """The topics that are to be deleted, by name or id, or why they are not."""
+    found = [_selected(image, selector) for selector in selectors]
+    repeated = _duplicates(topic.name for topic in found if isinstance(topic, TopicImage))
+    return [
+        InvalidRequestError("Duplicate topic name.")
+        if isinstance(topic, TopicImage) and topic.name in repeated
+        else topic
+        for topic in found
+    ]
+
+
+def _selected(image: MetadataImage, selector: str | UUID) -> TopicImage | PenstockError:
+    if isinstance(selector, UUID):
+        by_id = image.topic_by_id(selector)
+        return by_id or UnknownTopicIdError("This server does not host this topic ID.")
+    by_name = image.topic(selector)
+    return by_name or UnknownTopicOrPartitionError(
+        "This server does not host this topic-partition."
+    )
+
+
+def deletion_writes(
+    keys: Keys, topics: Iterable[TopicImage], guards: tuple[Compare, ...]
+) -> Iterator[GuardedWrites]:
+    """The transactions that delete these topics. Each goes whole, in one of them."""
+    compares: list[Compare] = list(guards)
+    operations: list[Operation] = []
+    for topic in topics:
+        if len(operations) + 3 > STORE_OPERATIONS_MAX:
+            yield GuardedWrites(tuple(compares), tuple(operations))
+            compares, operations = list(guards), []
+        compares.append(Compare.unchanged(keys.topic(topic.name), topic.revision))
+        operations += (
+            Delete(keys.topic(topic.name)),
+            Delete(keys.topic_settings(topic.name)),
+            DeletePrefix(keys.partitions(topic.id)),
+        )
+    if operations:
+        yield GuardedWrites(tuple(compares), tuple(operations))
+
+
+def sweep_writes(
+    keys: Keys, topic_ids: Iterable[UUID], guards: tuple[Compare, ...]
+) -> Iterator[GuardedWrites]:
+    """The transactions that delete partitions whose topics were never published."""
+    operations = [DeletePrefix(keys.partitions(topic_id)) for topic_id in topic_ids]
+    for start in range(0, len(operations), STORE_OPERATIONS_MAX):
+        yield GuardedWrites(guards, tuple(operations[start : start + STORE_OPERATIONS_MAX]))
+
+
+def decide_producer_ids(
+    keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
+) -> tuple[range, GuardedWrites]:
+    """A block of producer ids, and the write that makes it the caller's.
+
+    After an ambiguous write the block is left unused: ids are many, and a doubt is not worth one.
+    """
+    start = image.next_producer_id
+    block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
+    key = keys.producer_ids()
+    compare = Compare.unchanged(key, image.producer_ids_revision)
+    write = Put(key, values.write_next_producer_id(block.stop))
+    return block, GuardedWrites((*guards, compare), (write,))
+
+
+def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
+    """Refuse to replace a registration that is not the same data directory's."""
+    if registered.directory_id != broker.directory_id:
+        raise DuplicateBrokerError(
+            f"broker id {broker.id} is in use by {registered.host}:{registered.port}; "
+            "give this broker another id, or stop the other one"
+        )
+
+
+def decide_registration(keys: Keys, broker: BrokerImage, session: int) -> GuardedWrites:
+    """The write that registers a broker; the revision it lands at is the broker's epoch."""
+    key = keys.broker(broker.id)
+    write = Put(key, values.write_broker(broker), session)
+    return GuardedWrites((Compare.absent(key),), (write,))
+
+
+def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
+    """The write that makes an empty store a cluster's; it lands once in the store's life."""
+    return GuardedWrites(
+        (Compare.absent(keys.cluster_id()),),
+        (
+            Put(keys.format(), values.write_format()),
+            Put(keys.cluster_id(), values.write_cluster_id(cluster_id)),
+        ),
+    )
+
+
+def decide_adopted(keys: Keys) -> GuardedWrites:
+    """The write that says that logs found in the data directory have become topics."""
+    return GuardedWrites((), (Put(keys.adopted(), values.write_adopted()),))
+
+
+def _duplicates(names: Iterable[str]) -> frozenset[str]:
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    for name in names:
+        (repeated if name in seen else seen).add(name)
+    return frozenset(repeated)

@@ -1,0 +1,25 @@
+"""Ids in Kafka's form: 16 random bytes, written as 22 characters of URL-safe base64.
+
+Kafka does not use ids whose text begins with `-`, because command lines take them for options, nor
+the few lowest ones, which it reserves; neither do we.
+"""
+
+import base64
+from collections.abc import Callable
+from uuid import UUID
+
+_RESERVED_MAX = 100
+"""Kafka keeps ids up to this number to itself."""
+
+
+def id_text(identifier: UUID) -> str:
+    """The 22 characters that Kafka shows for an id."""
+    return base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
+
+
+def draw_id(random_id: Callable[[], UUID]) -> UUID:
+    """An id that Kafka would use, out of those that `random_id` gives."""
+    while True:
+        identifier = random_id()
+        if identifier.int > _RESERVED_MAX and not id_text(identifier).startswith("-"):
+            return identifier

@@ -1,0 +1,112 @@
+"""`MetadataImage`: everything the cluster knows about itself, as one immutable value.
+
+An image is the state of the store at one revision. Whoever holds one may read it for as long as it
+likes: a later change makes another image and leaves this one as it is. Lookups by topic name and by
+topic id take constant time, and a change to one topic copies neither the other topics nor their
+partitions (`persistent_map`), so that 100,000 partitions cost memory and not time.
+
+It holds overrides of topic settings as text; `topic_configs` gives them types. It is not a cache of
+the log: watermarks, offsets and group state are never in it. Images change only by
+`changes.apply`, live and on load.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from penstock.cluster.persistent_map import PersistentMap
+
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+"""The settings of a topic that overrides nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """Who holds one partition, and who leads it."""
+
+    replicas: tuple[int, ...]
+    """Broker ids, the preferred leader first."""
+    leader: int
+    """Broker id of the leader, -1 for none."""
+    leader_epoch: int
+    isr: tuple[int, ...]
+    """Replicas that are in sync; the leader is one of them."""
+    partition_epoch: int
+    """Revision of the store at which this state was written: what the next writer compares with."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic: its id, its partitions in order of their number, its settings."""
+
+    name: str
+    id: UUID
+    partitions: tuple[PartitionImage, ...]
+    settings: Mapping[str, str]
+    """Overrides as they were given; what is not here has its default."""
+    revision: int
+    """Revision of the store at which the topic was last published."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A broker that is registered now."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    directory_id: str
+    """Names the data directory: tells a restart from a second broker with the same id."""
+    epoch: int
+    """Revision of the store at which it registered; a restart gets a higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """The state of the cluster at one revision of the store."""
+
+    revision: int = 0
+    cluster_id: str = ""
+    """22 characters, Kafka's form of an id; empty only before the first start."""
+    topics: PersistentMap[str, TopicImage] = field(default_factory=PersistentMap)
+    """By name."""
+    topic_names: PersistentMap[UUID, str] = field(default_factory=PersistentMap)
+    """Name by topic id."""
+    similar_names: PersistentMap[str, str] = field(default_factory=PersistentMap)
+    """Name by name with `.` as `_`, for names that have either: two of these may not differ only
+    there, because Kafka's metric names cannot tell them apart."""
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
+    """By broker id."""
+    partition_count: int = 0
+    """Partitions of all published topics."""
+    unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Partitions written before their topic is published. Nobody serves them."""
+    next_producer_id: int = 0
+    producer_ids_revision: int = 0
+    """Revision at which `next_producer_id` was written, 0 for never."""
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of this name."""
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        """The topic with this id."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, name: str, index: int) -> PartitionImage | None:
+        """One partition of a topic."""
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+
+def similar_name(name: str) -> str | None:
+    """What a name is compared by for collisions, None when it cannot collide."""
+    return name.replace(".", "_") if "." in name or "_" in name else None

@@ -1,0 +1,118 @@
+"""Every key of the metadata store, in one place.
+
+All keys of one cluster begin with its root, `/penstock/<cluster>/`, so that one store may serve
+several clusters. Below it (the values are in `values`):
+
+    meta/format                     version of this layout
+    meta/cluster_id                 created once
+    meta/adopted                    logs that were there before the store have become topics
+    brokers/<id>                    a registered broker; bound to its session
+    topics/<name>                   the publishing key of a topic: id and number of partitions
+    parts/<topic id>/<00000007>     state of one partition
+    configs/topic/<name>            settings that the topic overrides
+    producer_ids/next               first producer id that nobody has
+
+Topic names reach this file checked: they have no slash, so a key can be taken apart again. A key
+that is not in this table belongs to a newer version and is ignored by `parse`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+DEFAULT_ROOT = "/penstock/default/"
+"""Root of a cluster that was given no name: there is one in a store that serves one host."""
+
+
+class KeyKind(Enum):
+    """What a key holds."""
+
+    FORMAT = "format"
+    CLUSTER_ID = "cluster_id"
+    BROKER = "broker"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    TOPIC_SETTINGS = "topic_settings"
+    PRODUCER_IDS = "producer_ids"
+    UNKNOWN = "unknown"
+
+
+class ParsedKey(NamedTuple):
+    """A key taken apart."""
+
+    kind: KeyKind
+    name: str = ""
+    """Topic name, or topic id of a partition."""
+    number: int = -1
+    """Partition number, or broker id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one cluster."""
+
+    root: str = DEFAULT_ROOT
+
+    def __post_init__(self) -> None:
+        assert self.root.startswith("/"), self.root
+        assert self.root.endswith("/"), self.root
+
+    def format(self) -> str:
+        """Version of the layout."""
+        return f"{self.root}meta/format"
+
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return f"{self.root}meta/cluster_id"
+
+    def adopted(self) -> str:
+        """There once the logs of the data directory have become topics."""
+        return f"{self.root}meta/adopted"
+
+    def broker(self, broker_id: int) -> str:
+        """A registered broker."""
+        return f"{self.root}brokers/{broker_id}"
+
+    def topic(self, name: str) -> str:
+        """The publishing key of a topic."""
+        return f"{self.root}topics/{name}"
+
+    def partition(self, topic_id: UUID, index: int) -> str:
+        """The state of one partition; numbers are padded so that keys sort as they count."""
+        return f"{self.root}parts/{topic_id}/{index:08d}"
+
+    def partitions(self, topic_id: UUID) -> str:
+        """The prefix of a topic's partitions."""
+        return f"{self.root}parts/{topic_id}/"
+
+    def topic_settings(self, name: str) -> str:
+        """What a topic overrides."""
+        return f"{self.root}configs/topic/{name}"
+
+    def producer_ids(self) -> str:
+        """The first producer id that nobody has."""
+        return f"{self.root}producer_ids/next"
+
+    def parse(self, key: str) -> ParsedKey:
+        """What a key of this cluster holds."""
+        assert key.startswith(self.root), key
+        # Taken apart by hand: a load does this for every key, and partitions are the most of them.
+        kind, _, rest = key[len(self.root) :].partition("/")
+        name, slash, number = rest.partition("/")
+        if kind == "parts" and number.isdecimal():
+            return ParsedKey(KeyKind.PARTITION, name, int(number))
+        if kind == "topics" and not slash:
+            return ParsedKey(KeyKind.TOPIC, name)
+        if kind == "configs" and name == "topic":
+            return ParsedKey(KeyKind.TOPIC_SETTINGS, number)
+        if kind == "brokers" and name.isdecimal() and not slash:
+            return ParsedKey(KeyKind.BROKER, "", int(name))
+        return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))
+
+
+_SINGLE_KEYS: Final = {
+    "meta/format": KeyKind.FORMAT,
+    "meta/cluster_id": KeyKind.CLUSTER_ID,
+    "producer_ids/next": KeyKind.PRODUCER_IDS,
+}

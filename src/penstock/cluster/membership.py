@@ -1,0 +1,86 @@
+"""`Membership`: this broker's registration and the session that keeps it.
+
+The registration is a key bound to a session; the revision at which it was created is the broker's
+epoch. A session that is lost, because this process was stopped for longer than it lasts, is
+replaced by a new one with a higher epoch. Safety does not rest on any of this: every write
+compares the epoch (`guard`), so a broker that was declared dead cannot change metadata before it
+knows.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from penstock.cluster import controller, values
+from penstock.cluster.image import BrokerImage
+from penstock.cluster.keys import Keys
+from penstock.cluster.store import Compare, MetadataStore, SessionLostError
+from penstock.core.errors import AmbiguousStoreError, StoreError
+from penstock.core.limits import (
+    BROKER_KEEP_ALIVE_SECONDS,
+    BROKER_SESSION_SECONDS,
+    METADATA_ATTEMPTS_MAX,
+)
+
+
+class Membership:
+    """One broker's place in the cluster."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        broker: BrokerImage,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._broker = broker
+        self._sleep = sleep
+        self._session = 0
+        self._epoch = 0
+
+    def guard(self) -> Compare:
+        """Holds while this registration does."""
+        return Compare.created_at(self._keys.broker(self._broker.id), self._epoch)
+
+    async def join(self) -> int:
+        """Register, and give the broker epoch.
+
+        A registration of the same data directory is that of a process that is gone, since whoever
+        calls this holds the directory's lock: its session is ended. Any other means two brokers
+        with one id, which raises `DuplicateBrokerError`.
+        """
+        key = self._keys.broker(self._broker.id)
+        self._session = await self._store.open_session(BROKER_SESSION_SECONDS)
+        for _ in range(METADATA_ATTEMPTS_MAX):
+            for pair in (await self._store.read(key)).values:
+                if pair.session == self._session:
+                    # An answer was lost, the write was not.
+                    self._epoch = pair.create_revision
+                    return self._epoch
+                registered = values.read_broker(pair.value, self._broker.id, pair.create_revision)
+                controller.check_takeover(self._broker, registered)
+                await self._store.end_session(pair.session)
+            writes = controller.decide_registration(self._keys, self._broker, self._session)
+            try:
+                result = await self._store.transact(writes.compares, writes.operations)
+            except AmbiguousStoreError:
+                continue
+            if result.succeeded:
+                self._epoch = result.revision
+                return self._epoch
+        raise StoreError(f"broker {self._broker.id} could not be registered")
+
+    async def keep(self) -> None:
+        """Keep the session for ever; register again when it was lost."""
+        while True:
+            await self._sleep(BROKER_KEEP_ALIVE_SECONDS)
+            try:
+                await self._store.keep_alive(self._session)
+            except SessionLostError:
+                await self.join()
+
+    async def leave(self) -> None:
+        """End the session: the broker is gone at once and not after a time."""
+        await self._store.end_session(self._session)

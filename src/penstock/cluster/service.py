@@ -1,0 +1,301 @@
+"""`MetadataService`: follows the store, publishes each new image, and carries decisions out.
+
+It loads the cluster's keys at one revision and follows every change from there on, so `image` is
+the state of the store at some revision and never goes back. Subscribers hear of each image once,
+in order, before anybody who waits for it.
+
+A request to change something is decided on the newest image and written with compares. When a
+compare fails, or an answer is lost, everything is loaded again and the request is decided anew; a
+topic that this very request created is recognised by its id. When a call returns, `image` shows
+its effect: a caller reads its own writes. Changes asked of one service are made one after the
+other, so on one host compares fail only when something else writes to the store.
+
+It knows no logs and no connections; whoever hosts partitions subscribes. It does not check the
+cluster id against a data directory: that is the node's to do before it serves.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from penstock.cluster import controller
+from penstock.cluster.changes import Change, apply, difference, interpret
+from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
+from penstock.cluster.ids import draw_id, id_text
+from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
+from penstock.cluster.keys import DEFAULT_ROOT, Keys
+from penstock.cluster.membership import Membership
+from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
+from penstock.cluster.topic_rules import TopicRules
+from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
+from penstock.core.limits import METADATA_ATTEMPTS_MAX
+
+Subscriber = Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
+"""Called with the image before, the image after and what changed."""
+
+
+@dataclass(slots=True)
+class _Waiter:
+    revision: int
+    reached: "asyncio.Future[None]"
+
+
+class MetadataService:
+    """The cluster's metadata as one broker knows it."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        rules: TopicRules | None = None,
+        root: str = DEFAULT_ROOT,
+        random_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self._store = store
+        self._keys = Keys(root)
+        self._rules = rules or TopicRules()
+        self._random_id = random_id
+        self._image = MetadataImage()
+        self._subscribers: list[Subscriber] = []
+        self._waiters: list[_Waiter] = []
+        self._one_change = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._membership: Membership | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image; immutable, so it may be kept."""
+        return self._image
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber` for each new image; the answer ends it."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    async def start(self, tasks: asyncio.TaskGroup, *, cluster_id: str | None = None) -> bool:
+        """Load the metadata, founding the cluster if there is none, and follow it in `tasks`.
+
+        A cluster that is founded gets `cluster_id` if one is given. True until `adopt_topics` has
+        been carried out: a crash between the two must not make logs look like nobody's.
+        """
+        assert not self._tasks, "a service is started once"
+        await self._reload()
+        if not self._image.cluster_id:
+            await self._found(cluster_id or id_text(draw_id(self._random_id)))
+        self._tasks.append(tasks.create_task(self._follow(), name="metadata-follow"))
+        # What a crash in the middle of a large creation left behind.
+        if self._image.unpublished:
+            await self._write(
+                controller.sweep_writes(self._keys, self._image.unpublished, self._guards())
+            )
+        return not (await self._store.read(self._keys.adopted())).values
+
+    async def adopt_topics(self, topics: Sequence[TopicImage]) -> None:
+        """Take over topics that exist already, ids and epochs included; once in a store's life.
+
+        What an earlier call adopted before a crash is kept; the mark that all is done comes last.
+        """
+        async with self._one_change:
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                missing = [t for t in topics if t.name not in self._image.topics]
+                creations = controller.creation_writes(
+                    self._keys, map(TopicCreation, missing), self._guards()
+                )
+                if await self._write([*creations, controller.decide_adopted(self._keys)]):
+                    return
+        raise StoreError("the metadata changed under every attempt to adopt topics")
+
+    async def stop(self) -> None:
+        """End the broker's session and stop following. The store is left to its owner."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+        for waiter in self._waiters:
+            waiter.reached.cancel()
+        if self._membership is not None:
+            await self._membership.leave()
+            self._membership = None
+
+    async def register_broker(self, broker: BrokerImage, tasks: asyncio.TaskGroup) -> int:
+        """Register this broker, keep its session in `tasks`, and give its epoch.
+
+        The epoch in `broker` is not looked at: it is made here. Raises `DuplicateBrokerError` when
+        another data directory uses the id.
+        """
+        assert self._membership is None, "a broker registers once"
+        membership = Membership(self._store, self._keys, broker)
+        epoch = await membership.join()
+        self._membership = membership
+        await self._wait_revision(epoch)
+        self._tasks.append(tasks.create_task(membership.keep(), name="broker-session"))
+        return epoch
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicImage | PenstockError]:
+        """Create topics; one outcome for each, in the order asked.
+
+        With `validate_only` nothing is written and the images say what would be.
+        """
+        ids = [draw_id(self._random_id) for _ in topics]
+        async with self._one_change:
+            failure: StoreError | None = None
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                decisions = controller.decide_creations(self._image, topics, ids, self._rules)
+                creations = [made for made in decisions if isinstance(made, TopicCreation)]
+                if not creations or validate_only or failure is not None:
+                    break
+                failure = await self._attempt(
+                    controller.creation_writes(self._keys, creations, self._guards())
+                )
+            else:
+                failure = StoreError("the metadata changed under every attempt to create topics")
+                decisions = controller.decide_creations(self._image, topics, ids, self._rules)
+            await self._sweep(ids)
+        return [_outcome(decision, failure) for decision in decisions]
+
+    async def delete_topics(
+        self, selectors: Sequence[str | UUID]
+    ) -> list[TopicImage | PenstockError]:
+        """Delete topics by name or id; one outcome for each, in the order asked.
+
+        A deleted topic is given back as it last was. Its logs are its hosts' to remove.
+        """
+        async with self._one_change:
+            decisions = controller.decide_deletions(self._image, selectors)
+            failure: StoreError | None = None
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                # Looked up again each time: a topic may have got partitions in the meantime.
+                left = [
+                    topic
+                    for decision in decisions
+                    if isinstance(decision, TopicImage)
+                    and (topic := self._image.topic_by_id(decision.id)) is not None
+                ]
+                if not left or failure is not None:
+                    break
+                failure = await self._attempt(
+                    controller.deletion_writes(self._keys, left, self._guards())
+                )
+            remaining = {topic.id for topic in left}
+        failure = failure or StoreError("the metadata changed under every attempt to delete topics")
+        return [
+            failure if isinstance(decision, TopicImage) and decision.id in remaining else decision
+            for decision in decisions
+        ]
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids that nobody else has or had."""
+        async with self._one_change:
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                block, writes = controller.decide_producer_ids(
+                    self._keys, self._image, self._guards()
+                )
+                if await self._write([writes]):
+                    return block
+        raise StoreError("the metadata changed under every attempt to take producer ids")
+
+    def _guards(self) -> tuple[Compare, ...]:
+        """What every write of a registered broker compares: that it is still the one registered."""
+        if self._membership is None:
+            return ()
+        return (self._membership.guard(),)
+
+    async def _found(self, cluster_id: str) -> None:
+        writes = controller.decide_founding(self._keys, cluster_id)
+        for _ in range(METADATA_ATTEMPTS_MAX):
+            with contextlib.suppress(AmbiguousStoreError):
+                await self._store.transact(writes.compares, writes.operations)
+            # Whoever founded it, this is the cluster now.
+            await self._reload()
+            if self._image.cluster_id:
+                return
+        raise StoreError("the cluster could not be founded: the store took no write")
+
+    async def _sweep(self, ids: Iterable[UUID]) -> None:
+        """Remove partitions of topics that this request did not get to publish."""
+        left = [topic_id for topic_id in ids if topic_id in self._image.unpublished]
+        if left:
+            await self._attempt(controller.sweep_writes(self._keys, left, self._guards()))
+
+    async def _attempt(self, writes: Iterable[GuardedWrites]) -> StoreError | None:
+        """Write; the error when the store fails for good."""
+        try:
+            await self._write(writes)
+        except StoreError as error:
+            return error
+        return None
+
+    async def _write(self, writes: Iterable[GuardedWrites]) -> bool:
+        """Write one transaction after the other; whether all landed, for certain and in the image.
+
+        When one did not, the image is loaded again, and the caller decides on that.
+        """
+        for write in writes:
+            try:
+                result = await self._store.transact(write.compares, write.operations)
+            except AmbiguousStoreError:
+                await self._reload()
+                return False
+            if not result.succeeded:
+                await self._reload()
+                return False
+            await self._wait_revision(result.revision)
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                first = self._image.revision + 1
+                async for batch in self._store.watch(self._keys.root, from_revision=first):
+                    self._take(batch)
+                return
+            except CompactedError:
+                await self._reload()
+
+    def _take(self, batch: EventBatch) -> None:
+        # A reload may have overtaken the watch.
+        if batch.revision > self._image.revision:
+            changes = interpret(self._keys, batch.events)
+            self._publish(apply(self._image, changes, batch.revision), changes)
+
+    async def _reload(self) -> None:
+        snapshot = await self._store.read_prefix(self._keys.root)
+        if snapshot.revision <= self._image.revision:
+            return
+        events = (Event(pair.key, pair) for pair in snapshot.values)
+        image = apply(MetadataImage(), interpret(self._keys, events), snapshot.revision)
+        # Nobody to tell, nothing to compare: the first load of a large cluster is twice as fast.
+        changes = difference(self._image, image) if self._subscribers else ()
+        self._publish(image, changes)
+
+    def _publish(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:
+        before, self._image = self._image, image
+        for subscriber in tuple(self._subscribers):
+            subscriber(before, image, changes)
+        waiting = []
+        for waiter in self._waiters:
+            if waiter.revision > image.revision:
+                waiting.append(waiter)
+            elif not waiter.reached.done():
+                waiter.reached.set_result(None)
+        self._waiters = waiting
+
+    async def _wait_revision(self, revision: int) -> None:
+        """Wait until the image shows what was written at `revision`."""
+        if self._image.revision < revision:
+            reached = asyncio.get_running_loop().create_future()
+            self._waiters.append(_Waiter(revision, reached))
+            await reached
+
+
+def _outcome(
+    decision: controller.TopicDecision, failure: StoreError | None
+) -> TopicImage | PenstockError:
+    if isinstance(decision, TopicCreation):
+        return failure or decision.topic
+    return decision

@@ -1,0 +1,207 @@
+"""`MetadataStore`: the port to whatever keeps the cluster's metadata, with etcd's model.
+
+The store is a map of keys to values with one revision for the whole of it. Every transaction that
+changes something takes the next revision; each key remembers the revision that created it and the
+one that last wrote it. What an implementation promises:
+
+- **Transactions are atomic, serial and durable before they are answered.** All compares are judged
+  against the state the operations then change.
+- **Watches are ordered and complete**: every change from a revision on, one batch for each
+  revision, in order, none left out, none twice. They may lag behind; they never skip. A watch that
+  cannot keep this promise raises `CompactedError`, and the reader loads everything again.
+- **A session binds keys to a living process**: when it ends or is not kept alive for its time to
+  live, its keys are deleted like by any transaction. It is a failure detector and nothing more:
+  whoever must be safe against a process that was only slow compares revisions.
+- **An error says what is known.** `AmbiguousStoreError`: the transaction may or may not have been
+  applied, or may yet be; read again before deciding. Any other `StoreError`: nothing was applied.
+
+Not part of the contract: reads inside transactions other than `read_on_failure`, ordering of keys
+in answers other than by key, locks, and values above one mebibyte. A transaction is never retried
+by a store: only the caller knows whether twice is safe.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from penstock.core.errors import StoreError
+from penstock.core.limits import STORE_COMPARES_MAX, STORE_OPERATIONS_MAX, STORE_VALUE_BYTES_MAX
+
+NO_SESSION = 0
+"""Session of a key that stays until it is deleted."""
+
+
+class CompactedError(StoreError):
+    """The history from the asked revision on is no longer kept: load the whole state again."""
+
+
+class SessionLostError(StoreError):
+    """The session has ended; its keys are gone or about to go."""
+
+
+class KeyValue(NamedTuple):
+    """One key as it was at the revision that was read."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    session: int
+
+
+class CompareTarget(Enum):
+    """Which revision of a key is compared."""
+
+    CREATE = "create"
+    MOD = "mod"
+
+
+class Compare(NamedTuple):
+    """Holds when the key's revision is this one; an absent key has revision 0 in both."""
+
+    key: str
+    target: CompareTarget
+    revision: int
+
+    @staticmethod
+    def absent(key: str) -> "Compare":
+        """Holds while there is no such key."""
+        return Compare(key, CompareTarget.CREATE, 0)
+
+    @staticmethod
+    def created_at(key: str, revision: int) -> "Compare":
+        """Holds while the key is the one that was created at this revision, changed or not."""
+        return Compare(key, CompareTarget.CREATE, revision)
+
+    @staticmethod
+    def unchanged(key: str, revision: int) -> "Compare":
+        """Holds while the key was last written at this revision."""
+        return Compare(key, CompareTarget.MOD, revision)
+
+
+class Put(NamedTuple):
+    """Write a key. Its session is replaced too: a key that shall keep one must name it again."""
+
+    key: str
+    value: bytes
+    session: int = NO_SESSION
+
+
+class Delete(NamedTuple):
+    """Delete one key, if it is there."""
+
+    key: str
+
+
+class DeletePrefix(NamedTuple):
+    """Delete every key that begins with `prefix`. Counts as one operation."""
+
+    prefix: str
+
+
+Operation = Put | Delete | DeletePrefix
+
+
+class TransactionResult(NamedTuple):
+    """What became of a transaction."""
+
+    succeeded: bool
+    """Whether all compares held and the operations were applied."""
+    revision: int
+    """The store's revision after the transaction, changed or not."""
+    values: tuple[KeyValue, ...] = ()
+    """The keys of `read_on_failure` that exist, when it did not succeed."""
+
+
+class Snapshot(NamedTuple):
+    """Keys as they all were at one revision, ordered by key."""
+
+    revision: int
+    values: tuple[KeyValue, ...]
+
+
+class Event(NamedTuple):
+    """A key was written, or deleted when there is no value."""
+
+    key: str
+    value: KeyValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Every change of one revision, ordered by key."""
+
+    revision: int
+    events: tuple[Event, ...]
+
+
+class MetadataStore(Protocol):
+    """The store of cluster metadata. Used from one event loop."""
+
+    async def read(self, key: str, *, revision: int | None = None) -> Snapshot:
+        """One key, now or as it was at a revision. May raise `CompactedError`."""
+        ...
+
+    async def read_prefix(self, prefix: str, *, revision: int | None = None) -> Snapshot:
+        """Every key with the prefix, now or as it was at a revision. May raise `CompactedError`."""
+        ...
+
+    async def transact(
+        self,
+        compares: Sequence[Compare],
+        operations: Sequence[Operation],
+        *,
+        read_on_failure: Sequence[str] = (),
+    ) -> TransactionResult:
+        """Apply all operations if all compares hold, else nothing."""
+        ...
+
+    def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
+        """Changes of keys with the prefix from `from_revision` on, that one included."""
+        ...
+
+    async def open_session(self, time_to_live_seconds: float) -> int:
+        """Begin a session; the answer names it in `Put.session`."""
+        ...
+
+    async def keep_alive(self, session: int) -> None:
+        """Give the session its whole time to live again. Raises `SessionLostError`."""
+        ...
+
+    async def end_session(self, session: int) -> None:
+        """End a session, one's own or that of a process known to be dead; its keys go at once."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the store holds. Open watches end; sessions run out by themselves."""
+        ...
+
+
+def check_transaction(
+    compares: Sequence[Compare], operations: Sequence[Operation], read_on_failure: Sequence[str]
+) -> None:
+    """Refuse what etcd would refuse, so that no implementation accepts more than another."""
+    if len(compares) > STORE_COMPARES_MAX:
+        raise StoreError(f"{len(compares)} compares, at most {STORE_COMPARES_MAX}")
+    if max(len(operations), len(read_on_failure)) > STORE_OPERATIONS_MAX:
+        raise StoreError(f"{len(operations)} operations, at most {STORE_OPERATIONS_MAX}")
+    written: set[str] = set()
+    prefixes: list[str] = []
+    for operation in operations:
+        if isinstance(operation, DeletePrefix):
+            prefixes.append(operation.prefix)
+            continue
+        if operation.key in written:
+            raise StoreError(f"{operation.key} is written twice in one transaction")
+        if isinstance(operation, Put) and len(operation.value) > STORE_VALUE_BYTES_MAX:
+            raise StoreError(f"{operation.key}: {len(operation.value)} bytes are too many")
+        written.add(operation.key)
+    for prefix in prefixes:
+        if any(key.startswith(prefix) for key in written):
+            raise StoreError(f"keys of {prefix} are deleted and written in one transaction")
+
+
+def prefix_end(prefix: str) -> str:
+    """The first key after all that begin with `prefix`, which ends in an ASCII character."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else chr(0x10FFFF)

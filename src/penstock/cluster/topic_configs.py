@@ -1,0 +1,237 @@
+"""Which settings a topic may have: Kafka 4.3's names, types, defaults, bounds and synonyms.
+
+The table lists every topic setting that Kafka 4.3 shows, so that tools which read all settings and
+write them back find what they expect. A setting that Penstock does not act on yet is not
+`honoured`: it is listed with its default, and any other value is refused by name, because a setting
+that is taken and ignored is a promise broken in silence. `compact` is honoured by refusing records
+without a key; the cleaner that rewrites segments is not built yet.
+
+Texts are read as Kafka reads them: spaces around them do not count, numbers are decimal with an
+optional sign, booleans are true or false in any case. Refusals are worded like Kafka's, since
+people search for them. Numbers are compared as whole 32 or 64-bit values; nothing is rounded.
+
+This module gives settings their types; it does not store them and knows no topic.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from penstock.cluster.topic_config_table import TABLE, SettingType, TopicConfig
+from penstock.core.errors import InvalidTopicConfigError
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_REAL_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_RANGES: Final = {
+    SettingType.INT: (-(2**31), 2**31 - 1),
+    SettingType.LONG: (-(2**63), 2**63 - 1),
+}
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in TABLE}
+"""Every topic setting by name."""
+
+SettingValue = bool | int | float | str | tuple[str, ...]
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with Kafka's numbers."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A name under which the same setting could be given, with the value it has there."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One setting of one topic, as DescribeConfigs shows it."""
+
+    config: TopicConfig
+    value: str
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    """In the order in which they win; the first is the value in force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The settings that Penstock acts on, with types."""
+
+    cleanup_delete: bool
+    cleanup_compact: bool
+    compression_type: str
+    """`producer` keeps what the producer chose."""
+    max_message_bytes: int
+    """Largest batch as stored, header included."""
+    message_timestamp_type: str
+    """`CreateTime` or `LogAppendTime`."""
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    retention_ms: int
+    """-1 keeps records for ever."""
+    retention_bytes: int
+    """Negative for no bound."""
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    min_insync_replicas: int
+    flush_messages: int
+    flush_ms: int
+    file_delete_delay_ms: int
+    preallocate: bool
+
+
+def parse_topic_settings(
+    overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> TopicSettings:
+    """The settings of a topic, from what it overrides and what the broker gives by default.
+
+    Raises `InvalidTopicConfigError` for the first setting that is unknown, wrong or not built.
+    """
+    for name in overrides:
+        check_override(name, overrides[name])
+    given = {**(defaults or {}), **overrides}
+
+    def number(name: str) -> int:
+        value = _value(name, given)
+        assert isinstance(value, int), name
+        return value
+
+    def text(name: str) -> str:
+        value = _value(name, given)
+        assert isinstance(value, str), name
+        return value
+
+    policies = _value("cleanup.policy", given)
+    assert isinstance(policies, tuple)
+    return TopicSettings(
+        cleanup_delete="delete" in policies,
+        cleanup_compact="compact" in policies,
+        compression_type=text("compression.type"),
+        max_message_bytes=number("max.message.bytes"),
+        message_timestamp_type=text("message.timestamp.type"),
+        message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+        message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        retention_ms=number("retention.ms"),
+        retention_bytes=number("retention.bytes"),
+        segment_bytes=number("segment.bytes"),
+        segment_ms=number("segment.ms"),
+        segment_jitter_ms=number("segment.jitter.ms"),
+        segment_index_bytes=number("segment.index.bytes"),
+        index_interval_bytes=number("index.interval.bytes"),
+        min_insync_replicas=number("min.insync.replicas"),
+        flush_messages=number("flush.messages"),
+        flush_ms=number("flush.ms"),
+        file_delete_delay_ms=number("file.delete.delay.ms"),
+        preallocate=bool(_value("preallocate", given)),
+    )
+
+
+def check_override(name: str, text: str | None) -> None:
+    """Refuse a setting that is unknown, wrong, or taken by nothing that is built."""
+    config = TOPIC_CONFIGS.get(name)
+    if config is None:
+        raise InvalidTopicConfigError(f"Unknown topic config name: {name[:249]}")
+    if text is None:
+        raise InvalidTopicConfigError(f"Null value not supported for topic configs: {name}")
+    value = parse_value(config, text)
+    if not config.honoured and value != parse_value(config, config.default):
+        raise InvalidTopicConfigError(
+            f"Invalid value {text[:249]} for configuration {name}: Penstock has no use for it yet, "
+            f"and takes only the default, {config.default or 'empty'}"
+        )
+
+
+def describe(
+    overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> tuple[DescribedConfig, ...]:
+    """Every setting of a topic, ordered by name, with where its value comes from."""
+    return tuple(
+        _describe(TOPIC_CONFIGS[name], overrides.get(name), (defaults or {}).get(name))
+        for name in sorted(TOPIC_CONFIGS)
+    )
+
+
+def _describe(config: TopicConfig, override: str | None, default: str | None) -> DescribedConfig:
+    synonyms = []
+    if override is not None:
+        synonyms.append(Synonym(config.name, override, ConfigSource.TOPIC))
+    if config.synonym is not None:
+        if default is not None:
+            synonyms.append(Synonym(config.synonym, default, ConfigSource.STATIC_BROKER))
+        synonyms.append(Synonym(config.synonym, config.default, ConfigSource.DEFAULT))
+    if override is not None:
+        return DescribedConfig(config, override, ConfigSource.TOPIC, tuple(synonyms))
+    if default is not None:
+        return DescribedConfig(config, default, ConfigSource.STATIC_BROKER, tuple(synonyms))
+    return DescribedConfig(config, config.default, ConfigSource.DEFAULT, tuple(synonyms))
+
+
+def parse_value(config: TopicConfig, text: str) -> SettingValue:
+    """The typed value of a text, within the setting's bounds."""
+    trimmed = text.strip()
+    match config.type:
+        case SettingType.BOOLEAN:
+            if trimmed.lower() not in ("true", "false"):
+                raise _invalid(config, text, "Expected value to be either true or false")
+            return trimmed.lower() == "true"
+        case SettingType.INT | SettingType.LONG:
+            return _bounded(config, text, _whole_number(config, trimmed))
+        case SettingType.DOUBLE:
+            if _REAL_NUMBER.fullmatch(trimmed) is None:
+                raise _invalid(config, text, "Not a number of type DOUBLE")
+            return _bounded(config, text, float(trimmed))
+        case SettingType.LIST:
+            items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+            for item in items:
+                _check_choice(config, item)
+            return items
+        case SettingType.STRING:
+            _check_choice(config, trimmed)
+            return trimmed
+
+
+def _whole_number(config: TopicConfig, text: str) -> int:
+    low, high = _RANGES[config.type]
+    if _WHOLE_NUMBER.fullmatch(text) is None or not low <= int(text) <= high:
+        raise _invalid(config, text, f"Not a number of type {config.type.name}")
+    return int(text)
+
+
+def _bounded(config: TopicConfig, text: str, value: float) -> int | float:
+    if value in config.also_allowed:
+        return value
+    if config.minimum is not None and value < config.minimum:
+        raise _invalid(config, text, f"Value must be at least {config.minimum}")
+    if config.maximum is not None and value > config.maximum:
+        raise _invalid(config, text, f"Value must be no more than {config.maximum}")
+    return value
+
+
+def _check_choice(config: TopicConfig, text: str) -> None:
+    if config.choices and text not in config.choices:
+        raise _invalid(config, text, f"String must be one of: {', '.join(config.choices)}")
+
+
+def _invalid(config: TopicConfig, text: str, reason: str) -> InvalidTopicConfigError:
+    # What a client sent is repeated to it, but not without bound.
+    return InvalidTopicConfigError(
+        f"Invalid value {text[:249]} for configuration {config.name}: {reason}"
+    )
+
+
+def _value(name: str, given: Mapping[str, str]) -> SettingValue:
+    config = TOPIC_CONFIGS[name]
+    return parse_value(config, given.get(name, config.default))

@@ -1,0 +1,146 @@
+"""What a new topic may be called and how many partitions and replicas it may have.
+
+Each function returns what is right or raises the domain error, worded like Kafka's. They look at
+one topic and at nothing else; whether the name is free is `controller`'s question. Names are
+checked here before they become a key or a directory: only ASCII letters, digits, `.`, `_` and `-`
+pass, so a name cannot leave the data directory or forge a line of a log.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicNameError,
+    PolicyViolationError,
+)
+from penstock.core.limits import (
+    PARTITIONS_PER_BROKER_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
+    TOPIC_NAME_CHARACTERS_MAX,
+)
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+DEFAULT: Final = -1
+"""What a request says to get the cluster's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What this cluster gives and allows."""
+
+    partition_count_default: int = 1
+    partitions_per_topic_max: int = PARTITIONS_PER_TOPIC_MAX
+    partitions_per_broker_max: int = PARTITIONS_PER_BROKER_MAX
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that breaks Kafka's rules."""
+    if not name:
+        raise InvalidTopicNameError("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopicNameError(f"Topic name is invalid: '{name}' is not allowed")
+    if len(name) > TOPIC_NAME_CHARACTERS_MAX:
+        # Repeated only in part: the name may be a megabyte.
+        shown = name[:TOPIC_NAME_CHARACTERS_MAX]
+        raise InvalidTopicNameError(
+            f"Topic name is invalid: the length of {shown!r}... is longer than the max allowed "
+            f"length {TOPIC_NAME_CHARACTERS_MAX}"
+        )
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise InvalidTopicNameError(
+            f"Topic name is invalid: {name!r} contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'"
+        )
+
+
+def partition_count(asked: int, rules: TopicRules) -> int:
+    """How many partitions a topic gets that asks for `asked`."""
+    if asked != DEFAULT and asked < 1:
+        raise InvalidPartitionsError(
+            "Number of partitions was set to an invalid non-positive value."
+        )
+    count = rules.partition_count_default if asked == DEFAULT else asked
+    if count > rules.partitions_per_topic_max:
+        raise PolicyViolationError(
+            f"Excessively large number of partitions: {count}, at most "
+            f"{rules.partitions_per_topic_max} in one topic."
+        )
+    return count
+
+
+def check_replication_factor(asked: int, broker_count: int) -> None:
+    """Refuse a replication factor that the cluster cannot give. The default is one."""
+    if asked != DEFAULT and asked < 1:
+        raise InvalidReplicationFactorError(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+    factor = 1 if asked == DEFAULT else asked
+    if factor > broker_count:
+        raise InvalidReplicationFactorError(
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+            f"{factor} cannot be reached because only {broker_count} broker(s) are registered."
+        )
+
+
+def check_assignment(
+    assignments: Sequence[tuple[int, tuple[int, ...]]],
+    *,
+    partition_count_asked: int,
+    replication_factor_asked: int,
+    brokers: Collection[int],
+    rules: TopicRules,
+) -> tuple[tuple[int, ...], ...]:
+    """The replicas of each partition in order of its number, as the request lays them down."""
+    if replication_factor_asked != DEFAULT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if partition_count_asked != DEFAULT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but numPartitions was not set to -1."
+        )
+    partition_count(len(assignments), rules)
+    replicas_by_index: dict[int, tuple[int, ...]] = {}
+    for index, replicas in assignments:
+        if index in replicas_by_index:
+            raise InvalidReplicaAssignmentError(
+                f"Found multiple manual partition assignments for partition {index}"
+            )
+        _check_replicas(replicas, len(assignments[0][1]), brokers)
+        replicas_by_index[index] = replicas
+    if replicas_by_index.keys() != set(range(len(assignments))):
+        raise InvalidReplicaAssignmentError(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
+    return tuple(replicas_by_index[index] for index in range(len(assignments)))
+
+
+def _check_replicas(replicas: tuple[int, ...], count: int, brokers: Collection[int]) -> None:
+    if not replicas:
+        raise InvalidReplicaAssignmentError(
+            "The manual partition assignment includes an empty replica list."
+        )
+    for broker_id in sorted(replicas):
+        if broker_id not in brokers:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker "
+                "is registered."
+            )
+    if len(set(replicas)) != len(replicas):
+        repeated = next(broker for broker in replicas if replicas.count(broker) > 1)
+        raise InvalidReplicaAssignmentError(
+            f"The manual partition assignment includes the broker {repeated} more than once."
+        )
+    if len(replicas) != count:
+        raise InvalidReplicaAssignmentError(
+            "The manual partition assignment includes a partition with "
+            f"{len(replicas)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {count} replica(s)."
+        )

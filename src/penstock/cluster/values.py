@@ -1,0 +1,201 @@
+"""Every value of the metadata store: JSON in UTF-8 with a schema version in `v`.
+
+Each kind has one function that writes it and one that reads it; reading what was written gives it
+back. A value with a higher version than is known here is refused: an older broker must not guess
+what a newer one meant. Unknown fields of a known version are ignored. `keys` says where each is.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.cluster.image import BrokerImage, PartitionImage
+from penstock.core.errors import StoreError
+
+_VERSION: Final = 1
+
+_FORMAT_VERSION: Final = 1
+"""Version of the layout of keys."""
+
+
+class TopicValue(NamedTuple):
+    """What the publishing key of a topic says."""
+
+    id: UUID
+    partition_count: int
+
+
+class _PartitionValue(NamedTuple):
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+def write_format() -> bytes:
+    """The version of the layout that this code writes."""
+    return _encode({"format": _FORMAT_VERSION})
+
+
+def check_format(value: bytes) -> None:
+    """Refuse a store whose layout is newer than this code."""
+    found = _integer(_decode(value), "format")
+    if found > _FORMAT_VERSION:
+        raise StoreError(f"the metadata has layout {found}; this version reads {_FORMAT_VERSION}")
+
+
+def write_cluster_id(cluster_id: str) -> bytes:
+    """The cluster's id."""
+    return _encode({"id": cluster_id})
+
+
+def read_cluster_id(value: bytes) -> str:
+    """The cluster's id."""
+    return _text(_decode(value), "id")
+
+
+def write_adopted() -> bytes:
+    """That the logs of the data directory have become topics: being there says it all."""
+    return _encode({})
+
+
+def write_topic(topic: TopicValue) -> bytes:
+    """A topic's id and number of partitions."""
+    return _encode({"id": str(topic.id), "partitions": topic.partition_count})
+
+
+def read_topic(value: bytes) -> TopicValue:
+    """A topic's id and number of partitions."""
+    fields = _decode(value)
+    return TopicValue(topic_id_of(_text(fields, "id")), _integer(fields, "partitions"))
+
+
+@lru_cache(maxsize=8192)
+def topic_id_of(text: str) -> UUID:
+    """The topic id that a key or value names."""
+    # A topic's id is in its own value and in the keys of its partitions.
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise StoreError(f"{text!r} in the metadata store is not a topic id") from error
+
+
+def write_partition(partition: PartitionImage) -> bytes:
+    """The state of one partition, without its epoch, which is the revision of the write."""
+    return _encode(
+        {
+            "replicas": partition.replicas,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "isr": partition.isr,
+        }
+    )
+
+
+def read_partition(value: bytes, revision: int) -> PartitionImage:
+    """The state of one partition that was written at `revision`."""
+    state = _read_partition(value)
+    return PartitionImage(state.replicas, state.leader, state.leader_epoch, state.isr, revision)
+
+
+@lru_cache(maxsize=1024)
+def _read_partition(value: bytes) -> _PartitionValue:
+    # Few states are distinct: most partitions of a cluster share one, so a load decodes each once.
+    fields = _decode(value)
+    return _PartitionValue(
+        _integers(fields, "replicas"),
+        _integer(fields, "leader"),
+        _integer(fields, "leader_epoch"),
+        _integers(fields, "isr"),
+    )
+
+
+def write_settings(settings: Mapping[str, str]) -> bytes:
+    """The settings that a topic overrides."""
+    return _encode({"settings": dict(settings)})
+
+
+def read_settings(value: bytes) -> Mapping[str, str]:
+    """The settings that a topic overrides."""
+    settings = _decode(value).get("settings")
+    if not isinstance(settings, dict) or not all(isinstance(v, str) for v in settings.values()):
+        raise StoreError("topic settings in the store are not a table of texts")
+    return settings
+
+
+def write_broker(broker: BrokerImage) -> bytes:
+    """A broker's registration, without its epoch, which is the revision of the write."""
+    return _encode(
+        {
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "directory_id": broker.directory_id,
+        }
+    )
+
+
+def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
+    """A broker that registered at revision `epoch`."""
+    fields = _decode(value)
+    rack = fields.get("rack")
+    return BrokerImage(
+        broker_id,
+        _text(fields, "host"),
+        _integer(fields, "port"),
+        rack if isinstance(rack, str) else None,
+        _text(fields, "directory_id"),
+        epoch,
+    )
+
+
+def write_next_producer_id(next_producer_id: int) -> bytes:
+    """The first producer id that nobody has."""
+    return _encode({"next": next_producer_id})
+
+
+def read_next_producer_id(value: bytes) -> int:
+    """The first producer id that nobody has."""
+    return _integer(_decode(value), "next")
+
+
+def _encode(fields: Mapping[str, object]) -> bytes:
+    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
+
+
+def _decode(value: bytes) -> dict[str, object]:
+    try:
+        fields = json.loads(value.decode())
+    except ValueError as error:
+        raise StoreError(f"a value in the metadata store is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise StoreError("a value in the metadata store is not a JSON object")
+    version = _integer(fields, "v")
+    if version > _VERSION:
+        raise StoreError(
+            f"a value in the metadata store has version {version}: it needs a newer Penstock"
+        )
+    return fields
+
+
+def _integer(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise StoreError(f"a value in the metadata store lacks the number {name!r}")
+    return value
+
+
+def _integers(fields: Mapping[str, object], name: str) -> tuple[int, ...]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise StoreError(f"a value in the metadata store lacks the numbers {name!r}")
+    return tuple(value)
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise StoreError(f"a value in the metadata store lacks the text {name!r}")
+    return value

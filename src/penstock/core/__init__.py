@@ -1,0 +1,1 @@
+"""Ground: values, errors, clock, limits, settings and metrics; imports nothing of ours."""

@@ -1,0 +1,246 @@
+"""The exception tree. A domain error names what went wrong, never a wire code.
+
+`broker.error_mapping` turns these into Kafka's error codes, in one table. Two branches matter to a
+reader: `PeerError` means whoever sent the bytes was wrong, and the connection pays for it;
+everything else under `PenstockError` is an answer that a client can act on. A broken invariant of
+ours is none of these: it is an `AssertionError`, and it is a crash.
+"""
+
+
+class PenstockError(Exception):
+    """Base of every error that Penstock raises on purpose."""
+
+
+# --- The peer was wrong: the connection is closed, nobody else notices. ---
+
+
+class PeerError(PenstockError):
+    """The other side broke the protocol; there is no answer, only a closed connection."""
+
+
+class FrameError(PeerError):
+    """A frame's length is impossible or above the bound for its API and state."""
+
+
+class MalformedRequestError(PeerError):
+    """The bytes of a request do not follow its schema."""
+
+
+class MalformedResponseError(PeerError):
+    """The bytes of a response do not follow its schema (client side)."""
+
+
+class UnsupportedApiError(PeerError):
+    """An API key or version that this broker does not serve."""
+
+    def __init__(self, api_key: int, api_version: int) -> None:
+        super().__init__(f"API key {api_key} version {api_version} is not served here")
+        self.api_key = api_key
+        self.api_version = api_version
+
+
+# --- Settings ---
+
+
+class ConfigError(PenstockError):
+    """A setting is wrong; the message names the setting, the value and the remedy."""
+
+
+class InvalidTopicConfigError(PenstockError):
+    """A topic setting is unknown or its value is out of range."""
+
+
+# --- Record batches ---
+
+
+class RecordsError(PenstockError):
+    """A record batch cannot be accepted."""
+
+    record_index: int = -1
+    """The record to blame, counted within the batch; -1 when it is the batch as a whole."""
+
+
+class CorruptBatchError(RecordsError):
+    """Checksum, length or magic of a batch is wrong: the bytes were damaged."""
+
+
+class InvalidBatchError(RecordsError):
+    """A batch is whole but says something a producer may not say."""
+
+
+class BatchTooLargeError(RecordsError):
+    """A batch exceeds the topic's limit, stored or decompressed."""
+
+
+class UnsupportedCompressionError(RecordsError):
+    """A compression codec that does not exist or that this request version may not use."""
+
+
+class InvalidTimestampError(RecordsError):
+    """A record's timestamp lies outside what the topic accepts."""
+
+
+# --- Storage ---
+
+
+class StorageError(PenstockError):
+    """The log cannot do what was asked."""
+
+
+class LogDirectoryOfflineError(StorageError):
+    """A write or sync failed; the data directory is not used again until a restart."""
+
+
+class DiskFullError(StorageError):
+    """No space for this batch; nothing of it was kept, and the log goes on."""
+
+
+class QuarantinedLogError(StorageError):
+    """Damage was found below the recovery point; the partition is kept as it is and not served."""
+
+
+class CorruptIndexError(StorageError):
+    """An index file is damaged; it will be rebuilt from its segment."""
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset asked for is before the first or after the last one of the log."""
+
+    def __init__(self, offset: int, start_offset: int, end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside [{start_offset}, {end_offset}]")
+        self.offset = offset
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+
+class DataDirectoryLockedError(StorageError):
+    """Another process uses the data directory."""
+
+
+# --- Producers ---
+
+
+class ProducerError(PenstockError):
+    """An idempotent producer's batch does not follow on from its last one."""
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """A gap in a producer's sequence numbers."""
+
+
+class DuplicateSequenceError(ProducerError):
+    """A sequence older than the batches that are remembered."""
+
+
+class UnknownProducerError(ProducerError):
+    """The producer id is not known in this partition and the sequence does not start at zero."""
+
+
+class InvalidProducerEpochError(ProducerError):
+    """The producer's epoch is older than the one that last wrote."""
+
+
+# --- Metadata ---
+
+
+class MetadataError(PenstockError):
+    """Cluster metadata cannot be changed as asked."""
+
+
+class UnknownTopicOrPartitionError(MetadataError):
+    """There is no such topic or partition."""
+
+
+class UnknownTopicIdError(MetadataError):
+    """There is no topic with this id."""
+
+
+class InconsistentTopicIdError(MetadataError):
+    """The topic id of a request is not the one of the log."""
+
+
+class TopicExistsError(MetadataError):
+    """A topic of this name exists."""
+
+
+class InvalidTopicNameError(MetadataError):
+    """The name breaks Kafka's rules for topic names."""
+
+
+class InvalidPartitionsError(MetadataError):
+    """A number of partitions that cannot be."""
+
+
+class InvalidReplicationFactorError(MetadataError):
+    """A replication factor that this cluster cannot give."""
+
+
+class InvalidReplicaAssignmentError(MetadataError):
+    """A manual replica assignment that cannot be."""
+
+
+class InvalidRequestError(MetadataError):
+    """A request that contradicts itself."""
+
+
+class PolicyViolationError(MetadataError):
+    """A request above a limit that this broker sets."""
+
+
+class DuplicateBrokerError(MetadataError):
+    """Another broker with this id is registered."""
+
+
+class StoreError(MetadataError):
+    """The metadata store failed; nothing is known to have changed."""
+
+
+class AmbiguousStoreError(StoreError):
+    """The metadata store may or may not have applied the change: re-read before deciding."""
+
+
+# --- Replication ---
+
+
+class NotLeaderError(PenstockError):
+    """This broker does not lead the partition."""
+
+
+class FencedLeaderEpochError(PenstockError):
+    """The caller's leader epoch is older than ours."""
+
+
+class UnknownLeaderEpochError(PenstockError):
+    """The caller's leader epoch is newer than ours."""
+
+
+class RequestTimedOutError(PenstockError):
+    """The records are appended but were not committed within the time the caller gave."""
+
+
+class TooManyWaitersError(PenstockError):
+    """The table of parked requests is full."""
+
+
+# --- Outgoing calls (client side) ---
+
+
+class ClientError(PenstockError):
+    """A call to a broker failed."""
+
+
+class BrokerUnreachableError(ClientError):
+    """No broker took the request: no connection, or none of it was sent. Safe to repeat."""
+
+
+class AnswerLostError(ClientError):
+    """A request was sent and its answer never came: it may or may not have been carried out."""
+
+
+class BrokerAnswerError(ClientError):
+    """The broker answered with an error code."""
+
+    def __init__(self, code: int, name: str, message: str) -> None:
+        super().__init__(f"{name} ({code}): {message}" if message else f"{name} ({code})")
+        self.code = code
+        self.name = name

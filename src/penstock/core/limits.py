@@ -1,0 +1,164 @@
+"""Every bound in one table, with its unit and the reason for its value.
+
+Bounds that a user may set are defaults here and settings in `core.config`; the rest are fixed.
+A bound is checked before anything is allocated for what it bounds.
+"""
+
+from typing import Final
+
+# --- Frames ---
+
+FRAME_BYTES_MAX: Final = 104_857_600
+"""Largest request in bytes: Kafka's socket.request.max.bytes, 100 MiB."""
+
+CONTROL_FRAME_BYTES_MAX: Final = 2_097_152
+"""Largest request in bytes for every API but Produce. A Python object for each array element costs
+about 60 bytes, so 2 MiB of one-byte elements stays near 120 MB; no known client comes near it."""
+
+ELEMENTS_PER_REQUEST_MAX: Final = 200_000
+"""Array elements in one request, counted before objects are made. A Fetch or Metadata for 100,000
+partitions passes; a frame built to exhaust memory does not."""
+
+TAGGED_FIELDS_MAX: Final = 64
+"""Tagged fields in one structure. Kafka's schemas have at most five."""
+
+CLIENT_ID_BYTES_MAX: Final = 32_767
+"""A client id is a legacy string: its length is an int16."""
+
+RESPONSE_FRAME_BYTES_MAX: Final = 2_147_483_647
+"""Largest response that a client of ours accepts; the caller's own byte limit is lower."""
+
+# --- Records ---
+
+BATCH_BYTES_MAX_DEFAULT: Final = 1_048_588
+"""Kafka's max.message.bytes: 1 MiB of records and the 12 bytes of log overhead."""
+
+DECOMPRESSED_BATCH_BYTES_MAX: Final = 134_217_728
+"""128 MiB: what one batch may unfold to. zstd packs 256 MiB of zeros into 8 KiB, so the stored size
+says nothing; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
+
+# --- Connections ---
+
+CONNECTIONS_MAX_DEFAULT: Final = 12_000
+"""Connections on one broker: the 10,000 that must be carried, and room for operators. Descriptors
+are limited to 20,000 in common containers, and segments need some."""
+
+REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
+"""Requests of one connection that are being handled. Clients use 5 to 64; reading pauses above."""
+
+REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT: Final = 268_435_456
+"""256 MiB for requests being received or handled, over all connections. Reading pauses above."""
+
+WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
+"""Unsent response bytes of a connection above which no further request of it is handled."""
+
+FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
+"""A request that was begun must be complete within this time (slowloris)."""
+
+SLOW_READER_SECONDS_MAX: Final = 30.0
+"""A peer that takes nothing of a waiting response for this long is disconnected."""
+
+CONNECTION_IDLE_SECONDS_MAX: Final = 600.0
+"""Kafka's connections.max.idle.ms."""
+
+# --- Parked requests ---
+
+PARKED_REQUESTS_MAX: Final = 100_000
+"""Requests waiting for data, a commit or a deadline, over all connections."""
+
+FETCH_WAIT_MS_MAX: Final = 300_000
+"""Longest wait of one Fetch; clients use 500 ms, and 2^31 ms would be 24 days."""
+
+FETCH_BYTES_MAX: Final = 57_671_680
+"""Kafka's fetch.max.bytes on the broker: 55 MiB in one response."""
+
+FETCH_SESSIONS_MAX: Final = 1_000
+"""Kafka's max.incremental.fetch.session.cache.slots."""
+
+FETCH_SESSION_PARTITIONS_MAX: Final = 100_000
+"""Partitions in all sessions together; each costs about 200 bytes."""
+
+# --- Topics ---
+
+TOPIC_NAME_CHARACTERS_MAX: Final = 249
+"""Kafka's limit: the name becomes a directory name with a partition number behind it."""
+
+PARTITIONS_PER_TOPIC_MAX: Final = 10_000
+"""Partitions that one request may give a topic."""
+
+PARTITIONS_PER_BROKER_MAX: Final = 20_000
+"""Partitions on one broker: five times the size the design must carry."""
+
+TOPICS_PER_REQUEST_MAX: Final = 10_000
+"""Topics created or deleted by one request."""
+
+# --- Producers ---
+
+PRODUCER_BATCHES_REMEMBERED: Final = 5
+"""Batches remembered for each idempotent producer: clients keep at most five in flight."""
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1_000
+"""Producer ids taken from the store at a time, as in Kafka."""
+
+PRODUCER_IDS_PER_PARTITION_MAX: Final = 100_000
+"""Producers remembered in one partition; the oldest idle ones are forgotten first."""
+
+# --- Metadata store ---
+
+STORE_COMPARES_MAX: Final = 128
+"""Compares in one transaction: etcd refuses the 129th."""
+
+STORE_OPERATIONS_MAX: Final = 128
+"""Operations in one transaction: etcd refuses the 129th."""
+
+STORE_VALUE_BYTES_MAX: Final = 1_048_576
+"""One value: etcd takes 1.5 MiB in one request, so a value and its transaction fit."""
+
+STORE_HISTORY_REVISIONS: Final = 10_000
+"""Revisions that a store of ours keeps for watches that fell behind; each costs about 300 bytes."""
+
+STORE_WATCH_BATCHES_MAX: Final = 10_000
+"""Batches that wait for one slow watcher; above it the watcher must load the state again."""
+
+METADATA_ATTEMPTS_MAX: Final = 16
+"""How often one request is decided anew because its compares failed. Each failure means another
+writer got ahead, so this many in a row is a defect or an overload, and the caller shall hear of
+it."""
+
+BROKER_SESSION_SECONDS: Final = 9.0
+"""Time after which a silent broker counts as dead: Kafka's broker.session.timeout.ms."""
+
+BROKER_KEEP_ALIVE_SECONDS: Final = 2.0
+"""Between two signs of life: three may be lost within a session."""
+
+# --- Storage ---
+
+FILES_OPEN_MAX: Final = 4_096
+"""Segment and index files kept open: with 12,000 connections still under 20,000 descriptors."""
+
+SEGMENT_RELATIVE_OFFSET_MAX: Final = 2_147_483_647
+"""Offsets in an index are 32 bits relative to the segment's base."""
+
+INDEX_PENDING_BYTES_MAX: Final = 768
+"""Index entries held in memory before they are written: 96 offsets or 64 times, which stand for at
+least 256 KiB of data at the usual interval of 4 KiB."""
+
+READ_POSITIONS_REMEMBERED: Final = 16
+"""Places where earlier reads of a log ended. A consumer goes on where it stopped, so with as many
+consumers as this the index is not asked."""
+
+RECOVERY_CHUNK_BYTES: Final = 1_048_576
+"""How much of a segment is read at a time when it is scanned; a larger batch is read whole."""
+
+STORED_BATCH_BYTES_MAX: Final = 1_073_741_824
+"""Largest batch that a scan believes; a length beyond it is damage, not a reason to allocate."""
+
+PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 1_048_576
+"""Data appended between two producer snapshots of the periodic checkpoint: what a start after a
+crash has to replay in addition to what is past the recovery point."""
+
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's producer.id.expiration.ms: a producer that was silent for a day is forgotten."""
+
+SYNC_ON_LOOP_SECONDS_MAX: Final = 0.001
+"""Mean sync time above which the event loop never syncs itself: a slow disk must not stop it."""

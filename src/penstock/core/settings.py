@@ -1,0 +1,295 @@
+"""The tree of settings: what can be set, its type, range, default, unit and meaning.
+
+Frozen and strict: a value of the wrong type is refused, not converted. Bounds and defaults that the
+code itself needs come from `core.limits`. How values get here from files, environment and flags is
+`core.config`'s business. Not the table of topic settings: those belong to a topic and are changed
+over the wire; `[topics]` only says what a topic gets when its creator does not say.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from penstock.core import limits
+
+
+class Section(BaseModel):
+    """One table of the settings file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+class NodeSettings(Section):
+    """What this broker is and where it keeps its data."""
+
+    id: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2**31 - 1,
+            description="Number of this broker in its cluster; fixed once data was written.",
+            json_schema_extra={"kafka": "node.id"},
+        ),
+    ] = 1
+    data_dir: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Directory of the log and of the metadata; made when it is missing.",
+            json_schema_extra={"kafka": "log.dirs"},
+        ),
+    ] = "penstock-data"
+    storage: Annotated[
+        Literal["disk", "memory"],
+        Field(
+            description="Where the log lives. `memory` forgets everything when the broker stops.",
+        ),
+    ] = "disk"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="Lowest level of messages that are written to standard error."),
+    ] = "info"
+    uvloop: Annotated[
+        bool, Field(description="Use the uvloop event loop; `false` takes the one of Python.")
+    ] = True
+
+
+class ListenerSettings(Section):
+    """Where clients connect, and how much they may ask for at once."""
+
+    host: Annotated[
+        str,
+        Field(
+            description="Address to listen on. `localhost` listens on 127.0.0.1 and, where there "
+            "is one, ::1; `0.0.0.0` on every address, and then `advertised_host` is needed.",
+            json_schema_extra={"kafka": "listeners"},
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65_535,
+            description="Port to listen on; 0 takes a free one.",
+            json_schema_extra={"kafka": "listeners"},
+        ),
+    ] = 9092
+    advertised_host: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Name or address that clients are told to connect to; unset: `host`.",
+            json_schema_extra={"kafka": "advertised.listeners"},
+        ),
+    ] = None
+    advertised_port: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=65_535,
+            description="Port that clients are told to connect to; unset: the port listened on.",
+            json_schema_extra={"kafka": "advertised.listeners"},
+        ),
+    ] = None
+    connections_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Connections at one time; the next one is closed at once.",
+            json_schema_extra={"unit": "connections", "kafka": "max.connections"},
+        ),
+    ] = limits.CONNECTIONS_MAX_DEFAULT
+    connections_per_address_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Connections at one time from one address.",
+            json_schema_extra={"unit": "connections", "kafka": "max.connections.per.ip"},
+        ),
+    ] = limits.CONNECTIONS_MAX_DEFAULT
+    request_bytes_in_flight_max: Annotated[
+        int,
+        Field(
+            ge=1_048_576,
+            description="Request bodies being received or handled, over all connections; reading "
+            "pauses above. A single larger request is still taken when nothing else is in flight.",
+            json_schema_extra={"unit": "bytes", "kafka": "queued.max.request.bytes"},
+        ),
+    ] = limits.REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT
+    connection_idle_seconds_max: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="A connection without a request for this long is closed.",
+            json_schema_extra={"unit": "seconds", "kafka": "connections.max.idle.ms"},
+        ),
+    ] = limits.CONNECTION_IDLE_SECONDS_MAX
+    frame_completion_seconds_max: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="A request that was begun must be complete within this time.",
+            json_schema_extra={"unit": "seconds"},
+        ),
+    ] = limits.FRAME_COMPLETION_SECONDS_MAX
+
+
+class FlushSettings(Section):
+    """When written records reach the disk."""
+
+    mode: Annotated[
+        Literal["always", "interval", "os"],
+        Field(
+            description="`always`: a record is on disk before it is acknowledged. `interval`: "
+            "synced every `interval_ms`; a power cut loses up to that much. `os`: the kernel "
+            "decides, as Kafka does by default.",
+            json_schema_extra={"kafka": "log.flush.interval.messages"},
+        ),
+    ] = "always"
+    interval_ms: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=3_600_000,
+            description="Time between syncs in the mode `interval`.",
+            json_schema_extra={"unit": "milliseconds", "kafka": "log.flush.interval.ms"},
+        ),
+    ] = 1_000
+
+
+class TopicsSettings(Section):
+    """What a topic gets when its creator does not say."""
+
+    auto_create: Annotated[
+        bool,
+        Field(
+            description="Create a topic when a client asks for one that does not exist.",
+            json_schema_extra={"kafka": "auto.create.topics.enable"},
+        ),
+    ] = True
+    partitions_default: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=limits.PARTITIONS_PER_TOPIC_MAX,
+            description="Partitions of a topic whose creator gave no number.",
+            json_schema_extra={"unit": "partitions", "kafka": "num.partitions"},
+        ),
+    ] = 1
+    segment_bytes: Annotated[
+        int,
+        Field(
+            ge=1_048_576,
+            le=2**31 - 1,
+            description="A segment file is closed and a new one begun at this size.",
+            json_schema_extra={"unit": "bytes", "kafka": "log.segment.bytes"},
+        ),
+    ] = 1_073_741_824
+    retention_ms: Annotated[
+        int,
+        Field(
+            ge=-1,
+            description="Records older than this may be deleted; -1 keeps them for ever.",
+            json_schema_extra={"unit": "milliseconds", "kafka": "log.retention.ms"},
+        ),
+    ] = 604_800_000
+    retention_bytes: Annotated[
+        int,
+        Field(
+            ge=-1,
+            description="A partition larger than this loses its oldest segments; -1 sets no limit.",
+            json_schema_extra={"unit": "bytes", "kafka": "log.retention.bytes"},
+        ),
+    ] = -1
+    message_bytes_max: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=limits.FRAME_BYTES_MAX,
+            description="Largest record batch, as sent.",
+            json_schema_extra={"unit": "bytes", "kafka": "message.max.bytes"},
+        ),
+    ] = limits.BATCH_BYTES_MAX_DEFAULT
+
+
+class DiskSettings(Section):
+    """When a filling disk stops produce. Fetch always goes on."""
+
+    free_bytes_min: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Produce is refused while less than this is free; 0: no guard.",
+            json_schema_extra={"unit": "bytes"},
+        ),
+    ] = 134_217_728
+    free_percent_min: Annotated[
+        float,
+        Field(
+            ge=0,
+            lt=100,
+            allow_inf_nan=False,
+            description="Produce is refused while less than this share of the disk is free.",
+            json_schema_extra={"unit": "percent"},
+        ),
+    ] = 0.0
+
+
+class Settings(Section):
+    """Every setting of one broker."""
+
+    node: NodeSettings = NodeSettings()
+    listener: ListenerSettings = ListenerSettings()
+    flush: FlushSettings = FlushSettings()
+    topics: TopicsSettings = TopicsSettings()
+    disk: DiskSettings = DiskSettings()
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+        return self.listener.host
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 takes a free one."""
+        return self.listener.port
+
+    @property
+    def data_dir(self) -> str:
+        """The directory of the log and of the metadata."""
+        return self.node.data_dir
+
+
+def _fields() -> Iterator[tuple[str, FieldInfo]]:
+    for section_name, section in Settings.model_fields.items():
+        model = section.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, Section)
+        for name, field in model.model_fields.items():
+            yield f"{section_name}.{name}", field
+
+
+FIELDS: Final[Mapping[str, FieldInfo]] = dict(_fields())
+"""Every setting by its key, such as `listener.port`, in the order of the tree."""
+
+
+def flat_values(settings: Settings) -> dict[str, object]:
+    """The values of a tree by key."""
+    return {
+        key: getattr(getattr(settings, section), name)
+        for key in FIELDS
+        for section, _, name in [key.partition(".")]
+    }
+
+
+def settings_of(values: Mapping[str, object]) -> Settings:
+    """The tree of a flat table; keys that are missing keep their defaults."""
+    tree: dict[str, dict[str, object]] = {}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        tree.setdefault(section, {})[name] = value
+    return Settings.model_validate(tree)

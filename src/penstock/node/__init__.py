@@ -1,0 +1,1 @@
+"""Composition root: names every concrete class, starts the parts in order, stops in reverse."""

@@ -1,0 +1,102 @@
+"""Which logs of a data directory belong to which topic, at start.
+
+Metadata says which topics there are; the directory says which logs. Normally they agree. Where they
+do not:
+
+- a topic whose log is missing gets an empty one (it was created just before a crash);
+- a log whose topic is unknown, or was deleted and made anew under the same name, is set aside
+  under a name that is never loaded and never deleted, and reported: it may be the only copy of
+  something;
+- a directory without metadata of ours, such as one that Apache Kafka wrote, has its topics adopted:
+  names, ids and number of partitions are taken from the logs, settings are the defaults.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from uuid import UUID, uuid4
+
+from penstock.cluster.image import NO_SETTINGS, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.topic_configs import parse_topic_settings
+from penstock.core.errors import InvalidTopicConfigError
+from penstock.core.types import TopicPartition
+from penstock.node.topic_rules import log_settings
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import LogSettings
+
+logger = logging.getLogger(__name__)
+
+
+def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping[str, str]) -> None:
+    """Load every log with the settings of its topic, and tell what is wrong with some."""
+
+    def settings_for(topic_name: str) -> LogSettings:
+        topic = image.topic(topic_name)
+        overrides = NO_SETTINGS if topic is None else topic.settings
+        try:
+            return log_settings(parse_topic_settings(overrides, defaults))
+        except InvalidTopicConfigError as error:
+            logger.warning("settings of %s are not used: %s", topic_name, error)
+            return log_settings(parse_topic_settings(NO_SETTINGS, defaults))
+
+    manager.start(settings_for)
+    for problem in manager.problems:
+        level = logging.WARNING if problem.is_served else logging.ERROR
+        logger.log(level, "%s: %s", problem.path, problem.message)
+
+
+def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
+    """The topics that the logs of a directory without metadata amount to."""
+    by_topic: dict[str, dict[int, UUID | None]] = {}
+    epochs: dict[TopicPartition, int] = {}
+    for name, log in manager.logs.items():
+        by_topic.setdefault(name.topic, {})[name.partition] = log.topic_id
+        epochs[name] = max(0, log.latest_epoch)
+    topics = []
+    for topic, partitions in sorted(by_topic.items()):
+        ids = {topic_id for topic_id in partitions.values() if topic_id is not None}
+        topic_id = ids.pop() if ids else uuid4()
+        if ids:
+            logger.error("logs of %s have several topic ids; only one is served", topic)
+        topics.append(
+            TopicImage(
+                topic,
+                topic_id,
+                tuple(
+                    PartitionImage(
+                        (node_id,),
+                        node_id,
+                        epochs.get(TopicPartition(topic, index), 0),
+                        (node_id,),
+                        0,
+                    )
+                    for index in range(max(partitions) + 1)
+                ),
+                NO_SETTINGS,
+                0,
+            )
+        )
+    return topics
+
+
+def set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
+    """Take logs that belong to no topic out of the way."""
+    strays = list(_strays(manager, image))
+    if strays:
+        manager.set_aside(strays)
+        for name in strays:
+            logger.warning(
+                "%s belongs to no topic: its directory was renamed to end in -stray. "
+                "Delete it when you are sure that nobody needs it.",
+                name,
+            )
+
+
+def _strays(manager: LogManager, image: MetadataImage) -> Iterable[TopicPartition]:
+    for name, log in manager.logs.items():
+        topic = image.topic(name.topic)
+        if (
+            topic is None
+            or name.partition >= len(topic.partitions)
+            or (log.topic_id is not None and log.topic_id != topic.id)
+        ):
+            yield name

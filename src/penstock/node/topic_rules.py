@@ -1,0 +1,65 @@
+"""Topic settings as each layer wants them: rules for producers, settings for logs, defaults."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.cluster.topic_configs import TopicSettings
+from penstock.core.settings import TopicsSettings
+from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
+from penstock.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from penstock.records.validation import ProduceRules
+from penstock.storage.log_settings import LogSettings
+
+_CODECS: Final[Mapping[str, int | None]] = {
+    "producer": None,
+    "uncompressed": NONE,
+    "gzip": GZIP,
+    "snappy": SNAPPY,
+    "lz4": LZ4,
+    "zstd": ZSTD,
+}
+
+
+def topic_defaults(settings: TopicsSettings) -> dict[str, str]:
+    """What a topic gets that does not say otherwise, by Kafka's names: what the user changed."""
+    values = {
+        "segment.bytes": settings.segment_bytes,
+        "retention.ms": settings.retention_ms,
+        "retention.bytes": settings.retention_bytes,
+        "max.message.bytes": settings.message_bytes_max,
+    }
+    untouched = TopicsSettings()
+    defaults = {
+        "segment.bytes": untouched.segment_bytes,
+        "retention.ms": untouched.retention_ms,
+        "retention.bytes": untouched.retention_bytes,
+        "max.message.bytes": untouched.message_bytes_max,
+    }
+    return {name: str(value) for name, value in values.items() if value != defaults[name]}
+
+
+def produce_rules(settings: TopicSettings) -> ProduceRules:
+    """What a topic's settings ask of a produced batch."""
+    return ProduceRules(
+        batch_bytes_max=settings.max_message_bytes,
+        compacted=settings.cleanup_compact,
+        timestamp_type=LOG_APPEND_TIME
+        if settings.message_timestamp_type == "LogAppendTime"
+        else CREATE_TIME,
+        before_max_ms=settings.message_timestamp_before_max_ms,
+        after_max_ms=settings.message_timestamp_after_max_ms,
+        codec=_CODECS[settings.compression_type],
+    )
+
+
+def log_settings(settings: TopicSettings) -> LogSettings:
+    """What a topic's settings ask of a partition's log."""
+    return LogSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        index_interval_bytes=settings.index_interval_bytes,
+        index_bytes_max=settings.segment_index_bytes,
+        retention_ms=settings.retention_ms if settings.cleanup_delete else -1,
+        retention_bytes=settings.retention_bytes if settings.cleanup_delete else -1,
+        is_compacted=settings.cleanup_compact,
+    )

@@ -1,0 +1,194 @@
+"""The record walker: checks each record of an unfolded batch without making an object for it.
+
+Guarantees: `scan_records` reads nothing outside the bytes it is given, takes time in proportion to
+them, and says `VALID` only if the section is exactly `count` records that fill it to the last byte,
+with offset deltas 0, 1, 2, …, numbers of at most 5 or 10 bytes that fit their range, and as many
+headers as each record declares. Beside that it judges what a topic may ask: a key in each record,
+and timestamps within a range. The first fault of the bytes wins over any such fault, as in Kafka.
+
+This is the one hot loop over records in the broker, so the file is compiled. It is plain Python;
+`scan.pxd` beside it gives the C types. Uncompiled it does the same, about a hundred times slower,
+and `COMPILED` tells which one runs. Whatever changes here must hold for 64-bit integers that wrap:
+nothing below may overflow, because uncompiled it would not.
+
+It is not a decoder: see `records.record` for the layout and for records as objects.
+"""
+
+from typing import Final
+
+COMPILED: Final = not __file__.endswith(".py")
+"""Whether the C extension runs. The broker says so once, at its start, if it does not."""
+
+VALID: Final = 0
+TIMESTAMP_OVERFLOW: Final = 7
+NULL_KEY: Final = 8
+BAD_TIMESTAMP: Final = 9
+
+# The names that the C code uses are private: as C integers they are not there for Python to import.
+_TRUNCATED: Final = 1
+_BAD_NUMBER: Final = 2
+_BAD_LENGTH: Final = 3
+_BAD_OFFSET: Final = 4
+_BAD_HEADERS: Final = 5
+_TRAILING_BYTES: Final = 6
+
+REASONS: Final[tuple[str, ...]] = (
+    "valid",
+    "it runs past its end",
+    "a number in it is too long or too large",
+    "its parts do not fill the length it declares",
+    "its offset delta does not follow on from the one before",
+    "its header count or a header key length is impossible",
+    "bytes follow after the last record",
+    "its timestamp does not fit 64 bits",
+    "it has no key, and the topic is compacted",
+    "its timestamp is outside what the topic accepts",
+)
+"""What each code means, to be read after «record 7: »."""
+
+_INT64_MAX: Final = 9223372036854775807
+_INT64_MIN: Final = -_INT64_MAX - 1
+_NO_TIMESTAMP: Final = -1
+
+
+class _Walker:
+    """A position in the bytes that never passes `end`; the first fault stays in `reason`."""
+
+    def __init__(self, data: memoryview, position: int, end: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = end
+        self.reason = 0
+        self.timestamp_ms = 0
+        self.has_key = False
+
+    def number(self, bits: int) -> int:
+        """A zigzag varint of at most `bits` bits, 32 or 64; 0 after a fault."""
+        position = self.position
+        end = self.end
+        raw = 0
+        shift = 0
+        while position < end:
+            byte = self.data[position]
+            position += 1
+            # The last byte that may come has room for 4 (or 1) of its 7 bits.
+            if shift + 7 > bits and byte >> (bits - shift):
+                self.reason = _BAD_NUMBER
+                return 0
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.position = position
+                return (raw >> 1) ^ -(raw & 1)
+            shift += 7
+        self.reason = _TRUNCATED
+        return 0
+
+    def skip(self, count: int) -> None:
+        """Move over a field; a negative length is a null, which has no bytes."""
+        if count > self.end - self.position:
+            self.reason = _BAD_LENGTH
+        elif count > 0:
+            self.position += count
+
+    def headers(self) -> None:
+        """All headers of a record."""
+        count = self.number(32)
+        if count < 0 or count > self.end - self.position:
+            self.reason = _BAD_HEADERS
+            return
+        while count > 0 and self.reason == 0:
+            count -= 1
+            length = self.number(32)
+            if length < 0:
+                self.reason = _BAD_HEADERS
+                return
+            self.skip(length)
+            if self.reason == 0:
+                self.skip(self.number(32))
+
+    def body(self) -> None:
+        """The length of the next record, which becomes the end until the record is read."""
+        length = self.number(32)
+        if length > self.end - self.position:
+            self.reason = _TRUNCATED
+        elif length < 0:
+            self.reason = _BAD_LENGTH
+        else:
+            self.end = self.position + length
+
+    def time(self, base_timestamp_ms: int) -> None:
+        """The timestamp delta."""
+        delta = self.number(64)
+        if (delta > 0 and base_timestamp_ms > _INT64_MAX - delta) or (
+            delta < 0 and base_timestamp_ms < _INT64_MIN - delta
+        ):
+            self.reason = TIMESTAMP_OVERFLOW
+        else:
+            self.timestamp_ms = base_timestamp_ms + delta
+
+    def record(self, offset_delta: int, base_timestamp_ms: int) -> None:
+        """One record; leaves its timestamp, whether it has a key, and `end` at its end."""
+        self.body()
+        if self.reason == 0:
+            self.skip(1)
+        if self.reason == 0:
+            self.time(base_timestamp_ms)
+        if self.reason == 0 and self.number(32) != offset_delta and self.reason == 0:
+            self.reason = _BAD_OFFSET
+        if self.reason == 0:
+            length = self.number(32)
+            self.has_key = length >= 0
+            self.skip(length)
+        if self.reason == 0:
+            self.skip(self.number(32))
+        if self.reason == 0:
+            self.headers()
+        if self.reason == 0 and self.position != self.end:
+            self.reason = _BAD_LENGTH
+
+
+def scan_records(
+    data: memoryview,
+    position: int,
+    end: int,
+    count: int,
+    base_timestamp_ms: int,
+    earliest_ms: int,
+    latest_ms: int,
+    key_required: bool,  # noqa: FBT001 - a C function has no keyword arguments to speak of
+) -> tuple[int, int, int, int]:
+    """Check `data[position:end]`: reason, index of the record to blame, max timestamp, its delta.
+
+    The delta is the offset delta of the first record that has the max timestamp. A record without a
+    timestamp (-1) is never outside the range. `data` has the format "B"; both ends lie within it.
+    """
+    assert 0 <= position <= end <= len(data)
+    walker = _Walker(data, position, end)
+    fault = 0
+    fault_index = 0
+    max_timestamp_ms = _NO_TIMESTAMP
+    max_index = -1
+    index = 0
+    while index < count:
+        walker.end = end
+        walker.record(index, base_timestamp_ms)
+        if walker.reason != 0:
+            return walker.reason, index, 0, 0
+        timestamp_ms = walker.timestamp_ms
+        if timestamp_ms > max_timestamp_ms:
+            max_timestamp_ms = timestamp_ms
+            max_index = index
+        if fault == 0 and key_required and not walker.has_key:
+            fault = NULL_KEY
+            fault_index = index
+        if (
+            fault == 0
+            and (timestamp_ms < earliest_ms or timestamp_ms > latest_ms)
+            and timestamp_ms != _NO_TIMESTAMP
+        ):
+            fault = BAD_TIMESTAMP
+            fault_index = index
+        index += 1
+    if walker.position != end:
+        return _TRAILING_BYTES, index - 1, 0, 0
+    return fault, fault_index, max_timestamp_ms, max_index

@@ -1,0 +1,251 @@
+"""What a produced batch must satisfy before it may be appended. Pure: the time is an argument.
+
+`validate_produced` takes the records field of one partition of a Produce request and gives the one
+batch in it, ready for the log but for its offset and leader epoch, or raises one error:
+
+    CorruptBatchError            length or magic impossible, checksum wrong, payload does not unfold
+    InvalidBatchError            no batch, two batches, magic 0 or 1, a header or record that lies,
+                                 something only a broker may write, no key on a compacted topic
+    BatchTooLargeError           above max.message.bytes, or unfolds to more than the bound
+    UnsupportedCompressionError  no such codec, or zstd in a request older than version 7
+    InvalidTimestampError        a timestamp outside the topic's range, or the broker's kind of one
+
+The order of the checks is Kafka's, so that a batch with two faults gets Kafka's answer. As in
+Kafka, bytes after the batch that are not a whole batch are cut off, a wrong max timestamp is
+corrected, and `compression.type` and LogAppendTime change the batch. Where this differs from Kafka,
+it refuses what Kafka would store: see docs/formats/record-batch.md.
+
+It is not the check of sequences against what was written before: that is `storage`'s, under the
+partition's order.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple, NoReturn
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidBatchError,
+    InvalidTimestampError,
+    RecordsError,
+    UnsupportedCompressionError,
+)
+from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.records import scan
+from penstock.records.batch import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    patch_log_append_time,
+    patch_max_timestamp,
+    read_header,
+    with_codec,
+)
+from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME, assemble
+from penstock.records.compression import NONE, ZSTD, decompress, is_known
+from penstock.records.crc32c import checksum
+
+PRODUCE_VERSION_WITH_ZSTD: Final = 7
+
+_LENGTH: Final = Struct(">i")
+_LENGTH_POSITION: Final = 8
+_RECORD_BYTES_MIN: Final = 14
+"""The smallest message of any format; Kafka calls less corrupt before it looks at the magic."""
+
+_INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
+_AFTER_MAX_MS_DEFAULT: Final = 3_600_000
+
+
+class ProduceRules(NamedTuple):
+    """What a topic's settings ask of a batch. Built once for a change of settings."""
+
+    batch_bytes_max: int
+    """max.message.bytes."""
+    compacted: bool = False
+    """Whether cleanup.policy includes compact: each record then needs a key."""
+    timestamp_type: int = CREATE_TIME
+    """message.timestamp.type: `CREATE_TIME` or `LOG_APPEND_TIME`."""
+    before_max_ms: int = _INT64_MAX
+    """message.timestamp.before.max.ms."""
+    after_max_ms: int = _AFTER_MAX_MS_DEFAULT
+    """message.timestamp.after.max.ms."""
+    codec: int | None = None
+    """compression.type; None is `producer`: keep what the producer chose."""
+    decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
+    """What one batch may unfold to."""
+
+
+class ValidatedBatch(NamedTuple):
+    """One batch that may be appended."""
+
+    header: BatchHeader
+    """As the buffer has it."""
+    buffer: memoryview
+    """The batch and nothing else; writable."""
+    max_timestamp_ms: int
+    """The largest timestamp, or -1 when no record has one."""
+    offset_of_max_timestamp: int
+    """Offset delta of the first record with the largest timestamp; -1 when no record has one."""
+
+
+def validate_produced(
+    records: memoryview, *, topic_limits: ProduceRules, produce_version: int, now_ms: int
+) -> ValidatedBatch:
+    """The one batch in `records`, checked, and changed where the topic's settings say so."""
+    header = _only_batch(records, produce_version)
+    size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+    buffer = records if size_bytes == len(records) else records[:size_bytes]
+    _check_header(buffer, header, topic_limits)
+    section: Buffer = buffer
+    start = HEADER_BYTES
+    codec = header.codec
+    if codec != NONE:
+        section = decompress(codec, buffer[HEADER_BYTES:], topic_limits.decompressed_bytes_max)
+        start = 0
+    max_timestamp_ms, delta = _check_records(section, start, header, topic_limits, now_ms)
+    if topic_limits.codec is not None and topic_limits.codec != codec:
+        buffer = _recompress(header, memoryview(section)[start:], topic_limits)
+        header = read_header(buffer)
+    if topic_limits.timestamp_type == LOG_APPEND_TIME:
+        patch_log_append_time(buffer, 0, header, now_ms)
+        return ValidatedBatch(read_header(buffer), buffer, now_ms, 0)
+    if max_timestamp_ms != header.max_timestamp_ms:
+        patch_max_timestamp(buffer, 0, header, max_timestamp_ms)
+        header = read_header(buffer)
+    return ValidatedBatch(header, buffer, max_timestamp_ms, delta)
+
+
+def _only_batch(records: memoryview, produce_version: int) -> BatchHeader:
+    """The header of the first batch; there must be no second one."""
+    if len(records) >= HEADER_BYTES:
+        header = read_header(records)
+        if header.magic == MAGIC and header.batch_length == len(records) - LOG_OVERHEAD_BYTES:
+            # One batch that fills the field: nearly always, so the rest is not asked.
+            _check_version(header, produce_version)
+            return header
+    size_bytes = _next_batch_bytes(records, 0)
+    if size_bytes < 0:
+        raise InvalidBatchError("there must be at least one record batch")
+    magic = records[MAGIC_POSITION]
+    if magic != MAGIC:
+        raise InvalidBatchError(f"magic is {magic}, and only {MAGIC} may be produced")
+    if size_bytes < HEADER_BYTES:
+        raise CorruptBatchError(f"{size_bytes} bytes are no batch")
+    header = read_header(records)
+    _check_version(header, produce_version)
+    if _next_batch_bytes(records, size_bytes) >= 0:
+        raise InvalidBatchError("there must be exactly one record batch")
+    return header
+
+
+def _check_version(header: BatchHeader, produce_version: int) -> None:
+    if produce_version < PRODUCE_VERSION_WITH_ZSTD and header.codec == ZSTD:
+        raise UnsupportedCompressionError(f"zstd in a Produce request of version {produce_version}")
+
+
+def _next_batch_bytes(records: memoryview, position: int) -> int:
+    """Size of the batch at `position`, of any format, or -1 if there is no whole one."""
+    available = len(records) - position
+    if available < LOG_OVERHEAD_BYTES:
+        return -1
+    (length,) = _LENGTH.unpack_from(records, position + _LENGTH_POSITION)
+    if length < _RECORD_BYTES_MIN:
+        raise CorruptBatchError(f"a batch length of {length} at byte {position}")
+    if available <= MAGIC_POSITION:
+        return -1
+    magic = records[position + MAGIC_POSITION]
+    if magic > MAGIC:
+        raise CorruptBatchError(f"magic {magic} at byte {position}")
+    size_bytes: int = length + LOG_OVERHEAD_BYTES
+    return size_bytes if size_bytes <= available else -1
+
+
+def _check_header(buffer: memoryview, header: BatchHeader, rules: ProduceRules) -> None:
+    if header.base_offset != 0:
+        raise InvalidBatchError(f"base offset {header.base_offset}, and a producer must say 0")
+    if len(buffer) > rules.batch_bytes_max:
+        raise BatchTooLargeError(
+            f"{len(buffer)} bytes, and the topic takes at most {rules.batch_bytes_max}"
+        )
+    if checksum(buffer[CRC_START:]) != header.crc:
+        raise CorruptBatchError("the checksum is wrong")
+    if not is_known(header.codec):
+        raise UnsupportedCompressionError(f"there is no compression codec {header.codec}")
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise InvalidBatchError(
+            f"{count} records with a last offset delta of {header.last_offset_delta}"
+        )
+    if header.attributes & ~CODEC_MASK:
+        _check_attributes(header)
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidBatchError(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}"
+        )
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    """The rare bits: what only a broker may set, and transactions, which need a producer."""
+    if header.is_control:
+        raise InvalidBatchError("only a broker may write control records")
+    if header.has_delete_horizon:
+        raise InvalidBatchError("only a broker may set a delete horizon")
+    if header.is_log_append_time:
+        raise InvalidTimestampError("only a broker may set the timestamp type LogAppendTime")
+    if header.is_transactional and not header.has_producer:
+        raise InvalidBatchError("a transaction without a producer id")
+
+
+def _check_records(
+    section: Buffer, start: int, header: BatchHeader, rules: ProduceRules, now_ms: int
+) -> tuple[int, int]:
+    """Walk the records: the largest timestamp and the offset delta of the first that has it."""
+    earliest_ms, latest_ms = _INT64_MIN, _INT64_MAX
+    if rules.timestamp_type == CREATE_TIME:
+        # Both settings are at least 0, so each side can leave the range at one end only.
+        if now_ms - rules.before_max_ms > _INT64_MIN:
+            earliest_ms = now_ms - rules.before_max_ms
+        if now_ms + rules.after_max_ms < _INT64_MAX:
+            latest_ms = now_ms + rules.after_max_ms
+    view = section if isinstance(section, memoryview) else memoryview(section)
+    reason, index, max_timestamp_ms, delta = scan.scan_records(
+        view,
+        start,
+        len(view),
+        header.record_count,
+        header.base_timestamp_ms,
+        earliest_ms,
+        latest_ms,
+        rules.compacted,
+    )
+    if reason != scan.VALID:
+        _refuse_record(reason, index)
+    return max_timestamp_ms, delta
+
+
+def _refuse_record(reason: int, index: int) -> NoReturn:
+    text = f"record {index}: {scan.REASONS[reason]}"
+    is_time = reason in (scan.BAD_TIMESTAMP, scan.TIMESTAMP_OVERFLOW)
+    error: RecordsError = InvalidTimestampError(text) if is_time else InvalidBatchError(text)
+    error.record_index = index
+    raise error
+
+
+def _recompress(header: BatchHeader, section: memoryview, rules: ProduceRules) -> memoryview:
+    """The same records in the topic's codec; the result may be larger, so it is measured again."""
+    codec = NONE if rules.codec is None else rules.codec
+    output = assemble(with_codec(header, codec), section)
+    if len(output) > rules.batch_bytes_max:
+        raise BatchTooLargeError(
+            f"{len(output)} bytes after recompression, and the topic takes at most "
+            f"{rules.batch_bytes_max}"
+        )
+    return memoryview(output)

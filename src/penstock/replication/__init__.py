@@ -1,0 +1,1 @@
+"""Services over the log: leaders, watermarks, parked requests; what every front door calls."""

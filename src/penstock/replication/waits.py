@@ -1,0 +1,165 @@
+"""Parked requests: a produce that waits to be committed, a fetch that waits for bytes. Pure.
+
+The table is bounded, and an event wakes exactly those that it satisfies; nothing polls. A wait is
+registered in the same step that found it unsatisfied, so no wake-up can fall in between. Deadlines
+are in `core.deadlines`; the one timer is `replication.manager`'s.
+
+A wait calls its `on_done` once. What it means (an answer, an error, a second look at the log) is
+for whoever parked it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from penstock.core.deadlines import DeadlineTable
+from penstock.core.errors import PenstockError, RequestTimedOutError, TooManyWaitersError
+from penstock.core.limits import PARKED_REQUESTS_MAX
+from penstock.core.types import TopicPartition
+
+
+class CommitWait:
+    """A produce request: done when every batch it appended is committed, failed or timed out."""
+
+    __slots__ = ("deadline_key", "errors", "is_done", "on_done", "pending")
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self.on_done = on_done
+        self.pending: dict[TopicPartition, int] = {}
+        """Partition to the offset that the high watermark must reach."""
+        self.errors: dict[TopicPartition, PenstockError] = {}
+        self.is_done = False
+        self.deadline_key = -1
+
+
+class FetchWait:
+    """A fetch request: done when enough bytes may have come, or when anything else changed."""
+
+    __slots__ = ("bytes_missing", "deadline_key", "is_done", "on_done", "partitions")
+
+    def __init__(self, bytes_missing: int, on_done: Callable[[], None]) -> None:
+        self.bytes_missing = bytes_missing
+        self.on_done = on_done
+        self.partitions: tuple[PartitionWaits, ...] = ()
+        self.is_done = False
+        self.deadline_key = -1
+
+
+class PartitionWaits:
+    """What waits for one partition."""
+
+    __slots__ = ("commits", "fetches", "name")
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.commits: deque[tuple[int, CommitWait]] = deque()
+        """(offset to reach, wait), in the order of appends and so in the order of offsets."""
+        self.fetches: dict[FetchWait, None] = {}
+
+
+class WaitTable:
+    """All parked requests of this node."""
+
+    __slots__ = ("_deadlines", "parked_max")
+
+    def __init__(self, parked_max: int = PARKED_REQUESTS_MAX) -> None:
+        self._deadlines: DeadlineTable[CommitWait | FetchWait] = DeadlineTable()
+        self.parked_max = parked_max
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def park_commit(
+        self, wait: CommitWait, targets: list[tuple[PartitionWaits, int]], deadline: float
+    ) -> None:
+        """Wait until each partition's high watermark reaches its target offset."""
+        self._require_room()
+        for partition, offset in targets:
+            wait.pending[partition.name] = offset
+            partition.commits.append((offset, wait))
+        wait.deadline_key = self._deadlines.add(wait, deadline)
+
+    def park_fetch(
+        self, wait: FetchWait, partitions: tuple[PartitionWaits, ...], deadline: float
+    ) -> None:
+        """Wait until enough bytes are visible in these partitions together."""
+        self._require_room()
+        wait.partitions = partitions
+        for partition in partitions:
+            partition.fetches[wait] = None
+        wait.deadline_key = self._deadlines.add(wait, deadline)
+
+    def committed(self, partition: PartitionWaits, high_watermark: int, new_bytes: int) -> None:
+        """The high watermark reached `high_watermark`; `new_bytes` became visible."""
+        commits = partition.commits
+        while commits and commits[0][0] <= high_watermark:
+            _, wait = commits.popleft()
+            if not wait.is_done:
+                # One request may append to a partition once; the key is there until satisfied.
+                wait.pending.pop(partition.name, None)
+                if not wait.pending:
+                    self._finish(wait)
+        if partition.fetches:
+            self._bytes_came(partition, new_bytes)
+
+    def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
+        """The partition commits nothing any more: its produces fail, its fetches look again."""
+        while partition.commits:
+            _, wait = partition.commits.popleft()
+            if not wait.is_done and wait.pending.pop(partition.name, None) is not None:
+                wait.errors[partition.name] = error
+                if not wait.pending:
+                    self._finish(wait)
+        for fetch in tuple(partition.fetches):
+            self._finish(fetch)
+
+    def cancel(self, wait: CommitWait | FetchWait) -> None:
+        """Forget a wait whose connection is gone; `on_done` is not called."""
+        if not wait.is_done:
+            self._remove(wait)
+
+    def expire(self, now: float) -> None:
+        """End every wait whose deadline has passed."""
+        for wait in self._deadlines.expire(now):
+            if isinstance(wait, CommitWait):
+                for name in wait.pending:
+                    wait.errors[name] = RequestTimedOutError(
+                        f"the records of {name} were appended but not committed in time"
+                    )
+                wait.pending.clear()
+            self._finish(wait)
+
+    def end_fetches(self) -> None:
+        """Every fetch is answered with what there is: the broker stops."""
+        for wait in tuple(self._deadlines):
+            if isinstance(wait, FetchWait) and not wait.is_done:
+                self._finish(wait)
+
+    def next_deadline(self) -> float | None:
+        """When `expire` is worth calling next."""
+        return self._deadlines.next_deadline()
+
+    def _require_room(self) -> None:
+        if len(self._deadlines) >= self.parked_max:
+            raise TooManyWaitersError(f"{self.parked_max} requests are waiting already")
+
+    def _bytes_came(self, partition: PartitionWaits, new_bytes: int) -> None:
+        for fetch in tuple(partition.fetches):
+            fetch.bytes_missing -= new_bytes
+            if fetch.bytes_missing <= 0:
+                self._finish(fetch)
+
+    def _finish(self, wait: CommitWait | FetchWait) -> None:
+        self._remove(wait)
+        wait.on_done()
+
+    def _remove(self, wait: CommitWait | FetchWait) -> None:
+        wait.is_done = True
+        self._deadlines.discard(wait, wait.deadline_key)
+        if isinstance(wait, FetchWait):
+            for partition in wait.partitions:
+                partition.fetches.pop(wait, None)
+
+    def validate(self) -> None:
+        """Assert what must hold."""
+        self._deadlines.validate()
+        assert len(self._deadlines) <= self.parked_max

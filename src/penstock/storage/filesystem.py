@@ -1,0 +1,298 @@
+"""The `FileSystem` port and the real one: everything that storage asks of a disk.
+
+Guarantees that every implementation gives (tests/contracts/test_filesystem.py):
+
+- `File.write_at` may write less than it was given, as `pwrite` may; it says how much it wrote.
+- Bytes are durable after `File.sync`, and not before. A name (new, renamed or removed) is durable
+  after `sync_directory` of the directory it is in, and not before. Syncing a file says nothing
+  about its name: ext4 often keeps both, POSIX promises neither.
+- `File.read_into_nowait` raises `BlockingIOError` instead of waiting for the disk; it may give less
+  than was asked for even when more is there.
+- A `File` stays readable after its name is gone, and closes itself when nobody holds it: dropping
+  the last reference is the normal way to close, because another thread may be inside a call.
+
+It is not an abstraction of paths: they are plain `str` with `/`. Errors are `OSError` as the system
+raises them; what an error means for a log is decided in `partition_log` and `flusher`.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import DataDirectoryLockedError
+
+_NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
+"""What a file system answers that has no RWF_NOWAIT."""
+
+FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No room, no quota, or a size limit of this process: the disk itself is well."""
+
+
+class Space(NamedTuple):
+    """Room on the disk that holds a path, in bytes."""
+
+    free_bytes: int
+    total_bytes: int
+
+
+class File(Protocol):
+    """An open file, read and written at positions."""
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write at `position`; how many bytes were written."""
+        ...
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """Fill `buffer` from `position`; how many bytes came, 0 at the end."""
+        ...
+
+    def read_into_nowait(self, buffer: Buffer, position: int) -> int:
+        """The same from memory only; `BlockingIOError` when the disk would be needed."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the bytes and the size are on the disk."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or extend it with zeros, to `size` bytes."""
+        ...
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back now; closing twice is harmless."""
+        ...
+
+
+class Lock(Protocol):
+    """A lock that ends with the process or with `release`."""
+
+    def release(self) -> None:
+        """Let others have it."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Names, files and directories."""
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file for reading and writing."""
+        ...
+
+    def create_file(self, path: str) -> File:
+        """Open a file for reading and writing, empty; what was there under this name is gone."""
+        ...
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file; `FileNotFoundError` when there is none."""
+        ...
+
+    def file_size(self, path: str) -> int:
+        """Bytes in the file of this name."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name, atomically; a file of that name is replaced."""
+        ...
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory; its parent exists."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        """Names in the directory, in no order."""
+        ...
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of this name."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory are on the disk."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """Room on the disk that holds `path`."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file `path`, or raise `DataDirectoryLockedError` at once."""
+        ...
+
+
+class DiskFile:
+    """A descriptor. One Python call for each system call: this is the hot path."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write at `position`; how many bytes were written."""
+        return os.pwrite(self._descriptor, data, position)
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """Fill `buffer` from `position`; how many bytes came."""
+        return os.preadv(self._descriptor, (buffer,), position)
+
+    def read_into_nowait(self, buffer: Buffer, position: int) -> int:
+        """The same from the page cache only."""
+        try:
+            return os.preadv(self._descriptor, (buffer,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if error.errno not in _NO_NOWAIT:
+                raise
+            return os.preadv(self._descriptor, (buffer,), position)
+
+    def sync(self) -> None:
+        """fdatasync: bytes and size, not the times, which nobody needs after a crash."""
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class DiskLock:
+    """An advisory lock on an open file."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        """Close the file, which ends the lock."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+class DiskFileSystem:
+    """The disk of this machine."""
+
+    __slots__ = ()
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file for reading and writing."""
+        return DiskFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def create_file(self, path: str) -> File:
+        """Open a file for reading and writing, empty."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return DiskFile(os.open(path, flags, 0o644))
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a small file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def file_size(self, path: str) -> int:
+        """Bytes in the file of this name."""
+        return os.stat(path).st_size
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name, atomically."""
+        os.rename(source, target)
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away."""
+        os.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        os.mkdir(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        """Names in the directory."""
+        return os.listdir(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of this name."""
+        return os.path.isdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Sync the directory itself."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def space(self, path: str) -> Space:
+        """Room for a process without privileges."""
+        answer = os.statvfs(path)
+        return Space(answer.f_bavail * answer.f_frsize, answer.f_blocks * answer.f_frsize)
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file, or raise at once."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise DataDirectoryLockedError(
+                f"another process holds {path}; stop it or choose another data directory"
+            ) from error
+        return DiskLock(descriptor)
+
+
+def write_fully(file: File, data: Buffer, position: int) -> None:
+    """Write all of `data`, going on after short writes, or raise `OSError`."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = file.write_at(view, position)
+        if written <= 0:
+            raise OSError(errno.ENOSPC, "nothing was written")
+        position += written
+        view = view[written:]
+
+
+def read_fully(file: File, size: int, position: int) -> bytearray:
+    """Up to `size` bytes from `position`; less only where the file ends."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    filled = 0
+    while filled < size:
+        count = file.read_into(view[filled:], position + filled)
+        if count == 0:
+            view.release()
+            del buffer[filled:]
+            break
+        filled += count
+    return buffer

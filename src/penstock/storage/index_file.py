@@ -1,0 +1,185 @@
+"""`IndexFile`: one index on disk with a short tail in memory.
+
+Entries are collected in memory and written in small groups, so an append of a batch costs no system
+call for its index, and the memory is bounded however large the segment grows. A search looks at the
+tail first, where nearly all readers are, then at blocks of the file. Reads honour `nowait`: a cold
+index sends the whole read to a thread, like cold data.
+
+The file is a cache. It is synced when its segment is sealed or closed, never for an append.
+"""
+
+from typing import Final
+
+from penstock.core.limits import INDEX_PENDING_BYTES_MAX
+from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
+from penstock.storage.index import trimmed_size
+from penstock.storage.open_files import OpenFiles
+
+_BLOCK_BYTES: Final = 3_072
+"""Read at once in a search: a multiple of both entry sizes, less than a page."""
+
+
+class IndexFile:
+    """Entries of one kind, in order."""
+
+    __slots__ = (
+        "_entry_bytes",
+        "_file",
+        "_filesystem",
+        "_open_files",
+        "_path",
+        "_pending",
+        "_stored_bytes",
+        "was_used",
+    )
+
+    def __init__(
+        self, filesystem: FileSystem, open_files: OpenFiles, path: str, entry_bytes: int
+    ) -> None:
+        self._filesystem = filesystem
+        self._open_files = open_files
+        self._path = path
+        self._entry_bytes = entry_bytes
+        self._pending = bytearray()
+        self._stored_bytes = -1
+        self._file: File | None = None
+        self.was_used = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries, written or not."""
+        return self.stored_bytes + len(self._pending)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of entries in the file. Zeros at its end do not count; found out once."""
+        if self._stored_bytes < 0:
+            try:
+                self._stored_bytes = self._measure()
+            except FileNotFoundError:
+                self._stored_bytes = 0
+        return self._stored_bytes
+
+    def _measure(self) -> int:
+        """Size of what is in the file, looking for zeros from its end."""
+        file = self._opened()
+        end = file.size()
+        end -= end % self._entry_bytes
+        while end > 0:
+            start = max(0, end - _BLOCK_BYTES)
+            used = trimmed_size(read_fully(file, end - start, start), self._entry_bytes)
+            if used > 0:
+                return start + used
+            end = start
+        return 0
+
+    def append(self, entry: bytes) -> None:
+        """Add an entry; the file gets it later."""
+        self._pending += entry
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether enough has gathered to be written."""
+        return len(self._pending) >= INDEX_PENDING_BYTES_MAX
+
+    def write_pending(self) -> None:
+        """Write what has gathered, creating the file at need."""
+        start = self.stored_bytes
+        file = self._opened_or_created()
+        if self._pending:
+            write_fully(file, self._pending, start)
+            self._stored_bytes = start + len(self._pending)
+            self._pending = bytearray()
+
+    def finish(self) -> File:
+        """Write everything, cut the reserved zeros, and give the file to be synced."""
+        self.write_pending()
+        file = self._opened()
+        if file.size() != self.stored_bytes:
+            file.truncate(self.stored_bytes)
+        return file
+
+    def truncate(self, size: int) -> None:
+        """Keep the first `size` bytes of entries."""
+        stored = self.stored_bytes
+        if size >= stored:
+            del self._pending[size - stored :]
+            return
+        self._pending = bytearray()
+        if stored:
+            self._opened().truncate(size)
+        self._stored_bytes = size
+
+    def read_all(self) -> bytes:
+        """All entries."""
+        stored = self.stored_bytes
+        data = read_fully(self._opened(), stored, 0) if stored else b""
+        return bytes(data) + bytes(self._pending)
+
+    def last(self) -> bytes | None:
+        """The last entry."""
+        if self._pending:
+            return bytes(self._pending[-self._entry_bytes :])
+        stored = self.stored_bytes
+        if not stored:
+            return None
+        return bytes(read_fully(self._opened(), self._entry_bytes, stored - self._entry_bytes))
+
+    def block_for(self, first_bytes: bytes, field: slice, *, nowait: bool) -> bytes:
+        """A run of entries that holds the last one whose field is at most `first_bytes`.
+
+        Fields are unsigned in every index we search, so big-endian bytes compare as numbers. The
+        answer is empty when all entries lie above.
+        """
+        pending = bytes(self._pending)
+        if pending and pending[field] <= first_bytes:
+            return pending
+        low, high = 0, -(-self.stored_bytes // _BLOCK_BYTES)
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._read(self._entry_bytes, middle * _BLOCK_BYTES, nowait=nowait)
+            if entry[field] <= first_bytes:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return b""
+        start = (low - 1) * _BLOCK_BYTES
+        size = min(_BLOCK_BYTES, self.stored_bytes - start)
+        return self._read(size, start, nowait=nowait)
+
+    def _read(self, size: int, position: int, *, nowait: bool) -> bytes:
+        """Exactly `size` bytes of the file."""
+        file = self._opened()
+        if not nowait:
+            return bytes(read_fully(file, size, position))
+        buffer = bytearray(size)
+        if file.read_into_nowait(buffer, position) != size:
+            raise BlockingIOError
+        return bytes(buffer)
+
+    def _opened(self) -> File:
+        file = self._file
+        self.was_used = True
+        if file is None:
+            file = self._file = self._filesystem.open_file(self._path)
+            self._open_files.opened(self)
+        return file
+
+    def _opened_or_created(self) -> File:
+        try:
+            return self._opened()
+        except FileNotFoundError:
+            file = self._file = self._filesystem.create_file(self._path)
+            self._open_files.opened(self)
+            return file
+
+    def release_file(self) -> None:
+        """Drop the handle; the next use opens the file again."""
+        self._file = None
+
+    def close(self) -> None:
+        """Drop the handle and the place in the table."""
+        if self._file is not None:
+            self._file = None
+            self._open_files.closed(self)

@@ -1,0 +1,193 @@
+"""`LogDirectory`: a data directory as its logs see it; `FlushJob`: what one log needs synced.
+
+It carries what all logs of a directory share: the file system, the table of open files, the list of
+logs with unsynced data, and the failure. A failure is for ever: after one failed write or sync
+nothing in the directory is written or acknowledged again, because the kernel may have dropped the
+dirty pages and a second sync would lie.
+
+It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from penstock.core.errors import LogDirectoryOfflineError
+from penstock.storage.filesystem import File, FileSystem
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_settings import FlushMode
+from penstock.storage.open_files import OpenFiles
+from penstock.storage.segment import Segment
+
+
+class LogMark(NamedTuple):
+    """An offset at which a batch begins or the log ends, and where that is in the files."""
+
+    offset: int
+    segment: Segment
+    position: int
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """What must be on the disk before the log's durable offset may reach `mark`.
+
+    The order is fixed: epochs, data files, snapshots, then names (`flusher.execute_job`).
+    """
+
+    log: "Flushable"
+    mark: LogMark
+    truncations: int
+    """The log's count when the job was made; a job that a truncation overtook moves nothing."""
+    files: list[File] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    epochs: bytes | None = None
+    """Content of the leader-epoch checkpoint, when an epoch is new."""
+    snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    sync_directory: bool = False
+    sync_parent: bool = False
+
+
+@dataclass(slots=True)
+class OwedWork:
+    """What a log has written and not synced; becomes a `FlushJob`."""
+
+    segments: list[Segment] = field(default_factory=list)
+    """Each once; the active one, if it is there, is the last."""
+    small_files: list[File] = field(default_factory=list)
+    snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    epochs: bool = False
+    """The leader-epoch checkpoint is behind."""
+    directory: bool = False
+    """Names in the log's directory are new."""
+    parent: bool = False
+    """The log's directory itself is new."""
+
+    def add(self, segment: Segment) -> None:
+        """A segment has unsynced data."""
+        if not segment.is_dirty:
+            segment.is_dirty = True
+            self.segments.append(segment)
+
+    def take(
+        self,
+        log: "FlushableLog",
+        mark: LogMark,
+        truncations: int,
+        active: Segment,
+        *,
+        sealed_only: bool,
+    ) -> FlushJob:
+        """Turn everything owed into a job."""
+        segments, self.segments = self.segments, []
+        if sealed_only and segments and segments[-1] is active:
+            self.segments = [segments.pop()]
+        files, self.small_files = self.small_files, []
+        for segment in segments:
+            segment.is_dirty = False
+            files.append(segment.file())
+            if segment is not active:
+                files += [segment.offset_index.finish(), segment.time_index.finish()]
+        epochs = log.epochs.to_bytes() if self.epochs else None
+        job = FlushJob(
+            log,
+            mark,
+            truncations,
+            files,
+            segments,
+            epochs,
+            self.snapshots,
+            sync_directory=self.directory,
+            sync_parent=self.parent,
+        )
+        self.snapshots = []
+        self.epochs = self.directory = self.parent = False
+        return job
+
+    def put_back(self, job: FlushJob) -> None:
+        """A job was not done: owe all of it again, before what came since."""
+        later, self.segments = self.segments, []
+        for segment in job.segments:
+            segment.is_dirty = False
+            self.add(segment)
+        self.segments += [segment for segment in later if segment not in self.segments]
+        self.small_files = [*job.files, *self.small_files]
+        self.snapshots = [*job.snapshots, *self.snapshots]
+        self.epochs |= job.epochs is not None
+        self.directory |= job.sync_directory
+        self.parent |= job.sync_parent
+
+    def keep_only(self, segments: list[Segment]) -> None:
+        """Owe nothing for segments that are gone."""
+        self.segments = [segment for segment in self.segments if segment in segments]
+
+
+class Flushable(Protocol):
+    """A log, as the flusher sees it."""
+
+    @property
+    def directory(self) -> str:
+        """Path of the log's own directory."""
+        ...
+
+    @property
+    def owes_sealed(self) -> bool:
+        """Whether a sealed segment or a name waits for its sync."""
+        ...
+
+    is_dirty: bool
+
+    def take_flush_job(self, *, sealed_only: bool) -> FlushJob:
+        """Hand over what is unsynced, or of the data only sealed segments."""
+        ...
+
+    def flush_done(self, job: FlushJob) -> bool:
+        """The job's work is on the disk; whether the durable offset moved."""
+        ...
+
+    def flush_undone(self, job: FlushJob) -> None:
+        """The job could not be done for lack of room; its work is owed again."""
+        ...
+
+
+class FlushableLog(Flushable, Protocol):
+    """A log that can make a job."""
+
+    epochs: LeaderEpochs
+
+
+class LogDirectory:
+    """What the logs of one data directory share."""
+
+    __slots__ = (
+        "appends_waiting",
+        "dirty",
+        "failure",
+        "filesystem",
+        "flush_mode",
+        "is_sync_first",
+        "open_files",
+        "path",
+    )
+
+    def __init__(
+        self, path: str, filesystem: FileSystem, open_files: OpenFiles, flush_mode: FlushMode
+    ) -> None:
+        self.path = path
+        self.filesystem = filesystem
+        self.open_files = open_files
+        self.flush_mode = flush_mode
+        self.is_sync_first = flush_mode is FlushMode.ALWAYS
+        self.dirty: list[Flushable] = []
+        """Logs with something to sync or to report, each once."""
+        self.appends_waiting = 0
+        """Appends since the last round of the flusher began."""
+        self.failure: LogDirectoryOfflineError | None = None
+
+    def fail(self, cause: BaseException) -> LogDirectoryOfflineError:
+        """Take the directory out of service; the first cause stays."""
+        if self.failure is None:
+            self.failure = LogDirectoryOfflineError(
+                f"data directory {self.path} is offline until a restart: {cause}"
+            )
+            self.failure.__cause__ = cause
+        return self.failure

@@ -1,0 +1,284 @@
+"""Opens the directory of one partition: which files there are, and what state they give.
+
+After a clean stop nothing is scanned: names and sizes of the segments, the last index entry, the
+few batches behind it, the small files. After anything else `recovery` verifies what is past the
+recovery point. Files that an interrupted operation left (`.deleted`, `.cleaned`, `.tmp`) are
+removed; an interrupted compaction of Apache Kafka (`.swap`) is for Apache Kafka to finish.
+
+Producer state comes from the newest snapshot that can be read and is not ahead of the log, and from
+replaying the batches behind it.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
+from penstock.storage.filesystem import File, FileSystem
+from penstock.storage.index import OFFSET_ENTRY
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.open_files import OpenFiles
+from penstock.storage.producer_state import ProducerStates
+from penstock.storage.recovery import rebuild_indexes, recover_segments
+from penstock.storage.segment import LOG_SUFFIX, Segment, segment_name
+
+LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+_LEFT_OVER: Final = (".deleted", ".cleaned", ".tmp")
+_SWAP: Final = ".swap"
+_SNAPSHOTS_KEPT: Final = 2
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition's state as its files give it."""
+
+    directory: str
+    segments: list[Segment]
+    log_start_offset: int
+    end_offset: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    is_new: bool = False
+    """Nothing of it is durable yet, not even the name of its directory."""
+    is_changed: bool = False
+    """What is in memory is not what is in the small files."""
+    unsynced: list[File] = field(default_factory=list)
+    """Small files of a new log that are to be synced with its first batch."""
+    cut: str = ""
+    """Why a torn tail was cut, or nothing."""
+    notes: list[str] = field(default_factory=list)
+
+
+def create_log(filesystem: FileSystem, open_files: OpenFiles, directory: str) -> LoadedLog:
+    """An empty log in an empty directory that exists."""
+    segment = Segment.create(filesystem, open_files, directory, 0)
+    return LoadedLog(
+        directory, [segment], 0, 0, ProducerStates(), LeaderEpochs(), is_new=True, is_changed=True
+    )
+
+
+def load_log(
+    filesystem: FileSystem,
+    open_files: OpenFiles,
+    directory: str,
+    settings: LogSettings,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    is_clean: bool,
+) -> LoadedLog:
+    """Open a log; `QuarantinedLogError` when durable data is damaged or missing."""
+    names = _remove_left_overs(filesystem, directory)
+    segments = _open_segments(filesystem, open_files, directory, names, log_start_offset)
+    epochs, epochs_note = _load_epochs(filesystem, directory, names)
+    is_changed = not segments
+    if not segments:
+        if recovery_point > log_start_offset:
+            raise QuarantinedLogError(
+                f"{directory}: no segment, but everything below {recovery_point} was durable"
+            )
+        segments = [Segment.create(filesystem, open_files, directory, log_start_offset)]
+    cut = ""
+    if is_clean:
+        end_offset = _clean_end(directory, segments[-1], settings, recovery_point)
+    else:
+        segments, end_offset, cut = recover_segments(
+            filesystem,
+            directory,
+            segments,
+            epochs,
+            recovery_point=recovery_point,
+            interval_bytes=settings.index_interval_bytes,
+            allow_gaps=settings.is_compacted,
+        )
+        is_changed = True
+    start_offset = max(segments[0].base_offset, min(log_start_offset, end_offset))
+    is_changed |= epochs.truncate_end(end_offset)
+    is_changed |= epochs.truncate_start(start_offset)
+    producers = load_producers(
+        filesystem, directory, segments, end_offset, drop_later=not is_clean, names=names
+    )
+    return LoadedLog(
+        directory,
+        segments,
+        start_offset,
+        end_offset,
+        producers,
+        epochs,
+        is_changed=is_changed,
+        cut=cut,
+        notes=[epochs_note] if epochs_note else [],
+    )
+
+
+def _remove_left_overs(filesystem: FileSystem, directory: str) -> list[str]:
+    """Names in the directory, without those that an interrupted operation left."""
+    names = []
+    for name in filesystem.list_directory(directory):
+        if name.endswith(_SWAP):
+            raise QuarantinedLogError(
+                f"{directory}/{name}: an interrupted compaction; start Apache Kafka on it once"
+            )
+        if name.endswith(_LEFT_OVER):
+            filesystem.remove_file(f"{directory}/{name}")
+        else:
+            names.append(name)
+    return names
+
+
+def _open_segments(
+    filesystem: FileSystem,
+    open_files: OpenFiles,
+    directory: str,
+    names: list[str],
+    log_start_offset: int,
+) -> list[Segment]:
+    """The segments, without those that lie wholly below the log's start."""
+    bases = sorted(
+        int(name.removesuffix(LOG_SUFFIX))
+        for name in names
+        if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdigit()
+    )
+    segments = []
+    for number, base_offset in enumerate(bases):
+        path = f"{directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
+        size = filesystem.file_size(path)
+        segment = Segment(filesystem, open_files, directory, base_offset, size)
+        if number + 1 < len(bases) and bases[number + 1] <= log_start_offset:
+            segment.remove()
+        else:
+            segments.append(segment)
+    return segments
+
+
+def _load_epochs(
+    filesystem: FileSystem, directory: str, names: list[str]
+) -> tuple[LeaderEpochs, str]:
+    """The leader epochs, and a note when their file was of no use."""
+    if LEADER_EPOCH_FILE not in names:
+        return LeaderEpochs(), ""
+    try:
+        data = filesystem.read_file(f"{directory}/{LEADER_EPOCH_FILE}")
+        return LeaderEpochs.from_bytes(data), ""
+    except StorageError as error:
+        return LeaderEpochs(), f"{directory}: {error}; known epochs begin with what was scanned"
+
+
+def _clean_end(directory: str, active: Segment, settings: LogSettings, recovery_point: int) -> int:
+    """End offset after a clean stop: walk over what is behind the last index entry."""
+    try:
+        end_offset = _walk_tail(active)
+    except CorruptIndexError:
+        rebuild_indexes(active, settings.index_interval_bytes)
+        end_offset = _walk_tail(active)
+    if end_offset < recovery_point:
+        raise QuarantinedLogError(
+            f"{directory}: the log ends at {end_offset}, but everything below {recovery_point}"
+            " was durable"
+        )
+    return end_offset
+
+
+def _walk_tail(active: Segment) -> int:
+    """Offset after the last batch; also fills in what appends to the segment need."""
+    start = 0
+    last = active.offset_index.last()
+    if last is not None:
+        start = OFFSET_ENTRY.unpack(last)[1]
+        if start >= active.size:
+            raise CorruptIndexError("index points behind the end")
+    end_offset = active.base_offset
+    position = start
+    for at, header in active.headers(start):
+        if at == start and last is not None:
+            is_right = header.last_offset == active.base_offset + OFFSET_ENTRY.unpack(last)[0]
+            if not is_right:
+                raise CorruptIndexError("index names a batch that is not there")
+        end_offset = header.next_offset
+        position = at + header.size_bytes
+    if position != active.size:
+        raise QuarantinedLogError(
+            f"{active.directory}: segment {active.base_offset} ends in half a batch after a"
+            " clean stop"
+        )
+    active.load_first_time()
+    active.load_times()
+    active.bytes_since_index = active.size - start
+    return end_offset
+
+
+def load_producers(
+    filesystem: FileSystem,
+    directory: str,
+    segments: list[Segment],
+    end_offset: int,
+    *,
+    drop_later: bool,
+    names: list[str] | None = None,
+) -> ProducerStates:
+    """Producer state at `end_offset`; snapshots that are of no use any more are removed."""
+    if names is None:
+        names = list(filesystem.list_directory(directory))
+    offsets = sorted(
+        (
+            int(name.removesuffix(SNAPSHOT_SUFFIX))
+            for name in names
+            if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
+        ),
+        reverse=True,
+    )
+    states = None
+    kept = 0
+    bases = {segment.base_offset for segment in segments}
+    for offset in offsets:
+        path = f"{directory}/{segment_name(offset)}{SNAPSHOT_SUFFIX}"
+        if offset > end_offset:
+            if drop_later:
+                _remove_if_there(filesystem, path)
+            continue
+        if states is None:
+            states = _read_snapshot(filesystem, path, offset)
+            if states is None:
+                _remove_if_there(filesystem, path)
+                continue
+        kept += 1
+        if kept > _SNAPSHOTS_KEPT and offset not in bases:
+            _remove_if_there(filesystem, path)
+    if states is None:
+        states = ProducerStates()
+        states.map_end_offset = segments[0].base_offset
+    _replay(states, segments, end_offset)
+    return states
+
+
+def _remove_if_there(filesystem: FileSystem, path: str) -> None:
+    """Remove a snapshot, which may have gone with its segment."""
+    with suppress(FileNotFoundError):
+        filesystem.remove_file(path)
+
+
+def _read_snapshot(filesystem: FileSystem, path: str, offset: int) -> ProducerStates | None:
+    try:
+        return ProducerStates.from_bytes(filesystem.read_file(path), offset)
+    except (StorageError, FileNotFoundError):
+        return None
+
+
+def _replay(states: ProducerStates, segments: list[Segment], end_offset: int) -> None:
+    """Bring the state from its snapshot to the end of the log."""
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if following <= states.map_end_offset or segment.size == 0:
+            continue
+        start = 0
+        if states.map_end_offset > segment.base_offset:
+            try:
+                start = segment.find(states.map_end_offset, nowait=False)
+            except CorruptIndexError:
+                start = 0
+        for _, header in segment.headers(start):
+            if header.base_offset >= states.map_end_offset:
+                states.replay(header)
+    states.map_end_offset = end_offset

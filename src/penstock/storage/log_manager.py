@@ -1,0 +1,431 @@
+"""`LogManager`: all logs under the data directories: load, create, delete, checkpoint, close.
+
+Guarantees: a log that it gives is whole. A log that cannot be served is in `problems`, with the
+reason, and using it raises; nothing of it is changed. Duties that run on a timer cost what changed,
+not what exists, except retention, which looks at each log's oldest segment.
+
+Order at a clean stop: every changed log is synced, checkpoints are written, then the marker. While
+a partition is quarantined no marker is written, so that the next start verifies again.
+
+Plain blocking code, called by the thread that owns the logs; `service` runs the slow parts on
+others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from penstock.core.clock import Clock
+from penstock.core.errors import (
+    DiskFullError,
+    QuarantinedLogError,
+    RecordsError,
+    StorageError,
+)
+from penstock.core.types import TopicPartition
+from penstock.storage import data_directory as names
+from penstock.storage.checkpoint import LOG_START_FILE, RECOVERY_POINT_FILE
+from penstock.storage.filesystem import FULL_ERRNOS, FileSystem, write_fully
+from penstock.storage.flusher import Flusher, execute_jobs
+from penstock.storage.log_directory import LogDirectory
+from penstock.storage.log_loader import create_log, load_log
+from penstock.storage.log_settings import FlushMode, LogSettings
+from penstock.storage.managed_directory import ManagedDirectory
+from penstock.storage.open_files import OpenFiles
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import Segment
+
+_DEFAULT_SETTINGS = LogSettings()
+_LOGS_CLOSED_AT_ONCE = 500
+"""Logs synced together at a stop: each holds up to four open files meanwhile."""
+
+
+class LogProblem(NamedTuple):
+    """Something that an operator should know."""
+
+    path: str
+    topic_partition: TopicPartition | None
+    message: str
+    is_served: bool
+    """Whether the partition works in spite of it."""
+
+
+class LogManager:
+    """Every log of this node."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        data_directories: list[str],
+        clock: Clock,
+        *,
+        flush_mode: FlushMode = FlushMode.ALWAYS,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        assert data_directories, "at least one data directory"
+        self._filesystem = filesystem
+        self._clock = clock
+        self._new_id = new_id
+        self._open_files = open_files or OpenFiles()
+        self._directories = [
+            ManagedDirectory(LogDirectory(path, filesystem, self._open_files, flush_mode), clock)
+            for path in data_directories
+        ]
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._homes: dict[TopicPartition, ManagedDirectory] = {}
+        self._quarantined: dict[TopicPartition, QuarantinedLogError] = {}
+        self.problems: list[LogProblem] = []
+        """What was found while loading, for the operator."""
+        self._doomed: list[str] = []
+        """Directories of deleted logs whose files are still there."""
+
+    @property
+    def flushers(self) -> list[Flusher]:
+        """One for each data directory."""
+        return [directory.flusher for directory in self._directories]
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """All logs that are served."""
+        return self._logs
+
+    # --- Loading ---
+
+    def lock(self) -> None:
+        """Lock the directories, making those that are missing; `start` does it if nobody has."""
+        for directory in self._directories:
+            if directory.lock is None:
+                names.make_directories(self._filesystem, directory.path)
+                directory.lock = self._filesystem.lock(f"{directory.path}/{names.LOCK_FILE}")
+                directory.properties = names.read_properties(self._filesystem, directory.path)
+
+    def unlock(self) -> None:
+        """Let the directories go, if they are still held: another process may use them."""
+        for directory in self._directories:
+            if directory.lock is not None:
+                directory.lock.release()
+                directory.lock = None
+
+    def start(
+        self, settings_for: Callable[[str], LogSettings] = lambda _topic: _DEFAULT_SETTINGS
+    ) -> None:
+        """Lock the directories and load every log; `settings_for` gives a topic's settings."""
+        self.lock()
+        for directory in self._directories:
+            self._load_directory(directory, settings_for)
+
+    def _load_directory(
+        self, directory: ManagedDirectory, settings_for: Callable[[str], LogSettings]
+    ) -> None:
+        filesystem, path = self._filesystem, directory.path
+        is_clean = names.take_clean_marker(filesystem, path)
+        directory.recovery_points, note = names.read_offsets(filesystem, path, RECOVERY_POINT_FILE)
+        directory.log_starts, second = names.read_offsets(filesystem, path, LOG_START_FILE)
+        for text in filter(None, (note, second)):
+            self.problems.append(LogProblem(path, None, text, is_served=True))
+        for name in sorted(filesystem.list_directory(path)):
+            partition = names.parse_log_name(name)
+            if partition is not None:
+                settings = settings_for(partition.topic)
+                self._load(directory, partition, settings, is_clean=is_clean and not note)
+            elif name.endswith(names.DELETE_SUFFIX):
+                self._doomed.append(f"{path}/{name}")
+        if not is_clean:
+            # What was verified and synced need not be verified again.
+            self._write_recovery_points(directory, self._logs_in(directory))
+
+    def _load(
+        self,
+        directory: ManagedDirectory,
+        partition: TopicPartition,
+        settings: LogSettings,
+        *,
+        is_clean: bool,
+    ) -> None:
+        path = f"{directory.path}/{names.log_name(partition)}"
+        if not self._filesystem.is_directory(path):
+            return
+        if partition in self._logs or partition in self._quarantined:
+            self._report(path, partition, "the same partition is in two data directories")
+            return
+        try:
+            loaded = load_log(
+                self._filesystem,
+                self._open_files,
+                path,
+                settings,
+                recovery_point=directory.recovery_points.get(partition, 0),
+                log_start_offset=directory.log_starts.get(partition, 0),
+                is_clean=is_clean,
+            )
+        except (StorageError, RecordsError) as error:
+            self._quarantine(path, partition, error)
+            return
+        if loaded.cut:
+            text = f"cut a torn tail at offset {loaded.end_offset}: {loaded.cut}"
+            self.problems.append(LogProblem(path, partition, text, is_served=True))
+        for note in loaded.notes:
+            self.problems.append(LogProblem(path, partition, note, is_served=True))
+        topic_id = self._read_topic_id(path)
+        log = PartitionLog(directory.shared, partition, topic_id, settings, loaded)
+        self._logs[partition] = log
+        self._homes[partition] = directory
+
+    def _read_topic_id(self, path: str) -> UUID | None:
+        try:
+            data = self._filesystem.read_file(f"{path}/{names.PARTITION_FILE}")
+        except FileNotFoundError:
+            return None
+        return names.parse_partition_metadata(data)
+
+    def _quarantine(self, path: str, partition: TopicPartition, error: Exception) -> None:
+        wrapped = QuarantinedLogError(str(error))
+        wrapped.__cause__ = error
+        self._quarantined[partition] = wrapped
+        self._report(path, partition, str(error))
+
+    def _report(self, path: str, partition: TopicPartition, message: str) -> None:
+        self.problems.append(LogProblem(path, partition, message, is_served=False))
+
+    # --- Single logs ---
+
+    def get_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log, or None when there is none; raises `QuarantinedLogError` for a damaged one."""
+        log = self._logs.get(topic_partition)
+        if log is None and topic_partition in self._quarantined:
+            raise self._quarantined[topic_partition]
+        return log
+
+    def create_log(
+        self, topic_partition: TopicPartition, topic_id: UUID, settings: LogSettings
+    ) -> PartitionLog:
+        """A new, empty log; it becomes durable with its first batch."""
+        assert topic_partition not in self._logs, f"{topic_partition} exists"
+        if topic_partition in self._quarantined:
+            raise self._quarantined[topic_partition]
+        directory = self._emptiest_directory()
+        directory.forget([topic_partition])
+        path = f"{directory.path}/{names.log_name(topic_partition)}"
+        filesystem = self._filesystem
+        try:
+            filesystem.make_directory(path)
+            metadata = filesystem.create_file(f"{path}/{names.PARTITION_FILE}")
+            write_fully(metadata, names.format_partition_metadata(topic_id), 0)
+            loaded = create_log(filesystem, self._open_files, path)
+        except OSError as error:
+            raise self._creation_failed(directory, path, error) from error
+        loaded.unsynced.append(metadata)
+        log = PartitionLog(directory.shared, topic_partition, topic_id, settings, loaded)
+        self._logs[topic_partition] = log
+        self._homes[topic_partition] = directory
+        return log
+
+    def _emptiest_directory(self) -> ManagedDirectory:
+        """The data directory in service with the fewest logs, as Apache Kafka chooses."""
+        online = [entry for entry in self._directories if entry.shared.failure is None]
+        if not online:
+            failure = self._directories[0].shared.failure
+            assert failure is not None
+            raise failure
+        if len(online) == 1:
+            return online[0]
+        counts = dict.fromkeys(map(id, online), 0)
+        for home in self._homes.values():
+            if id(home) in counts:
+                counts[id(home)] += 1
+        return min(online, key=lambda entry: counts[id(entry)])
+
+    def _creation_failed(
+        self, directory: ManagedDirectory, path: str, error: OSError
+    ) -> StorageError:
+        """Leave nothing of a log that could not be created."""
+        if error.errno not in FULL_ERRNOS:
+            return directory.shared.fail(error)
+        with suppress(OSError):
+            _remove_tree(self._filesystem, path)
+        return DiskFullError(f"no room in {directory.path} for a new log: {error}")
+
+    def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take logs out of service; `purge_deleted` removes their files later."""
+        by_directory: dict[str, list[TopicPartition]] = {}
+        for partition in partitions:
+            home = self._homes.get(partition)
+            if home is not None:
+                by_directory.setdefault(home.path, []).append(partition)
+        for directory in self._directories:
+            doomed = by_directory.get(directory.path)
+            if not doomed:
+                continue
+            try:
+                directory.forget(doomed)
+                for partition in doomed:
+                    self._rename_away(directory, partition)
+                self._filesystem.sync_directory(directory.path)
+            except OSError as error:
+                raise directory.shared.fail(error) from error
+
+    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+        """Rename logs that belong to nobody: they are never loaded and never deleted."""
+        for partition in partitions:
+            directory = self._homes[partition]
+            directory.forget([partition])
+            target = names.stray_name(partition, self._new_id())
+            self._rename(directory, partition, f"{directory.path}/{target}")
+            self._filesystem.sync_directory(directory.path)
+
+    def _rename_away(self, directory: ManagedDirectory, partition: TopicPartition) -> None:
+        target = f"{directory.path}/{names.deleted_name(partition, self._new_id())}"
+        self._rename(directory, partition, target)
+        self._doomed.append(target)
+
+    def _rename(self, directory: ManagedDirectory, partition: TopicPartition, target: str) -> None:
+        log = self._logs.pop(partition)
+        del self._homes[partition]
+        log.close(StorageError(f"{partition} is deleted"))
+        if log.is_dirty:
+            directory.shared.dirty.remove(log)
+        directory.flusher.forget(log)
+        self._filesystem.rename(log.directory, target)
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Take one log out of service."""
+        self.delete_logs([topic_partition])
+
+    def purge_deleted(self) -> None:
+        """Remove the files of deleted logs. Slow; any thread."""
+        while self._doomed:
+            _remove_tree(self._filesystem, self._doomed.pop())
+
+    def lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Before a truncation: make sure that no start takes what is cut for damage."""
+        directory = self._homes[topic_partition]
+        if directory.recovery_points.get(topic_partition, 0) > offset:
+            directory.recovery_points[topic_partition] = offset
+            directory.write_recovery_points()
+
+    def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Cut a log back to `offset`, durably."""
+        self.lower_recovery_point(topic_partition, offset)
+        self._logs[topic_partition].truncate_to(offset)
+
+    # --- Duties ---
+
+    def _logs_in(self, directory: ManagedDirectory) -> list[PartitionLog]:
+        return [log for log in self._logs.values() if self._homes[log.topic_partition] is directory]
+
+    def _write_recovery_points(
+        self, directory: ManagedDirectory, logs: Iterable[PartitionLog]
+    ) -> None:
+        for log in logs:
+            directory.recovery_points[log.topic_partition] = log.synced_offset
+        directory.write_recovery_points()
+
+    def take_moved(self) -> list[tuple[ManagedDirectory, list[PartitionLog]]]:
+        """Note the synced offsets of logs that moved since the last time; owner's thread."""
+        taken = []
+        for directory in self._directories:
+            moved, directory.flusher.moved = directory.flusher.moved, set()
+            logs = [log for log in moved if isinstance(log, PartitionLog) and log.problem is None]
+            for log in logs:
+                directory.recovery_points[log.topic_partition] = log.synced_offset
+                log.snapshot_if_due()
+            if logs and directory.shared.failure is None:
+                taken.append((directory, logs))
+        return taken
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write how far logs are synced, where that moved."""
+        for directory, _ in self.take_moved():
+            directory.write_recovery_points()
+
+    def detach_old_segments(
+        self, logs: Iterable[PartitionLog], now_ms: int
+    ) -> list[tuple[PartitionLog, list[Segment]]]:
+        """Take what retention lets go out of the logs; owner's thread."""
+        detached = []
+        for log in logs:
+            log.expire_producers(now_ms)
+            gone = log.delete_old_segments(now_ms)
+            if gone:
+                self._homes[log.topic_partition].log_starts[log.topic_partition] = (
+                    log.log_start_offset
+                )
+                detached.append((log, gone))
+        return detached
+
+    def remove_segments(self, detached: list[tuple[PartitionLog, list[Segment]]]) -> None:
+        """Remove detached segments' files. Slow; any thread.
+
+        First the new starts are durable, and the names of the segments that stay: a crash in
+        between must not leave a hole or nothing.
+        """
+        for directory in self._directories:
+            mine = [
+                (log, gone)
+                for log, gone in detached
+                if self._homes.get(log.topic_partition) is directory
+            ]
+            if not mine or directory.shared.failure is not None:
+                continue
+            directory.write_log_starts()
+            for log, gone in mine:
+                self._filesystem.sync_directory(log.directory)
+                for segment in gone:
+                    segment.remove()
+
+    def run_retention(self, now_ms: int) -> int:
+        """Delete what retention lets go; how many segments."""
+        detached = self.detach_old_segments(list(self._logs.values()), now_ms)
+        self.remove_segments(detached)
+        return sum(len(gone) for _, gone in detached)
+
+    # --- Stopping ---
+
+    def close(self) -> None:
+        """Sync everything, write checkpoints and the clean marker, let go of the directories."""
+        for directory in self._directories:
+            assert not directory.flusher.is_round_under_way, "stop the flusher first"
+            try:
+                if directory.shared.failure is None:
+                    self._close_directory(directory)
+            except OSError as error:
+                directory.shared.fail(error)
+            finally:
+                for log in self._logs_in(directory):
+                    log.close(StorageError("the broker has stopped"))
+                if directory.lock is not None:
+                    directory.lock.release()
+                    directory.lock = None
+
+    def _close_directory(self, directory: ManagedDirectory) -> None:
+        filesystem = self._filesystem
+        logs = self._logs_in(directory)
+        touched = [log for log in logs if log.is_touched]
+        for start in range(0, len(touched), _LOGS_CLOSED_AT_ONCE):
+            part = touched[start : start + _LOGS_CLOSED_AT_ONCE]
+            jobs = [log.finish() for log in part]
+            execute_jobs(filesystem, jobs)
+            for log, job in zip(part, jobs, strict=True):
+                log.flush_done(job)
+        directory.log_starts.update(
+            {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset}
+        )
+        directory.write_log_starts()
+        self._write_recovery_points(directory, logs)
+        if not any(path.startswith(directory.path + "/") for path in self._quarantined_paths()):
+            names.write_clean_marker(filesystem, directory.path)
+
+    def _quarantined_paths(self) -> list[str]:
+        return [problem.path for problem in self.problems if not problem.is_served]
+
+
+def _remove_tree(filesystem: FileSystem, path: str) -> None:
+    """Remove a log's directory with its files; it has no directories in it."""
+    try:
+        for name in filesystem.list_directory(path):
+            filesystem.remove_file(f"{path}/{name}")
+        filesystem.remove_directory(path)
+    except FileNotFoundError:
+        return

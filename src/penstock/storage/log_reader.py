@@ -1,0 +1,152 @@
+"""Reading whole batches out of a log's segments.
+
+The usual read costs one `preadv`: where the last read of a consumer ended is remembered, so the
+next one needs no index; where the durable end is in the file is known, so the limit needs no walk.
+All else asks the sparse index and walks over at most a few kilobytes of headers.
+
+The bytes are checked as they come out: the first batch must hold the offset asked for. An index
+that leads elsewhere is rebuilt, on a thread. Checksums of cold data are checked in `service`.
+"""
+
+from bisect import bisect_right
+from typing import Final, Protocol
+
+from penstock.core.errors import CorruptBatchError, CorruptIndexError, OffsetOutOfRangeError
+from penstock.core.limits import READ_POSITIONS_REMEMBERED
+from penstock.storage.batch_walk import BASE_OFFSET, STEP, STEP_BYTES, whole_batches
+from penstock.storage.log_directory import LogMark
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.log_types import LogRead
+from penstock.storage.recovery import rebuild_indexes
+from penstock.storage.segment import Segment
+
+_JUMP_BYTES: Final = 16_384
+"""A read of more than this asks the index for its last batch instead of walking over all."""
+_NOTHING: Final = memoryview(b"")
+
+
+class ReadableLog(Protocol):
+    """A log, as a read sees it."""
+
+    segments: list[Segment]
+    active: Segment
+    log_start_offset: int
+    end_offset: int
+    settings: LogSettings
+    durable_mark: LogMark
+    """Where the durable offset is in the files."""
+    limit_mark: LogMark
+    """Where the last other limit was."""
+    positions: dict[int, tuple[Segment, int]]
+    """Where earlier reads ended: offset of the next batch to its place."""
+
+
+def read_log(
+    log: ReadableLog,
+    offset: int,
+    bytes_max: int,
+    offset_limit: int,
+    at_least_one: bool,  # noqa: FBT001 - the hot path; `PartitionLog.read` names it
+    nowait: bool,  # noqa: FBT001
+) -> LogRead:
+    """Whole batches from the one that holds `offset`; see `PartitionLog.read`."""
+    end_offset = log.end_offset
+    if not log.log_start_offset <= offset <= end_offset:
+        raise OffsetOutOfRangeError(offset, log.log_start_offset, end_offset)
+    limit = min(end_offset, offset_limit)
+    if offset >= limit:
+        return LogRead(_NOTHING, -1, offset)
+    try:
+        return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=nowait)
+    except CorruptIndexError:
+        if nowait:
+            raise BlockingIOError("an index has to be rebuilt") from None
+        segment = _segment_for(log.segments, offset)
+        rebuild_indexes(segment, log.settings.index_interval_bytes)
+        return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=nowait)
+
+
+def _read(
+    log: ReadableLog, offset: int, bytes_max: int, limit: int, *, at_least_one: bool, nowait: bool
+) -> LogRead:
+    """The read itself; the offset and the limit are inside the log."""
+    located = log.positions.get(offset)
+    if located is None or (located[1] >= located[0].size and located[0] is not log.active):
+        segment = _segment_for(log.segments, offset)
+        position = segment.find(offset, nowait=nowait)
+    else:
+        segment, position = located
+    stop, next_offset = _stop(log, segment, limit, nowait=nowait)
+    size = stop - position
+    if size <= 0:
+        return LogRead(_NOTHING, -1, offset)
+    if size <= bytes_max:
+        records = segment.read(position, size, nowait=nowait)
+    else:
+        records, next_offset = _fit(
+            segment, position, bytes_max, at_least_one=at_least_one, nowait=nowait
+        )
+        if not records:
+            return LogRead(_NOTHING, -1, offset)
+    first_offset: int = BASE_OFFSET.unpack_from(records)[0]
+    if first_offset > offset and not log.settings.is_compacted:
+        raise CorruptBatchError(f"batch at offset {first_offset} where {offset} should be")
+    positions = log.positions
+    # Other threads read with nowait off; this table belongs to the owner.
+    if nowait and next_offset not in positions:
+        if len(positions) >= READ_POSITIONS_REMEMBERED:
+            positions.pop(next(iter(positions)), None)
+        positions[next_offset] = (segment, position + len(records))
+    return LogRead(records, first_offset, next_offset)
+
+
+def _segment_for(segments: list[Segment], offset: int) -> Segment:
+    """The segment that holds `offset`."""
+    number = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    return segments[max(number, 0)]
+
+
+def _stop(log: ReadableLog, segment: Segment, limit: int, *, nowait: bool) -> tuple[int, int]:
+    """Where in the segment the batches below `limit` end, and the offset there."""
+    mark = log.durable_mark
+    if mark.offset == limit and mark.segment is segment:
+        return mark.position, limit
+    if segment is log.active:
+        # Only the owner reads with nowait, and only for it do offset and size belong together.
+        if limit == log.end_offset and nowait:
+            return segment.size, limit
+    else:
+        segments = log.segments
+        number = bisect_right(segments, segment.base_offset, key=lambda other: other.base_offset)
+        if number < len(segments) and limit >= segments[number].base_offset:
+            return segment.size, segments[number].base_offset
+    mark = log.limit_mark
+    if mark.offset == limit and mark.segment is segment:
+        return mark.position, limit
+    position = segment.find(limit, nowait=nowait)
+    log.limit_mark = LogMark(limit, segment, position)
+    return position, limit
+
+
+def _fit(
+    segment: Segment, position: int, bytes_max: int, *, at_least_one: bool, nowait: bool
+) -> tuple[memoryview, int]:
+    """As many whole batches as fit into `bytes_max`, or one, and the offset after them."""
+    bytes_max = max(bytes_max, 0)
+    jump = 0
+    if bytes_max > _JUMP_BYTES:
+        entry = segment.boundary_before(position + bytes_max - STEP_BYTES, nowait=nowait)
+        if entry is not None and entry.position > position:
+            jump = entry.position - position
+    records = segment.read(position, bytes_max, nowait=nowait)
+    walk = whole_batches(records, jump, bytes_max)
+    if walk.size:
+        return records[: jump + walk.size], walk.next_offset
+    if jump:
+        return records[:jump], BASE_OFFSET.unpack_from(records, jump)[0]
+    if not at_least_one:
+        return _NOTHING, -1
+    size = segment.batch_size_at(position, nowait=nowait)
+    records = segment.read(position, size, nowait=nowait)
+    base_offset, _, delta = STEP.unpack_from(records)
+    return records, base_offset + delta + 1

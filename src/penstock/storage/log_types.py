@@ -1,0 +1,54 @@
+"""What goes into a partition's log and what comes out of it. Values only."""
+
+from typing import NamedTuple, Protocol
+
+from penstock.records.batch import BatchHeader
+
+
+class AppendableBatch(Protocol):
+    """One validated batch, as `records.validation` gives it."""
+
+    @property
+    def header(self) -> BatchHeader:
+        """The header as the producer sent it."""
+        ...
+
+    @property
+    def buffer(self) -> memoryview:
+        """The writable bytes of exactly this batch."""
+        ...
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Highest timestamp of its records."""
+        ...
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """The broker's time if the topic uses it, else -1; of a repetition, the original's
+    timestamp."""
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class LogRead(NamedTuple):
+    """Whole batches from the log."""
+
+    records: memoryview
+    first_offset: int
+    """Base offset of the first batch, which may lie before the offset asked for; -1 if empty."""
+    next_offset: int
+    """Where the next read goes on."""
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record's timestamp, its offset, and the leader epoch it was written in."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int

@@ -1,0 +1,213 @@
+"""`MemoryDisk`: a `FileSystem` in memory, with the semantics of inodes.
+
+A directory maps names to inodes; a file is an inode with bytes. An open file keeps its inode when
+the name is removed or given to another, as on a real disk. Everything is durable at once: for
+crashes see `recording_disk`, for errors see `faulty_disk`.
+"""
+
+import errno
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import DataDirectoryLockedError
+from penstock.storage.filesystem import File, Lock, Space
+
+
+class Inode:
+    """A file's bytes, or a directory's names."""
+
+    __slots__ = ("data", "names", "number")
+
+    def __init__(self, number: int, *, is_directory: bool) -> None:
+        self.number = number
+        self.data = bytearray()
+        self.names: dict[str, Inode] | None = {} if is_directory else None
+
+    def entries(self) -> "dict[str, Inode]":
+        """Names in a directory; `NotADirectoryError` for a file."""
+        if self.names is None:
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
+        return self.names
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write bytes; a gap before them becomes zeros."""
+        view = memoryview(data).cast("B")
+        if position > len(self.data):
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position : position + len(view)] = view
+
+    def truncate(self, size: int) -> None:
+        """Cut the bytes, or extend them with zeros."""
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+
+
+class MemoryFile:
+    """An open file over an inode."""
+
+    def __init__(self, inode: Inode) -> None:
+        self.inode = inode
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write everything at `position`."""
+        self.inode.write(data, position)
+        return len(memoryview(data).cast("B"))
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """Fill `buffer` from `position`."""
+        view = memoryview(buffer).cast("B")
+        part = self.inode.data[position : position + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def read_into_nowait(self, buffer: Buffer, position: int) -> int:
+        """Memory never waits."""
+        return self.read_into(buffer, position)
+
+    def sync(self) -> None:
+        """Memory is as durable as it gets."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+        self.inode.truncate(size)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        return len(self.inode.data)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryLock:
+    """A lock that lives as long as its disk."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._held.discard(self._path)
+
+
+class MemoryDisk:
+    """A tree of inodes. The root and nothing else is there at first."""
+
+    def __init__(self, root: Inode | None = None, *, total_bytes: int = 1 << 40) -> None:
+        self.root = root or Inode(0, is_directory=True)
+        self._numbers = 0
+        self._locks: set[str] = set()
+        self._total_bytes = total_bytes
+
+    # --- Resolving names ---
+
+    def find(self, path: str) -> Inode:
+        """The inode of a path; `FileNotFoundError` when there is none."""
+        inode = self.root
+        for part in filter(None, path.split("/")):
+            following = inode.entries().get(part)
+            if following is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = following
+        return inode
+
+    def parent_of(self, path: str) -> tuple[Inode, str]:
+        """The directory that holds a path, and the last part of its name."""
+        directory, _, name = path.rstrip("/").rpartition("/")
+        parent = self.find(directory)
+        parent.entries()
+        return parent, name
+
+    def new_inode(self, *, is_directory: bool) -> Inode:
+        """An inode with a number of its own."""
+        self._numbers += 1
+        return Inode(self._numbers, is_directory=is_directory)
+
+    # --- FileSystem ---
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file."""
+        inode = self.find(path)
+        if inode.names is not None:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return MemoryFile(inode)
+
+    def create_file(self, path: str) -> File:
+        """Open a file, empty."""
+        parent, name = self.parent_of(path)
+        inode = parent.entries().get(name)
+        if inode is None:
+            inode = parent.entries()[name] = self.new_inode(is_directory=False)
+        inode.truncate(0)
+        return MemoryFile(inode)
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a file."""
+        return bytes(self.find(path).data)
+
+    def file_size(self, path: str) -> int:
+        """Bytes in the file of this name."""
+        return len(self.find(path).data)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name."""
+        inode = self.find(source)
+        old, old_name = self.parent_of(source)
+        new, new_name = self.parent_of(target)
+        del old.entries()[old_name]
+        new.entries()[new_name] = inode
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away."""
+        self.find(path)
+        parent, name = self.parent_of(path)
+        del parent.entries()[name]
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        parent, name = self.parent_of(path)
+        if name in parent.entries():
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        parent.entries()[name] = self.new_inode(is_directory=True)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        if self.find(path).entries():
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        parent, name = self.parent_of(path)
+        del parent.entries()[name]
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        """Names in the directory."""
+        return list(self.find(path).entries())
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of this name."""
+        try:
+            return self.find(path).names is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def sync_directory(self, path: str) -> None:
+        """Check that it is one."""
+        self.find(path).entries()
+
+    def space(self, path: str) -> Space:
+        """As much as was promised, less what all files hold."""
+        self.find(path)
+        return Space(self._total_bytes - self._used(self.root), self._total_bytes)
+
+    def _used(self, inode: Inode) -> int:
+        return len(inode.data) + sum(self._used(child) for child in (inode.names or {}).values())
+
+    def lock(self, path: str) -> Lock:
+        """Take a lock, or raise at once."""
+        if path in self._locks:
+            raise DataDirectoryLockedError(f"another process holds {path}")
+        self.create_file(path)
+        self._locks.add(path)
+        return MemoryLock(self._locks, path)

@@ -1,0 +1,440 @@
+"""`PartitionLog`: the ordered segments of one partition: append, roll, read, truncate, advance.
+
+Guarantees:
+
+- Offsets are contiguous: each append begins at `end_offset`.
+- `durable_offset` moves only when everything below it is on the disk (in flush mode `always`),
+  names and leader epochs included. It is as far as the high watermark may go.
+- An append either happens whole or leaves nothing: no bytes, no producer state, no epoch.
+- A read returns whole batches, only those that end below the limit it was given.
+
+Three offsets, always `log_start_offset <= durable_offset <= end_offset`, and `synced_offset`, which
+is what a sync really reached whatever the flush mode; it becomes the recovery point.
+
+One thread owns a log and calls everything that changes it; other threads may call `read` with
+`nowait=False`, and the flusher's thread works only on the `FlushJob`s it is given. It does not
+decide when to sync (`flusher`), what to delete (`retention`) or what a damaged file means
+(`recovery`).
+"""
+
+from uuid import UUID
+
+from penstock.core.errors import (
+    DiskFullError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from penstock.core.limits import (
+    PRODUCER_SNAPSHOT_INTERVAL_BYTES,
+    SEGMENT_RELATIVE_OFFSET_MAX,
+)
+from penstock.core.types import TopicPartition
+from penstock.records.batch import patch_for_append
+from penstock.storage.filesystem import FULL_ERRNOS
+from penstock.storage.leader_epochs import EpochEnd
+from penstock.storage.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
+from penstock.storage.log_loader import LoadedLog, load_producers
+from penstock.storage.log_reader import read_log
+from penstock.storage.log_search import find_max_timestamp, find_timestamp
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
+from penstock.storage.retention import expired_count
+from penstock.storage.segment import Segment, segment_name
+
+_LOG_APPEND_TIME = 0x08
+
+
+class PartitionLog:
+    """One partition's log. See the module for what it guarantees."""
+
+    __slots__ = (
+        "_latest_epoch",
+        "_owed",
+        "_shared",
+        "_snapshot_bytes",
+        "active",
+        "directory",
+        "durable_mark",
+        "durable_offset",
+        "end_offset",
+        "epochs",
+        "is_dirty",
+        "is_touched",
+        "limit_mark",
+        "log_start_offset",
+        "positions",
+        "problem",
+        "producers",
+        "segments",
+        "settings",
+        "synced_offset",
+        "topic_id",
+        "topic_partition",
+        "truncations",
+    )
+
+    def __init__(
+        self,
+        shared: LogDirectory,
+        topic_partition: TopicPartition,
+        topic_id: UUID | None,
+        settings: LogSettings,
+        loaded: LoadedLog,
+    ) -> None:
+        self._shared = shared
+        self.directory = loaded.directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.settings = settings
+        """Replaceable at any time; the next append sees it."""
+        self.segments = loaded.segments
+        """Oldest first, replaced as a whole when it changes; readers keep the one they have."""
+        self.active = loaded.segments[-1]
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._latest_epoch = loaded.epochs.latest_epoch
+        self.log_start_offset = loaded.log_start_offset
+        self.end_offset = loaded.end_offset
+        self.durable_offset = loaded.end_offset
+        self.synced_offset = loaded.end_offset
+        end = LogMark(loaded.end_offset, self.active, self.active.size)
+        self.durable_mark = end
+        self.limit_mark = end
+        self.positions: dict[int, tuple[Segment, int]] = {}
+        self.problem: StorageError | None = None
+        """Why the log is not served (closed, deleted or quarantined), or None."""
+        self.truncations = 0
+        """Counts truncations; a read on another thread that spans one must be repeated."""
+        self.is_dirty = False
+        self.is_touched = loaded.is_changed
+        """Whether anything changed since the log was opened."""
+        self._snapshot_bytes = 0
+        self._owed = OwedWork(
+            small_files=loaded.unsynced,
+            epochs=loaded.is_changed and not loaded.is_new,
+            directory=loaded.is_new,
+            parent=loaded.is_new,
+        )
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.topic_partition} [{self.log_start_offset}, {self.end_offset})>"
+
+    # --- Appending ---
+
+    def append(self, batch: AppendableBatch, *, leader_epoch: int) -> AppendInfo:
+        """Append one batch, into the page cache; `durable_offset` says when it is durable."""
+        shared = self._shared
+        if self.problem is not None or shared.failure is not None:
+            self._refuse()
+        header = batch.header
+        if header.producer_id >= 0:
+            original = self.producers.check(header)
+            if original is not None:
+                return AppendInfo(
+                    original.base_offset,
+                    original.last_offset,
+                    original.timestamp_ms,
+                    self.log_start_offset,
+                    is_duplicate=True,
+                )
+        buffer, timestamp_ms, settings = batch.buffer, batch.max_timestamp_ms, self.settings
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        size = len(buffer)
+        patch_for_append(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
+        active = self.active
+        try:
+            if active.size and self._is_roll_due(active, size, last_offset, timestamp_ms):
+                active = self._roll()
+            active.append(buffer, size, last_offset, timestamp_ms, settings.index_interval_bytes)
+        except OSError as error:
+            raise self._append_failed(error) from error
+        if header.producer_id >= 0:
+            self.producers.update(header, base_offset, timestamp_ms)
+        if leader_epoch != self._latest_epoch:
+            self._begin_epoch(leader_epoch, base_offset)
+        self.end_offset = last_offset + 1
+        if not (active.is_dirty and self.is_dirty):
+            self._owed.add(active)
+            self.mark_dirty()
+        if not shared.is_sync_first:
+            self.durable_offset = last_offset + 1
+        shared.appends_waiting += 1
+        return AppendInfo(
+            base_offset,
+            last_offset,
+            timestamp_ms if header.attributes & _LOG_APPEND_TIME else -1,
+            self.log_start_offset,
+            is_duplicate=False,
+        )
+
+    def mark_dirty(self) -> None:
+        """Put the log on the flusher's list, once."""
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.is_touched = True
+            self._shared.dirty.append(self)
+
+    def _refuse(self) -> None:
+        """Raise the reason why nothing can be appended or read."""
+        if self.problem is not None:
+            raise self.problem
+        if self._shared.failure is not None:
+            raise self._shared.failure
+
+    def _is_roll_due(self, active: Segment, size: int, last_offset: int, timestamp_ms: int) -> bool:
+        """Whether the next batch belongs into a new segment."""
+        settings = self.settings
+        if (
+            active.size + size > settings.segment_bytes
+            or last_offset - active.base_offset > SEGMENT_RELATIVE_OFFSET_MAX
+        ):
+            return True
+        first_ms = active.first_timestamp_ms
+        if first_ms >= 0 and timestamp_ms - first_ms > settings.segment_ms:
+            return True
+        if active.offset_index.wants_write or active.time_index.wants_write:
+            active.write_indexes()
+            index_bytes = max(active.offset_index.size, active.time_index.size)
+            return index_bytes >= settings.index_bytes_max
+        return False
+
+    def _roll(self) -> Segment:
+        """Seal the active segment and begin a new one at `end_offset`."""
+        sealed = self.active
+        sealed.finish()
+        created = Segment.create(
+            self._shared.filesystem, self._shared.open_files, self.directory, self.end_offset
+        )
+        self._owed.add(sealed)
+        self._owed.directory = True
+        self._add_snapshot()
+        self.segments = [*self.segments, created]
+        self.active = created
+        return created
+
+    def roll(self) -> None:
+        """Begin a new segment if the active one holds anything."""
+        if self.active.size:
+            try:
+                self._roll()
+            except OSError as error:
+                raise self._append_failed(error) from error
+            self.mark_dirty()
+
+    def _add_snapshot(self) -> None:
+        """Have the flusher write what is known of producers, as of `end_offset`."""
+        self.producers.map_end_offset = self.end_offset
+        name = f"{segment_name(self.end_offset)}.snapshot"
+        self._owed.snapshots.append((name, self.producers.to_bytes()))
+        self._snapshot_bytes = 0
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        """The first batch of a new leader; the flusher writes the file before it is durable."""
+        if self.epochs.assign(leader_epoch, base_offset):
+            self._owed.epochs = True
+        self._latest_epoch = self.epochs.latest_epoch
+
+    def _append_failed(self, error: OSError) -> StorageError:
+        """After a failed write: cut it off and live on if the disk is only full."""
+        if error.errno not in FULL_ERRNOS:
+            return self._shared.fail(error)
+        try:
+            self.active.cut_back()
+        except OSError as second:
+            return self._shared.fail(second)
+        return DiskFullError(f"no room in {self._shared.path} for a batch: {error}")
+
+    # --- Flushing: the flusher calls these on the owner's thread ---
+
+    def take_flush_job(self, *, sealed_only: bool) -> FlushJob:
+        """Hand over everything that is unsynced, or of the data only sealed segments."""
+        active = self.active
+        mark = LogMark(self.end_offset, active, active.size)
+        if sealed_only:
+            mark = LogMark(active.base_offset, active, 0)
+        self.is_dirty = False
+        return self._owed.take(self, mark, self.truncations, active, sealed_only=sealed_only)
+
+    def flush_done(self, job: FlushJob) -> bool:
+        """The job's work is on the disk; whether the durable offset moved."""
+        mark = job.mark
+        if mark.offset <= self.synced_offset or job.truncations != self.truncations:
+            return False
+        assert mark.offset <= self.end_offset
+        self.synced_offset = mark.offset
+        self.durable_mark = mark
+        if mark.offset > self.durable_offset:
+            self.durable_offset = mark.offset
+        return True
+
+    def flush_undone(self, job: FlushJob) -> None:
+        """No room for the job's small files: everything in it is owed again."""
+        self._owed.put_back(job)
+        self.mark_dirty()
+
+    @property
+    def owes_sealed(self) -> bool:
+        """Whether a sealed segment or a name waits for its sync."""
+        return self._owed.directory or len(self._owed.segments) > 1
+
+    def snapshot_if_due(self) -> None:
+        """Have a producer snapshot written when much was appended since the last one."""
+        if self._snapshot_bytes + self.active.size >= PRODUCER_SNAPSHOT_INTERVAL_BYTES:
+            self._add_snapshot()
+            self._snapshot_bytes = -self.active.size
+            self.mark_dirty()
+
+    # --- Reading ---
+
+    def read(
+        self, offset: int, bytes_max: int, *, offset_limit: int, at_least_one: bool, nowait: bool
+    ) -> LogRead:
+        """Whole batches from the one that holds `offset`, all ending below `offset_limit`.
+
+        With `at_least_one` a first batch larger than `bytes_max` still comes (KIP-74). With
+        `nowait` a read that needs the disk raises `BlockingIOError`; repeat it on a thread without.
+        """
+        if self.problem is not None:
+            raise self.problem
+        return read_log(self, offset, bytes_max, offset_limit, at_least_one, nowait)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """The first record at or after a time. May decompress a batch: not on the loop."""
+        self._refuse()
+        return find_timestamp(self, timestamp_ms)
+
+    def max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the highest timestamp. Not on the loop."""
+        self._refuse()
+        return find_max_timestamp(self)
+
+    @property
+    def latest_epoch(self) -> int:
+        """Leader epoch of the last batch, or -1."""
+        return self._latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where an epoch ends, as OffsetForLeaderEpoch answers it."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # --- Cutting ---
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything from `offset` on, durably. Blocks; no read may span it unnoticed.
+
+        The caller has lowered the checkpointed recovery point first, or a crash in here would look
+        like damage.
+        """
+        self._refuse()
+        if offset >= self.end_offset:
+            return
+        assert offset >= self.log_start_offset, "truncate below the start is a new log"
+        self.truncations += 1
+        self.positions.clear()
+        filesystem = self._shared.filesystem
+        try:
+            keep = [segment for segment in self.segments if segment.base_offset < offset]
+            keep = keep or self.segments[:1]
+            for segment in reversed(self.segments[len(keep) :]):
+                segment.remove()
+            filesystem.sync_directory(self.directory)
+            last = keep[-1]
+            last.truncate(last.find(offset, nowait=False))
+            last.load_times()
+            last.file().sync()
+            self.epochs.truncate_end(offset)
+            self.producers = load_producers(
+                filesystem, self.directory, keep, offset, drop_later=True
+            )
+        except OSError as error:
+            raise self._shared.fail(error) from error
+        self._settle(keep, offset)
+
+    def _settle(self, segments: list[Segment], end_offset: int) -> None:
+        """Begin anew at `end_offset` after a truncation."""
+        self.segments = segments
+        self.active = segments[-1]
+        self.end_offset = end_offset
+        self._owed.keep_only(segments)
+        self._owed.snapshots = []
+        self._latest_epoch = self.epochs.latest_epoch
+        self._owed.epochs = True
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.synced_offset = min(self.synced_offset, end_offset)
+        self.durable_mark = self.limit_mark = LogMark(end_offset, self.active, self.active.size)
+        self.mark_dirty()
+
+    def advance_start(self, offset: int) -> None:
+        """Hide everything below `offset`; its segments go with the next retention."""
+        self._refuse()
+        if offset > self.durable_offset:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.durable_offset)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.is_touched = True
+            self._owed.epochs |= self.epochs.truncate_start(offset)
+
+    def delete_old_segments(self, now_ms: int) -> list[Segment]:
+        """Detach the segments that retention lets go; the start moves with them.
+
+        The caller removes their files after the new log start is checkpointed, or a crash between
+        two removals would leave a hole.
+        """
+        if self.problem is not None or self._shared.failure is not None:
+            return []
+        segments, settings = self.segments, self.settings
+        ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
+        count = expired_count(
+            segments,
+            ends,
+            now_ms=now_ms,
+            retention_ms=settings.retention_ms,
+            retention_bytes=settings.retention_bytes,
+            log_start_offset=self.log_start_offset,
+            offset_limit=self.synced_offset,
+        )
+        if count == 0:
+            return []
+        if count == len(segments):
+            self.roll()
+        self.advance_start(ends[count - 1])
+        gone = self.segments[:count]
+        self.segments = self.segments[count:]
+        self._owed.keep_only(self.segments)
+        self._owed.directory = True
+        return gone
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that were silent for a day."""
+        if self.producers.entries:
+            self.producers.expire(now_ms)
+
+    def close(self, problem: StorageError) -> None:
+        """Drop all handles; every later use raises `problem`."""
+        self.problem = problem
+        for segment in self.segments:
+            segment.close()
+
+    def finish(self) -> FlushJob:
+        """Complete the indexes and take a last snapshot, for a clean stop."""
+        files = self.active.finish()
+        self._add_snapshot()
+        job = self.take_flush_job(sealed_only=False)
+        job.files += files
+        job.sync_directory = True
+        return job
+
+    def validate(self) -> None:
+        """Assert what always holds; tests call it after every event."""
+        assert self.log_start_offset <= self.durable_offset <= self.end_offset
+        assert self.synced_offset <= self.end_offset
+        assert self.active is self.segments[-1]
+        bases = [segment.base_offset for segment in self.segments]
+        assert bases == sorted(set(bases))
+        assert bases[0] <= self.log_start_offset
+        assert self.active.base_offset <= self.end_offset
+        assert (self.active.size == 0) == (self.active.base_offset == self.end_offset)
+        assert self.durable_mark.offset <= self.end_offset
+        self.producers.validate()
+        self.epochs.validate()

@@ -1,0 +1,275 @@
+"""What a partition's files still hold after any crash: verify, truncate, rebuild indexes.
+
+Everything below the recovery point was synced. What comes after it may be whole, torn or missing.
+`recover_segments` reads from the last index entry at or below the recovery point and believes a
+batch only if all of these hold: its length is possible and inside the file, the magic is 2, the
+CRC-32C matches, its base offset is the one expected (later is allowed only in a compacted log), and
+its leader epoch is not lower than the one before. The first four header fields lie outside the
+checksum, so the checksum alone would not do.
+
+- The first batch that fails, at or above the recovery point, ends the log: a torn tail. Later
+  segments are removed from the last one back, the directory is synced, then the file is cut. A
+  crash in the middle leaves the failing batch where it was, so recovering again comes to the same
+  end.
+- Below the recovery point a failing or missing batch is damage to what was durable. Nothing is cut:
+  the partition is quarantined (`QuarantinedLogError`) and a person decides.
+
+Data that survived is synced before the log is served, because a killed process leaves pages that a
+power cut can still take.
+"""
+
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.errors import QuarantinedLogError
+from penstock.core.limits import RECOVERY_CHUNK_BYTES, STORED_BATCH_BYTES_MAX
+from penstock.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    checksum_matches,
+    read_header,
+)
+from penstock.storage.filesystem import FileSystem
+from penstock.storage.index import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    entries_below,
+    floor_by_offset,
+    offsets_are_sound,
+    times_are_sound,
+    times_below,
+)
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.segment import Segment
+
+_OLD_CRC_START: Final = 16
+"""Formats v0 and v1: the CRC-32 covers everything from the magic byte on."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """How far a scan came, and why it stopped."""
+
+    next_offset: int
+    leader_epoch: int = -1
+    position: int = 0
+    damage: str = ""
+
+
+def recover_segments(
+    filesystem: FileSystem,
+    directory: str,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    *,
+    recovery_point: int,
+    interval_bytes: int,
+    allow_gaps: bool,
+) -> tuple[list[Segment], int, str]:
+    """Verify everything past the recovery point.
+
+    Gives the segments that remain, the end offset, and what was cut and why ("" for nothing).
+    """
+    first = 0
+    for number, segment in enumerate(segments):
+        if segment.base_offset <= recovery_point:
+            first = number
+    scan = Scan(segments[first].base_offset)
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        gap = segment.base_offset - scan.next_offset
+        is_misplaced = gap < 0 or (gap > 0 and not allow_gaps)
+        if is_misplaced:
+            scan.damage = f"segment {segment.base_offset} where {scan.next_offset} should be"
+        else:
+            scan.next_offset = segment.base_offset
+            point = max(recovery_point, segment.base_offset)
+            scan_segment(segment, scan, epochs, point, interval_bytes, allow_gaps=allow_gaps)
+        if scan.damage:
+            _refuse_durable_damage(directory, scan, recovery_point)
+            # A misplaced segment goes whole, and the one before it stays whole.
+            keep = number if is_misplaced else number + 1
+            _cut(filesystem, directory, segments[first:], keep - first, scan)
+            return segments[:keep], scan.next_offset, scan.damage
+    _refuse_durable_damage(directory, scan, recovery_point)
+    if scan.next_offset > recovery_point:
+        for segment in segments[first:]:
+            segment.file().sync()
+        filesystem.sync_directory(directory)
+    return segments, scan.next_offset, ""
+
+
+def _refuse_durable_damage(directory: str, scan: Scan, recovery_point: int) -> None:
+    """Never cut what was durable."""
+    if scan.next_offset < recovery_point:
+        reason = scan.damage or "the log ends"
+        raise QuarantinedLogError(
+            f"{directory}: {reason}, at offset {scan.next_offset}, below the recovery point"
+            f" {recovery_point}; the files are kept as they are and not served"
+        )
+
+
+def _cut(
+    filesystem: FileSystem, directory: str, segments: list[Segment], keep: int, scan: Scan
+) -> None:
+    """Remove what follows the last good batch, in an order that a crash cannot hurt."""
+    for segment in reversed(segments[keep:]):
+        segment.remove()
+    filesystem.sync_directory(directory)
+    last = segments[keep - 1]
+    if scan.position < last.size:
+        last.truncate(scan.position)
+        last.load_times()
+    for segment in segments[:keep]:
+        segment.file().sync()
+
+
+def trusted_start(segment: Segment, offset: int) -> int:
+    """Where the scan of a segment begins: a batch that the index knows and that is whole, or 0.
+
+    The index may be torn itself, so the part of it that is kept must grow all along, and the batch
+    that it names must be there with the offset that it says.
+    """
+    offsets = segment.offset_index.read_all()
+    entry = floor_by_offset(offsets, min(offset - segment.base_offset, 0x7FFFFFFF))
+    if entry is None:
+        return 0
+    kept = entries_below(offsets, entry.relative_offset + 1) * OFFSET_ENTRY_BYTES
+    if not offsets_are_sound(memoryview(offsets)[:kept], segment.size):
+        return 0
+    times = segment.time_index.read_all()
+    kept = times_below(times, entry.relative_offset + 1) * TIME_ENTRY_BYTES
+    if not times_are_sound(memoryview(times)[:kept]):
+        return 0
+    if segment.size - entry.position < HEADER_BYTES:
+        return 0
+    header = read_header(segment.read(entry.position, HEADER_BYTES, nowait=False))
+    size = header.size_bytes
+    is_inside = HEADER_BYTES <= size <= segment.size - entry.position
+    if not is_inside or header.last_offset != segment.base_offset + entry.relative_offset:
+        return 0
+    batch = segment.read(entry.position, size, nowait=False)
+    return entry.position if checksum_matches(batch, 0, header) else 0
+
+
+def scan_segment(
+    segment: Segment,
+    scan: Scan,
+    epochs: LeaderEpochs,
+    from_offset: int,
+    interval_bytes: int,
+    *,
+    allow_gaps: bool,
+) -> None:
+    """Verify the batches of one segment and rebuild its indexes from the place where it begins."""
+    start = trusted_start(segment, from_offset)
+    if start:
+        header = read_header(segment.read(start, HEADER_BYTES, nowait=False))
+        scan.next_offset, scan.leader_epoch = header.base_offset, header.leader_epoch
+    segment.rewind_indexes(start)
+    segment.resume_times()
+    if start:
+        # The entry that led here was cut with the rest; its batch is due for one at once.
+        segment.bytes_since_index = interval_bytes + 1
+    scan.position = start
+    while scan.position < segment.size and not scan.damage:
+        size = min(RECOVERY_CHUNK_BYTES, segment.size - scan.position)
+        chunk = segment.read(scan.position, size, nowait=False)
+        _scan_chunk(segment, chunk, scan, epochs, interval_bytes, allow_gaps=allow_gaps)
+
+
+def _scan_chunk(
+    segment: Segment,
+    chunk: memoryview,
+    scan: Scan,
+    epochs: LeaderEpochs,
+    interval_bytes: int,
+    *,
+    allow_gaps: bool,
+) -> None:
+    """Verify the batches that begin in a chunk."""
+    start = scan.position
+    while not scan.damage:
+        step = scan.position - start
+        if len(chunk) - step < HEADER_BYTES:
+            if start + len(chunk) >= segment.size and scan.position < segment.size:
+                scan.damage = f"half a batch header at {scan.position}"
+            return
+        header = read_header(chunk, step)
+        size = header.size_bytes
+        scan.damage = _structural_damage(header, segment.size - scan.position)
+        if scan.damage:
+            break
+        if step + size > len(chunk):
+            if step:
+                return
+            chunk = segment.read(scan.position, size, nowait=False)
+        scan.damage = _content_damage(chunk, step, header, scan, allow_gaps=allow_gaps)
+        if scan.damage:
+            break
+        segment.note(
+            scan.position, size, header.last_offset, header.max_timestamp_ms, interval_bytes
+        )
+        segment.write_indexes()
+        if header.leader_epoch > epochs.latest_epoch:
+            epochs.assign(header.leader_epoch, header.base_offset)
+        scan.position += size
+        scan.next_offset = header.next_offset
+        scan.leader_epoch = header.leader_epoch
+    scan.damage += f" at byte {scan.position} of segment {segment.base_offset}"
+
+
+def _structural_damage(header: BatchHeader, bytes_left: int) -> str:
+    """What is wrong with a header that must be right before the batch can be read."""
+    length = header.batch_length
+    if not LOG_OVERHEAD_BYTES <= length <= STORED_BATCH_BYTES_MAX:
+        return f"impossible length {length}"
+    if length + LOG_OVERHEAD_BYTES > bytes_left:
+        return "a batch that runs past the end"
+    return ""
+
+
+def _content_damage(
+    chunk: memoryview, step: int, header: BatchHeader, scan: Scan, *, allow_gaps: bool
+) -> str:
+    """What is wrong with a batch whose bytes are all there."""
+    if header.magic != MAGIC:
+        _refuse_old_format(chunk[step : step + header.size_bytes])
+        return f"magic {header.magic}"
+    if header.size_bytes < HEADER_BYTES or not checksum_matches(chunk, step, header):
+        return "wrong checksum"
+    if header.base_offset < scan.next_offset or header.last_offset_delta < 0:
+        return f"base offset {header.base_offset} where {scan.next_offset} should be"
+    if header.base_offset > scan.next_offset and not allow_gaps:
+        return f"base offset {header.base_offset} where {scan.next_offset} should be"
+    if header.leader_epoch < scan.leader_epoch:
+        return f"leader epoch {header.leader_epoch} after {scan.leader_epoch}"
+    return ""
+
+
+def _refuse_old_format(message: memoryview) -> None:
+    """Whole messages of the formats before Kafka 0.11 are not damage; they are not for us."""
+    stored = int.from_bytes(message[12:16], "big")
+    if stored and zlib.crc32(message[_OLD_CRC_START:]) == stored:
+        raise QuarantinedLogError(
+            "the log holds messages in format v0 or v1, which Penstock does not serve;"
+            " let Apache Kafka rewrite or expire them"
+        )
+
+
+def rebuild_indexes(segment: Segment, interval_bytes: int) -> None:
+    """Make both indexes anew from the data, which is not verified again."""
+    segment.rewind_indexes(0)
+    segment.resume_times()
+    for position, header in segment.headers():
+        segment.note(
+            position,
+            header.size_bytes,
+            header.last_offset,
+            header.max_timestamp_ms,
+            interval_bytes,
+        )
+    segment.finish()

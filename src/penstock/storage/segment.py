@@ -1,0 +1,361 @@
+"""`Segment`: one data file with its indexes.
+
+The data file `<base offset, 20 digits>.log` is record batches one after the other, nothing between
+them. `size` is what the log believes of it: bytes behind `size` are a failed write and are cut
+before the next one. `.index` and `.timeindex` are caches over it (`index`, `index_file`).
+
+A segment has no lock: the log's owner thread appends; other threads may read what is below `size`,
+because bytes there never change. It decides nothing about offsets: `partition_log` does.
+"""
+
+import errno
+from collections.abc import Iterator
+from typing import Final
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import CorruptBatchError, CorruptIndexError, StorageError
+from penstock.core.limits import RECOVERY_CHUNK_BYTES
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.storage.batch_walk import batch_bytes, find_offset
+from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
+from penstock.storage.index import (
+    OFFSET_ENTRY,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY,
+    TIME_ENTRY_BYTES,
+    OffsetEntry,
+    TimeEntry,
+    entries_below,
+    floor_by_offset,
+    floor_by_position,
+    floor_by_time,
+    times_below,
+)
+from penstock.storage.index_file import IndexFile
+from penstock.storage.open_files import OpenFiles
+
+LOG_SUFFIX: Final = ".log"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".snapshot")
+"""All files that go when a segment goes."""
+NO_TIMESTAMP: Final = -1
+_TIMES_UNKNOWN: Final = -2
+_WALK_BYTES: Final = 8_192
+"""Read at once while looking for a batch: two index intervals."""
+
+
+def segment_name(base_offset: int) -> str:
+    """File name of a segment without its suffix."""
+    return f"{base_offset:020d}"
+
+
+class Segment:
+    """One stretch of a log."""
+
+    __slots__ = (
+        "_file",
+        "_filesystem",
+        "_max_timestamp_ms",
+        "_max_timestamp_offset",
+        "_open_files",
+        "_path",
+        "base_offset",
+        "bytes_since_index",
+        "directory",
+        "first_timestamp_ms",
+        "is_dirty",
+        "offset_index",
+        "size",
+        "time_index",
+        "was_used",
+    )
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        open_files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        size: int,
+    ) -> None:
+        name = f"{directory}/{segment_name(base_offset)}"
+        self._filesystem = filesystem
+        self._open_files = open_files
+        self._path = name + LOG_SUFFIX
+        self._file: File | None = None
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.is_dirty = False
+        self.was_used = False
+        self.bytes_since_index = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self._max_timestamp_ms = _TIMES_UNKNOWN if size else NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self.offset_index = IndexFile(filesystem, open_files, name + ".index", OFFSET_ENTRY_BYTES)
+        self.time_index = IndexFile(filesystem, open_files, name + ".timeindex", TIME_ENTRY_BYTES)
+
+    @classmethod
+    def create(
+        cls, filesystem: FileSystem, open_files: OpenFiles, directory: str, base_offset: int
+    ) -> "Segment":
+        """A new, empty segment; its name is durable after the directory is synced."""
+        segment = cls(filesystem, open_files, directory, base_offset, 0)
+        segment._file = filesystem.create_file(segment._path)
+        open_files.opened(segment)
+        return segment
+
+    # --- Writing ---
+
+    def append(
+        self, buffer: Buffer, size: int, last_offset: int, timestamp_ms: int, interval_bytes: int
+    ) -> None:
+        """Write one batch behind the others. After an `OSError`, `cut_back` is due."""
+        position = self.size
+        file = self._file
+        if file is None:
+            file = self.file()
+        written = file.write_at(buffer, position)
+        if written != size:
+            write_fully(file, memoryview(buffer)[written:], position + written)
+        self.size = position + size
+        self.was_used = True
+        self.note(position, size, last_offset, timestamp_ms, interval_bytes)
+
+    def note(
+        self, position: int, size: int, last_offset: int, timestamp_ms: int, interval_bytes: int
+    ) -> None:
+        """Take a batch that is in the file into the indexes."""
+        if position == 0:
+            self.first_timestamp_ms = timestamp_ms
+        if timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = timestamp_ms
+            self._max_timestamp_offset = last_offset
+        since = self.bytes_since_index
+        if since > interval_bytes:
+            self.offset_index.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
+            self._note_time()
+            since = 0
+        self.bytes_since_index = since + size
+
+    def _note_time(self) -> None:
+        """Add the highest timestamp to the time index if it is a new one."""
+        if self._max_timestamp_ms < 0:
+            return
+        last = self.time_index.last()
+        if last is None or TIME_ENTRY.unpack(last)[0] < self._max_timestamp_ms:
+            relative_offset = self._max_timestamp_offset - self.base_offset
+            self.time_index.append(TIME_ENTRY.pack(self._max_timestamp_ms, relative_offset))
+
+    def write_indexes(self) -> None:
+        """Hand gathered index entries to the files if there are enough."""
+        if self.offset_index.wants_write:
+            self.offset_index.write_pending()
+        if self.time_index.wants_write:
+            self.time_index.write_pending()
+
+    def cut_back(self) -> None:
+        """Remove what a failed write left behind `size`."""
+        self.file().truncate(self.size)
+
+    def finish(self) -> list[File]:
+        """Complete the indexes, as sealing and closing do; the files that are to be synced."""
+        self.load_times()
+        self._note_time()
+        return [self.file(), self.offset_index.finish(), self.time_index.finish()]
+
+    def truncate(self, position: int) -> None:
+        """Keep the bytes below `position`, where a batch begins or the data ends."""
+        self.file().truncate(position)
+        self.size = position
+        self.rewind_indexes(position)
+
+    def rewind_indexes(self, position: int) -> None:
+        """Keep the index entries of batches that begin before `position`; times are found again."""
+        offsets = self.offset_index.read_all()
+        kept = floor_by_position(offsets, position - 1)
+        limit = 0 if kept is None else kept.relative_offset + 1
+        self.offset_index.truncate(entries_below(offsets, limit) * OFFSET_ENTRY_BYTES)
+        times = self.time_index.read_all()
+        self.time_index.truncate(times_below(times, limit) * TIME_ENTRY_BYTES)
+        self._max_timestamp_ms = _TIMES_UNKNOWN if position else NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        self.bytes_since_index = 0
+        self.first_timestamp_ms = NO_TIMESTAMP
+        if position:
+            self.load_first_time()
+
+    def resume_times(self) -> None:
+        """Take the highest timestamp from the last entry that was kept; the rest is noted anew."""
+        self._max_timestamp_ms = NO_TIMESTAMP
+        last = self.time_index.last()
+        if last is not None:
+            timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
+            self._max_timestamp_ms = timestamp_ms
+            self._max_timestamp_offset = self.base_offset + relative_offset
+
+    # --- Times ---
+
+    def load_times(self) -> None:
+        """Find the highest timestamp of a segment that was opened, not written."""
+        if self._max_timestamp_ms != _TIMES_UNKNOWN:
+            return
+        last = self.time_index.last()
+        self._max_timestamp_ms = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        start = 0
+        if last is not None:
+            timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
+            self._max_timestamp_ms = timestamp_ms
+            self._max_timestamp_offset = self.base_offset + relative_offset
+            start = self._start_for(self._max_timestamp_offset, nowait=False)
+        for _, header in self.headers(start):
+            if header.max_timestamp_ms > self._max_timestamp_ms:
+                self._max_timestamp_ms = header.max_timestamp_ms
+                self._max_timestamp_offset = header.last_offset
+
+    def load_first_time(self) -> None:
+        """Find the first batch's timestamp, from which the segment's span is counted."""
+        if self.size:
+            header = read_header(self.read(0, HEADER_BYTES, nowait=False))
+            self.first_timestamp_ms = header.max_timestamp_ms
+
+    def trust_times(self) -> None:
+        """Take the last time entry as the highest timestamp: right for a sealed segment."""
+        if self._max_timestamp_ms != _TIMES_UNKNOWN:
+            return
+        last = self.time_index.last()
+        if last is None:
+            self.load_times()
+            return
+        timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
+        self._max_timestamp_ms = timestamp_ms
+        self._max_timestamp_offset = self.base_offset + relative_offset
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Highest timestamp in the segment, or -1."""
+        self.trust_times()
+        return self._max_timestamp_ms
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the batch that has the highest timestamp."""
+        self.trust_times()
+        return self._max_timestamp_offset
+
+    # --- Reading ---
+
+    def read(self, position: int, size: int, *, nowait: bool) -> memoryview:
+        """Exactly `size` bytes at `position`."""
+        file = self._file
+        if file is None:
+            file = self.file()
+        self.was_used = True
+        if nowait:
+            buffer = bytearray(size)
+            if file.read_into_nowait(buffer, position) != size:
+                raise BlockingIOError(errno.EAGAIN, "not in memory")
+            return memoryview(buffer)
+        buffer = read_fully(file, size, position)
+        if len(buffer) != size:
+            raise StorageError(f"{self._path} ends at {position + len(buffer)}, not {self.size}")
+        return memoryview(buffer)
+
+    def find(self, offset: int, *, nowait: bool) -> int:
+        """Position of the first batch that reaches `offset`; `size` when none does."""
+        position = start = self._start_for(offset, nowait=nowait)
+        while position < self.size:
+            chunk = self.read(position, min(_WALK_BYTES, self.size - position), nowait=nowait)
+            try:
+                step, base_offset = find_offset(chunk, offset)
+            except CorruptBatchError:
+                if start == 0:
+                    raise
+                step, base_offset = 0, offset + 1
+            if base_offset > offset and position + step == start and start > 0:
+                raise CorruptIndexError(f"{self._path}: index entry for {offset} is wrong")
+            if base_offset >= 0:
+                return position + step
+            if step == 0:
+                raise CorruptBatchError(f"{self._path}: no batch at {position}")
+            position += step
+        return self.size
+
+    def _start_for(self, offset: int, *, nowait: bool) -> int:
+        """Where to begin looking for `offset`."""
+        relative_offset = offset - self.base_offset
+        target = min(relative_offset, 0x7FFFFFFF).to_bytes(4, "big")
+        block = self.offset_index.block_for(target, slice(0, 4), nowait=nowait)
+        entry = floor_by_offset(block, relative_offset)
+        if entry is None:
+            return 0
+        if entry.position >= self.size:
+            raise CorruptIndexError(f"{self._path}: index points behind the end")
+        return entry.position
+
+    def boundary_before(self, position: int, *, nowait: bool) -> OffsetEntry | None:
+        """The last batch known to the index that begins at or before `position`."""
+        block = self.offset_index.block_for(position.to_bytes(4, "big"), slice(4, 8), nowait=nowait)
+        return floor_by_position(block, position)
+
+    def start_for_time(self, timestamp_ms: int) -> int:
+        """Position before which every batch is older than `timestamp_ms`."""
+        target = max(timestamp_ms - 1, 0).to_bytes(8, "big")
+        block = self.time_index.block_for(target, slice(0, 8), nowait=False)
+        entry: TimeEntry | None = floor_by_time(block, timestamp_ms - 1)
+        if entry is None:
+            return 0
+        return self._start_for(self.base_offset + entry.relative_offset, nowait=False)
+
+    def batch_size_at(self, position: int, *, nowait: bool) -> int:
+        """Size of the batch that begins at `position`."""
+        header = read_header(self.read(position, HEADER_BYTES, nowait=nowait))
+        return batch_bytes(header.batch_length)
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` on, read in chunks."""
+        while self.size - position >= HEADER_BYTES:
+            chunk = self.read(
+                position, min(RECOVERY_CHUNK_BYTES, self.size - position), nowait=False
+            )
+            step = 0
+            while len(chunk) - step >= HEADER_BYTES:
+                header = read_header(chunk, step)
+                size = batch_bytes(header.batch_length)
+                yield position + step, header
+                step += size
+            position += step
+
+    # --- Files ---
+
+    def file(self) -> File:
+        """The data file, opened at need."""
+        file = self._file
+        self.was_used = True
+        if file is None:
+            file = self._file = self._filesystem.open_file(self._path)
+            self._open_files.opened(self)
+        return file
+
+    def release_file(self) -> None:
+        """Drop the handle; the next use opens the file again."""
+        self._file = None
+
+    def close(self) -> None:
+        """Drop all handles."""
+        if self._file is not None:
+            self._file = None
+            self._open_files.closed(self)
+        self.offset_index.close()
+        self.time_index.close()
+
+    def remove(self) -> None:
+        """Take the segment's names away."""
+        self.close()
+        name = f"{self.directory}/{segment_name(self.base_offset)}"
+        for suffix in SEGMENT_SUFFIXES:
+            try:
+                self._filesystem.remove_file(name + suffix)
+            except FileNotFoundError:
+                continue

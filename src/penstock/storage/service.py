@@ -1,0 +1,306 @@
+"""`StorageService`: the one asyncio door to storage.
+
+What runs where:
+
+- On the loop: appends, reads from memory, taking and telling flush rounds; and the sync itself when
+  one append waits alone and the disk is fast (`flusher.choose_path`).
+- On each flusher's thread: all other syncs. It reports once for each round.
+- On a few worker threads: cold reads (checksums verified), searches by time, checkpoints,
+  retention's and deletion's file work, free-space samples.
+
+`schedule_flush` is called after appends; the decision falls at the end of the loop's iteration, so
+all appends of one iteration share a round. `on_durable` is told which logs moved, `on_failure`
+which directory died; both are called on the loop. Nothing here decides what a watermark is.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from penstock.core.clock import Clock
+from penstock.core.errors import CorruptBatchError, LogDirectoryOfflineError, QuarantinedLogError
+from penstock.core.types import TopicPartition
+from penstock.records.batch import checksum_matches, iterate_headers
+from penstock.storage.disk_guard import DiskGuard, DiskState
+from penstock.storage.flusher import Flusher, FlushRound, SyncPath
+from penstock.storage.log_directory import LogDirectory
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import FlushMode
+from penstock.storage.log_types import LogRead, TimestampAndOffset
+from penstock.storage.partition_log import PartitionLog
+
+Result = TypeVar("Result")
+
+_WORKERS: Final = 4
+"""Threads for cold reads and file work: a few slow disks' worth, few enough for two cores."""
+_RETENTION_SLICE: Final = 200
+"""Logs looked at in one go, about half a millisecond."""
+_FULL_RETRY_SECONDS: Final = 1.0
+"""Until a flush that found no room is tried again."""
+CHECKPOINT_SECONDS: Final = 60.0
+"""Kafka's log.flush.offset.checkpoint.interval.ms."""
+RETENTION_SECONDS: Final = 300.0
+"""Kafka's log.retention.check.interval.ms."""
+SPACE_SECONDS: Final = 1.0
+"""How often free space is sampled."""
+
+
+class StorageService:
+    """Storage for a process with an event loop."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        clock: Clock,
+        *,
+        on_durable: Callable[[list[PartitionLog]], None],
+        on_failure: Callable[[str, LogDirectoryOfflineError], None],
+        flush_interval_ms: int = 1_000,
+    ) -> None:
+        self.manager = manager
+        self._clock = clock
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._flush_interval_seconds = flush_interval_ms / 1_000
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._workers: ThreadPoolExecutor | None = None
+        self._is_scheduled = False
+        self._flush_mode = manager.flushers[0].directory.flush_mode
+        self._guards = {flusher.directory.path: DiskGuard() for flusher in manager.flushers}
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+        self._round_done = asyncio.Event()
+
+    # --- Life ---
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the threads. The manager has loaded its logs."""
+        self._loop = loop
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage")
+        for flusher in self.manager.flushers:
+            flusher.start(self._reporter(loop, flusher))
+
+    def _reporter(
+        self, loop: asyncio.AbstractEventLoop, flusher: Flusher
+    ) -> Callable[[FlushRound], None]:
+        """What a flusher's thread calls when a round is done."""
+
+        def report(flush_round: FlushRound) -> None:
+            loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
+
+        return report
+
+    async def stop(self) -> None:
+        """Finish what was appended, end the threads, sync and close everything.
+
+        Whoever waits for `on_durable` is told before this returns.
+        """
+        self._is_stopping = True
+        if self._retry is not None:
+            self._retry.cancel()
+        for flusher in self.manager.flushers:
+            await self._wait_between_rounds()
+            flusher.stop()
+            if flusher.directory.dirty and flusher.directory.failure is None:
+                flush_round = flusher.begin_round()
+                flusher.execute(flush_round)
+                self._finish_round(flusher, flush_round)
+        assert self._workers is not None
+        self._workers.shutdown()
+        self.manager.close()
+
+    async def run_duties(self) -> None:
+        """All periodic work, until cancelled. Run it in a task group."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(CHECKPOINT_SECONDS, self.checkpoint))
+            group.create_task(self._every(RETENTION_SECONDS, self.run_retention))
+            group.create_task(self._every(SPACE_SECONDS, self.sample_space))
+            if self._flush_mode is FlushMode.INTERVAL:
+                group.create_task(self._every(self._flush_interval_seconds, self._flush_owed))
+
+    @staticmethod
+    async def _every(seconds: float, duty: Callable[[], Coroutine[None, None, None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await duty()
+
+    # --- Flushing ---
+
+    def schedule_flush(self) -> None:
+        """Have what was appended synced; call it after every append."""
+        if not self._is_scheduled and not self._is_stopping:
+            self._is_scheduled = True
+            assert self._loop is not None
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Begin rounds for all directories that have something to sync."""
+        self._is_scheduled = False
+        for flusher in self.manager.flushers:
+            if flusher.directory.dirty and flusher.directory.failure is None:
+                if self._flush_mode is FlushMode.ALWAYS:
+                    self._begin(flusher)
+                else:
+                    self._acknowledge(flusher)
+
+    def _begin(self, flusher: Flusher) -> None:
+        path = flusher.path()
+        if path is SyncPath.THREAD:
+            flusher.submit(flusher.begin_round())
+        elif path is SyncPath.CALLER:
+            flush_round = flusher.begin_round()
+            flusher.execute(flush_round)
+            self._finish_round(flusher, flush_round)
+
+    def _acknowledge(self, flusher: Flusher) -> None:
+        """The modes that sync later: tell at once; sealed segments are synced behind it."""
+        logs = flusher.take_acknowledged()
+        if self._flush_mode is FlushMode.OS and any(log.owes_sealed for log in logs):
+            self._begin_owed(flusher)
+        self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
+
+    def _begin_owed(self, flusher: Flusher) -> None:
+        if not flusher.is_round_under_way and flusher.directory.failure is None:
+            flush_round = flusher.begin_owed_round()
+            if flush_round is not None:
+                flusher.submit(flush_round)
+
+    async def _flush_owed(self) -> None:
+        for flusher in self.manager.flushers:
+            self._begin_owed(flusher)
+
+    def _finish_round(self, flusher: Flusher, flush_round: FlushRound) -> None:
+        """A round is done: tell the logs and whoever waits, and begin the next."""
+        self._round_done.set()
+        try:
+            moved = flusher.complete_round(flush_round)
+        except LogDirectoryOfflineError as error:
+            self._on_failure(flusher.directory.path, error)
+            return
+        if flush_round.is_full:
+            assert self._loop is not None
+            self._retry = self._loop.call_later(_FULL_RETRY_SECONDS, self.schedule_flush)
+            return
+        if moved and self._flush_mode is FlushMode.ALWAYS:
+            self._on_durable([log for log in moved if isinstance(log, PartitionLog)])
+        if flusher.directory.dirty:
+            self.schedule_flush()
+
+    def report_failure(self, directory: LogDirectory) -> None:
+        """An append found the directory dead: tell once more than never."""
+        if directory.failure is not None:
+            self._on_failure(directory.path, directory.failure)
+
+    async def delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
+        """Take logs out of service; their files are removed on a worker thread.
+
+        Between rounds: a round that is under way may still write into the logs' directories.
+        """
+        await self._wait_between_rounds()
+        self.manager.delete_logs(partitions)
+        await self._work(self.manager.purge_deleted)
+
+    async def _wait_between_rounds(self) -> None:
+        while any(flusher.is_round_under_way for flusher in self.manager.flushers):
+            self._round_done.clear()
+            await self._round_done.wait()
+
+    # --- Reading on threads ---
+
+    async def _work(self, call: Callable[[], Result]) -> Result:
+        """Run blocking work on a worker thread."""
+        assert self._loop is not None
+        return await self._loop.run_in_executor(self._workers, call)
+
+    async def read_cold(
+        self,
+        log: PartitionLog,
+        offset: int,
+        bytes_max: int,
+        *,
+        offset_limit: int,
+        at_least_one: bool,
+    ) -> LogRead:
+        """The read that raised `BlockingIOError`, on a thread, with every checksum verified."""
+
+        def read() -> LogRead:
+            answer = log.read(
+                offset,
+                bytes_max,
+                offset_limit=offset_limit,
+                at_least_one=at_least_one,
+                nowait=False,
+            )
+            verify_checksums(answer.records)
+            return answer
+
+        while True:
+            truncations = log.truncations
+            try:
+                answer = await self._work(read)
+            except CorruptBatchError as error:
+                if log.truncations != truncations:
+                    continue
+                log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
+                raise log.problem from error
+            if log.truncations == truncations:
+                return answer
+
+    async def offset_for_timestamp(
+        self, log: PartitionLog, timestamp_ms: int
+    ) -> TimestampAndOffset | None:
+        """The first record at or after a time."""
+        return await self._work(lambda: log.offset_for_timestamp(timestamp_ms))
+
+    async def max_timestamp(self, log: PartitionLog) -> TimestampAndOffset | None:
+        """The first record with the highest timestamp."""
+        return await self._work(log.max_timestamp)
+
+    # --- Duties ---
+
+    async def checkpoint(self) -> None:
+        """Write how far logs are synced, where that moved."""
+        for directory, _ in self.manager.take_moved():
+            try:
+                await self._work(directory.write_recovery_points)
+            except OSError as error:
+                self._fail(directory.shared, error)
+        self.schedule_flush()
+
+    async def run_retention(self) -> None:
+        """Delete what retention lets go, a few logs at a time."""
+        manager = self.manager
+        logs = list(manager.logs.values())
+        for start in range(0, len(logs), _RETENTION_SLICE):
+            part = logs[start : start + _RETENTION_SLICE]
+            detached = manager.detach_old_segments(part, self._clock.now_ms())
+            if detached:
+                await self._work(partial(manager.remove_segments, detached))
+            await asyncio.sleep(0)
+        await self._work(manager.purge_deleted)
+
+    async def sample_space(self) -> None:
+        """Look how much room there is; little of it starts retention early."""
+        for flusher in self.manager.flushers:
+            directory = flusher.directory
+            guard = self._guards[directory.path]
+            before = guard.state
+            space = await self._work(partial(directory.filesystem.space, directory.path))
+            if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
+                await self.run_retention()
+
+    def disk_state(self, path: str) -> DiskState:
+        """Whether new data is taken in a data directory."""
+        return self._guards[path].state
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        self._on_failure(directory.path, directory.fail(error))
+
+
+def verify_checksums(records: memoryview) -> None:
+    """`CorruptBatchError` unless every batch has the checksum it says."""
+    for position, header in iterate_headers(records):
+        if not checksum_matches(records, position, header):
+            raise CorruptBatchError(f"wrong checksum in the batch at offset {header.base_offset}")

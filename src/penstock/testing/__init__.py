@@ -1,0 +1,1 @@
+"""Fakes and fixtures, public: what Penstock is tested with, anyone may test with."""

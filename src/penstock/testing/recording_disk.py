@@ -1,0 +1,272 @@
+"""`RecordingDisk`: remembers every change, and shows what a power cut could have left.
+
+The model is POSIX at its least helpful. A write or truncation is durable after a sync of that file.
+A name (made, renamed, removed) is durable after a sync of its directory, whatever was synced of the
+file. Changes that are not durable at the cut may be lost or kept, each for itself, in any
+combination; the last one may be torn. `after(count, fate, seed)` gives the disk after the first
+`count` changes:
+
+- `Fate.LOST`: nothing that was not synced is there;
+- `Fate.SUBSET`: a random choice of it is there, and half of the kept writes are torn at a 512-byte
+  sector;
+- `Fate.TORN`: all of it is there, but the last unsynced write only up to a random byte;
+- `Fate.KEPT`: all of it is there, as after kill -9.
+"""
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from typing_extensions import Buffer
+
+from penstock.storage.filesystem import File
+from penstock.testing.memory_disk import Inode, MemoryDisk, MemoryFile
+
+_SECTOR_BYTES: Final = 512
+
+
+class Fate(Enum):
+    """What becomes of changes that were not synced."""
+
+    LOST = "lost"
+    SUBSET = "subset"
+    TORN = "torn"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One recorded change. `target` is the inode of a file, or of the directory for names."""
+
+    kind: str
+    """write, truncate, name, sync or sync_names."""
+    target: int
+    position: int = 0
+    data: bytes = b""
+    added: tuple[str, int, bool] | None = None
+    """A name that appears: name, inode, whether it is a directory."""
+    removed: str | None = None
+    """A name that goes; with `added`, a rename."""
+    label: str = ""
+
+
+class RecordingFile(MemoryFile):
+    """A file that records its changes."""
+
+    def __init__(self, disk: "RecordingDisk", inode: Inode, path: str) -> None:
+        super().__init__(inode)
+        self._disk = disk
+        self._path = path
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write and record it."""
+        copy = bytes(memoryview(data).cast("B"))
+        self._disk.record(Change("write", self.inode.number, position, copy, label=self._path))
+        return super().write_at(copy, position)
+
+    def truncate(self, size: int) -> None:
+        """Truncate and record it."""
+        self._disk.record(Change("truncate", self.inode.number, size, label=self._path))
+        super().truncate(size)
+
+    def sync(self) -> None:
+        """Record that everything written so far is durable."""
+        self._disk.record(Change("sync", self.inode.number, label=self._path))
+
+
+class RecordingDisk(MemoryDisk):
+    """A memory disk that records."""
+
+    def __init__(self, base: MemoryDisk | None = None) -> None:
+        super().__init__()
+        self.changes: list[Change] = []
+        self._base = _Image({}, {})
+        if base is not None:
+            self._adopt(base.root, self.root)
+            self._base = _Image.of(self.root)
+
+    def _adopt(self, source: Inode, target: Inode) -> None:
+        """Copy another disk's tree; all of it counts as durable."""
+        for name, child in source.entries().items():
+            copy = self.new_inode(is_directory=child.names is not None)
+            copy.data = bytearray(child.data)
+            target.entries()[name] = copy
+            if child.names is not None:
+                self._adopt(child, copy)
+
+    def record(self, change: Change) -> None:
+        """Remember a change."""
+        self.changes.append(change)
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file."""
+        super().open_file(path)
+        return RecordingFile(self, self.find(path), path)
+
+    def create_file(self, path: str) -> File:
+        """Open a file, empty."""
+        parent, name = self.parent_of(path)
+        existing = parent.entries().get(name)
+        super().create_file(path)
+        inode = self.find(path)
+        if existing is None:
+            added = (name, inode.number, False)
+            self.record(Change("name", parent.number, added=added, label=f"create {path}"))
+        else:
+            self.record(Change("truncate", inode.number, 0, label=path))
+        return RecordingFile(self, inode, path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name; both names change together."""
+        inode = self.find(source)
+        old, old_name = self.parent_of(source)
+        new, new_name = self.parent_of(target)
+        assert old is new, "renames stay in one directory"
+        added = (new_name, inode.number, inode.names is not None)
+        label = f"rename {source} {target}"
+        self.record(Change("name", old.number, added=added, removed=old_name, label=label))
+        super().rename(source, target)
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away."""
+        self.find(path)
+        parent, name = self.parent_of(path)
+        self.record(Change("name", parent.number, removed=name, label=f"remove {path}"))
+        super().remove_file(path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        super().make_directory(path)
+        parent, name = self.parent_of(path)
+        added = (name, self.find(path).number, True)
+        self.record(Change("name", parent.number, added=added, label=f"mkdir {path}"))
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        super().remove_directory(path)
+        parent, name = self.parent_of(path)
+        self.record(Change("name", parent.number, removed=name, label=f"rmdir {path}"))
+
+    def sync_directory(self, path: str) -> None:
+        """Record that the names so far are durable."""
+        super().sync_directory(path)
+        self.record(Change("sync_names", self.find(path).number, label=path))
+
+    def after(self, count: int, fate: Fate, seed: int = 0) -> MemoryDisk:
+        """The disk that a cut after `count` changes could have left."""
+        image = self._base.copy()
+        pending: list[Change] = []
+        for change in self.changes[:count]:
+            if change.kind in ("sync", "sync_names"):
+                kinds = ("name",) if change.kind == "sync_names" else ("write", "truncate")
+                for owed in pending:
+                    if owed.target == change.target and owed.kind in kinds:
+                        image.apply(owed)
+                pending = [
+                    owed
+                    for owed in pending
+                    if owed.target != change.target or owed.kind not in kinds
+                ]
+            else:
+                pending.append(change)
+        choice = random.Random(f"{seed}/{count}/{fate.value}")  # noqa: S311 - not for secrets
+        for change in _survivors(pending, fate, choice):
+            image.apply(change)
+        return image.disk()
+
+
+def _survivors(pending: list[Change], fate: Fate, choice: random.Random) -> list[Change]:
+    """Which unsynced changes are there after the cut, some of them torn."""
+    if fate is Fate.LOST:
+        return []
+    if fate is Fate.KEPT:
+        return pending
+    if fate is Fate.SUBSET:
+        kept = [change for change in pending if choice.random() < 0.5]
+        return [_torn_at_sector(change, choice) for change in kept]
+    survivors = list(pending)
+    for number in range(len(survivors) - 1, -1, -1):
+        change = survivors[number]
+        if change.kind == "write" and change.data:
+            size = choice.randrange(len(change.data))
+            survivors[number] = Change("write", change.target, change.position, change.data[:size])
+            break
+    return survivors
+
+
+def _torn_at_sector(change: Change, choice: random.Random) -> Change:
+    """Half of the writes lose one run of sectors, which become zeros."""
+    if change.kind != "write" or not change.data or choice.random() < 0.5:
+        return change
+    cut = choice.randrange(0, len(change.data))
+    cut -= (change.position + cut) % _SECTOR_BYTES
+    cut = max(cut, 0)
+    end = min(cut + _SECTOR_BYTES, len(change.data))
+    data = change.data[:cut] + bytes(end - cut) + change.data[end:]
+    return Change("write", change.target, change.position, data)
+
+
+class _Image:
+    """What is durable: bytes of files and names in directories, by inode number."""
+
+    def __init__(
+        self, data: dict[int, bytearray], names: dict[int, dict[str, tuple[int, bool]]]
+    ) -> None:
+        self._data = data
+        self._names = names
+
+    @classmethod
+    def of(cls, root: Inode) -> "_Image":
+        """The image of a tree of inodes."""
+        image = cls({}, {})
+        stack = [root]
+        while stack:
+            inode = stack.pop()
+            if inode.names is None:
+                image._data[inode.number] = bytearray(inode.data)
+                continue
+            image._names[inode.number] = {
+                name: (child.number, child.names is not None) for name, child in inode.names.items()
+            }
+            stack += inode.names.values()
+        return image
+
+    def copy(self) -> "_Image":
+        """An image of its own."""
+        return _Image(
+            {number: bytearray(data) for number, data in self._data.items()},
+            {number: dict(names) for number, names in self._names.items()},
+        )
+
+    def apply(self, change: Change) -> None:
+        """Let one change be durable."""
+        if change.kind == "name":
+            names = self._names.setdefault(change.target, {})
+            if change.removed is not None:
+                names.pop(change.removed, None)
+            if change.added is not None:
+                name, number, is_directory = change.added
+                names[name] = (number, is_directory)
+            return
+        inode = Inode(0, is_directory=False)
+        inode.data = self._data.setdefault(change.target, bytearray())
+        if change.kind == "write":
+            inode.write(change.data, change.position)
+        else:
+            inode.truncate(change.position)
+
+    def disk(self) -> MemoryDisk:
+        """The tree that can be reached from the root."""
+        disk = MemoryDisk()
+        self._fill(disk, disk.root, 0)
+        return disk
+
+    def _fill(self, disk: MemoryDisk, directory: Inode, number: int) -> None:
+        for name, (child_number, is_directory) in self._names.get(number, {}).items():
+            child = disk.new_inode(is_directory=is_directory)
+            directory.entries()[name] = child
+            if is_directory:
+                self._fill(disk, child, child_number)
+            else:
+                child.data = bytearray(self._data.get(child_number, b""))

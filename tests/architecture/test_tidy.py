@@ -1,0 +1,84 @@
+"""The source is tested: sizes, docstrings and words, read from the tree.
+
+A rule that a machine can check is checked here, so that reviews are about design.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "penstock"
+FILE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 70
+GENERATED = SOURCE / "protocol" / "messages"
+BANNED_NAMES = {"utils", "common", "helpers", "misc", "util", "helper"}
+
+
+def source_files() -> list[Path]:
+    return sorted(p for p in SOURCE.rglob("*.py") if GENERATED not in p.parents)
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = node.body
+    first = body[0]
+    doc_lines = 0
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        doc_lines = (first.end_lineno or first.lineno) - first.lineno + 1
+    return (node.end_lineno or node.lineno) - node.lineno + 1 - doc_lines
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_file_is_tidy(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    problems = []
+    if not ast.get_docstring(tree):
+        problems.append("no docstring at the top that says what the file guarantees")
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        problems.append(f"{lines} lines, at most {FILE_LINES_MAX}")
+    problems += [
+        f"{node.name} has {code_lines(node)} lines, at most {FUNCTION_LINES_MAX}"
+        for node in functions(tree)
+        if code_lines(node) > FUNCTION_LINES_MAX
+    ]
+    if path.stem in BANNED_NAMES or path.parent.name in BANNED_NAMES:
+        problems.append(f"'{path.stem}' is not a noun")
+    if re.search(r"\b(TODO|FIXME|XXX|HACK)\b", text):
+        problems.append("unfinished work is an issue, not a comment")
+    assert not problems, f"{path.relative_to(ROOT)}: " + "; ".join(problems)
+
+
+def test_every_package_says_what_it_is() -> None:
+    missing = [
+        str(folder.relative_to(ROOT))
+        for folder in {p.parent for p in SOURCE.rglob("*.py")}
+        if not (folder / "__init__.py").exists()
+    ]
+    assert not missing
+
+
+def test_no_absolute_path_of_a_machine_is_committed() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    pattern = re.compile(r"/(?:root|home/[a-z]+|work)/")
+    offenders = [
+        name
+        for name in listed
+        if (ROOT / name).is_file()
+        and name != "tests/architecture/test_tidy.py"
+        and pattern.search((ROOT / name).read_text(errors="ignore"))
+    ]
+    assert not offenders

@@ -1,0 +1,50 @@
+"""The memory budget: bounded, fair, and never stuck."""
+
+from penstock.broker.budget import MemoryBudget
+
+
+def test_waiters_go_on_in_their_order_while_there_is_budget() -> None:
+    budget = MemoryBudget(100)
+    resumed: list[str] = []
+
+    def first() -> None:
+        resumed.append("first")
+        budget.reserve(100)
+
+    def second() -> None:
+        resumed.append("second")
+
+    budget.reserve(150)
+    assert budget.is_spent
+    budget.wait(first)
+    budget.wait(second)
+    assert budget.waiting_count == 2
+    budget.release(150)
+    assert resumed == ["first"]
+    budget.release(100)
+    assert resumed == ["first", "second"]
+    assert budget.reserved_bytes == 0
+
+
+def test_a_waiter_that_left_is_not_called() -> None:
+    budget = MemoryBudget(10)
+    resumed: list[str] = []
+
+    def resume() -> None:
+        resumed.append("no")
+
+    budget.reserve(10)
+    budget.wait(resume)
+    budget.stop_waiting(resume)
+    budget.release(10)
+    assert not resumed
+
+
+def test_one_oversized_request_is_taken_when_nothing_is_in_flight() -> None:
+    budget = MemoryBudget(10)
+    states = [budget.is_spent]
+    budget.reserve(1_000)
+    states.append(budget.is_spent)
+    budget.release(1_000)
+    states.append(budget.is_spent)
+    assert states == [False, True, False]

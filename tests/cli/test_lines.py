@@ -1,0 +1,55 @@
+"""What can be read now is handed on now, and lines survive every cut."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import lines as lines_module
+from penstock.cli.lines import bursts_of_lines
+from penstock.core.errors import InvalidRequestError
+
+
+def test_a_slow_pipe_is_not_waited_for() -> None:
+    reading, writing = os.pipe()
+    try:
+        bursts = bursts_of_lines(reading)
+        os.write(writing, b"one\n")
+        assert next(bursts) == [b"one"]
+        os.write(writing, b"two\nthr")
+        assert next(bursts) == [b"two"]
+        os.write(writing, b"ee\n\nlast")
+        assert next(bursts) == [b"three", b""]
+    finally:
+        os.close(writing)
+    assert list(bursts) == [[b"last"]]
+    os.close(reading)
+
+
+def test_a_file_comes_in_large_bursts_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    wanted = [b"%d" % number * (number % 50) for number in range(40_000)]
+    path.write_bytes(b"\n".join(wanted) + b"\n")
+    descriptor = os.open(path, os.O_RDONLY)
+    bursts = list(bursts_of_lines(descriptor))
+    os.close(descriptor)
+    assert [line for burst in bursts for line in burst] == wanted
+    assert len(bursts) < 20
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    descriptor = os.open(path, os.O_RDONLY)
+    assert list(bursts_of_lines(descriptor)) == []
+    os.close(descriptor)
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "FRAME_BYTES_MAX", 1000)
+    path = tmp_path / "long"
+    path.write_bytes(b"x" * 2000)
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(InvalidRequestError, match="longer than 1000 bytes"):
+        list(bursts_of_lines(descriptor))
+    os.close(descriptor)

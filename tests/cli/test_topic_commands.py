@@ -1,0 +1,182 @@
+"""`penstock topic`, `produce` and `consume` over a cluster in memory."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Penstock
+from tests.client.fake_broker import FakeCluster, FakeConnection
+
+from penstock.cli import brokers
+from penstock.client.addresses import Address
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages import create_topics, produce
+from penstock.records.batch import read_header
+from penstock.records.builder import read_records
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    cluster = FakeCluster()
+
+    def connect(address: Address, *, timeout_seconds: float) -> FakeConnection:
+        assert timeout_seconds > 0
+        return cluster.connect(address)
+
+    monkeypatch.setattr(brokers, "connect", connect)
+    return cluster
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a:1\nb:2\na:3\n")
+    return path
+
+
+def test_create_list_describe_delete(penstock: Penstock) -> None:
+    created = penstock("topic", "create", "orders", "--partitions", "3")
+    assert created == (0, "orders created, 3 partitions\n", "")
+    listed = penstock("topic", "list")
+    assert listed.output.splitlines()[1].split() == ["orders", "3", "1"]
+    described = penstock("topic", "describe", "orders").output
+    assert "retention.ms" in described
+    assert "cleanup.policy" not in described
+    assert penstock("topic", "delete", "orders").output == "orders deleted\n"
+    assert "no topics" in penstock("topic", "list").output
+
+
+def test_json_of_each(penstock: Penstock) -> None:
+    created = json.loads(penstock("topic", "create", "orders", "--json").output)
+    assert created == {"name": "orders", "created": True, "partitions": 1}
+    assert json.loads(penstock("topic", "list", "--json").output) == [
+        {"name": "orders", "partitions": 1, "replication_factor": 1, "internal": False}
+    ]
+    (described,) = json.loads(penstock("topic", "describe", "orders", "--json").output)
+    assert described["topic_id"] == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert described["partitions"][0]["end_offset"] == 0
+    assert {"name": "cleanup.policy", "value": "delete", "source": "default"} in described[
+        "configs"
+    ]
+    deleted = json.loads(penstock("topic", "delete", "orders", "--json").output)
+    assert deleted == [{"name": "orders", "deleted": True}]
+
+
+def test_a_topic_that_exists(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.add_topic("orders", 2)
+    outcome = penstock("topic", "create", "orders")
+    assert outcome.code == 1
+    assert "TOPIC_ALREADY_EXISTS" in outcome.errors
+    again = penstock("topic", "create", "orders", "--if-not-exists")
+    assert again == (0, "orders exists already, 2 partitions\n", "")
+
+
+def test_settings_of_a_new_topic(penstock: Penstock, fake: FakeCluster) -> None:
+    assert penstock("topic", "create", "a", "--config", "retention.ms=5").code == 0
+    request = next(r for r in fake.requests if isinstance(r, create_topics.CreateTopicsRequest))
+    (config,) = request.topics[0].configs
+    assert (config.name, config.value) == ("retention.ms", "5")
+    wrong = penstock("topic", "create", "b", "--config", "retention.ms")
+    assert wrong.code == 2
+    assert "NAME=VALUE" in wrong.errors
+
+
+def test_internal_topics_are_shown_on_request(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.add_topic("__consumer_offsets")
+    assert "no topics" in penstock("topic", "list").output
+    assert "__consumer_offsets" in penstock("topic", "list", "--internal").output
+
+
+def test_no_broker_is_3_and_unknown_outcome_is_4(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.fail_next(create_topics.CreateTopicsRequest, "lost")
+    unknown = penstock("topic", "create", "orders")
+    assert unknown.code == 4
+    assert "look before you repeat" in unknown.errors
+    fake.is_down = True
+    outcome = penstock("topic", "list", "--bootstrap-server", "nowhere:9000")
+    assert outcome.code == 3
+    assert "nowhere:9000" in outcome.errors
+    assert "penstock serve" in outcome.errors
+
+
+def test_produce_and_consume(penstock: Penstock, fake: FakeCluster, lines: Path) -> None:
+    fake.add_topic("orders")
+    words = ("--key-separator", ":", "--header", "h=x", "--compression", "lz4")
+    sent = penstock("produce", "orders", "--file", str(lines), *words)
+    assert sent == (0, "3 records sent to orders\n", "")
+    assert read_header(fake.logs[TopicPartition("orders", 0)][0]).codec == 3
+    assert penstock("consume", "orders").output == "1\n2\n3\n"
+    shown = penstock("consume", "orders", "--show", "offset,key,headers,value", "--from", "-2")
+    assert shown.output == "1\tb\th=x\t2\n2\ta\th=x\t3\n"
+    assert penstock("consume", "orders", "--count", "1").output == "1\n"
+    assert penstock("consume", "orders", "--count", "0").output == ""
+    assert penstock("consume", "orders", "--from", "latest").output == ""
+    followed = penstock("consume", "orders", "--follow", "--count", "3")
+    assert followed.output == "1\n2\n3\n"
+
+
+def test_consume_as_json_lines(penstock: Penstock, fake: FakeCluster, lines: Path) -> None:
+    fake.add_topic("orders", 2)
+    summary = penstock("produce", "orders", "--file", str(lines), "--partition", "1", "--json")
+    assert json.loads(summary.output) == {"topic": "orders", "records": 3}
+    output = penstock("consume", "orders", "--json", "--partition", "1").output
+    documents = [json.loads(line) for line in output.splitlines()]
+    assert [(d["partition"], d["offset"], d["value"]) for d in documents] == [
+        (1, 0, "a:1"),
+        (1, 1, "b:2"),
+        (1, 2, "a:3"),
+    ]
+    assert penstock("consume", "orders", "--partition", "0").output == ""
+
+
+def test_nulls(penstock: Penstock, fake: FakeCluster, tmp_path: Path) -> None:
+    fake.add_topic("orders")
+    path = tmp_path / "lines"
+    path.write_bytes(b"k:-\n")
+    words = ("--key-separator", ":", "--null-marker", "-", "--acks", "1")
+    assert penstock("produce", "orders", "--file", str(path), *words).code == 0
+    (record,) = read_records(fake.logs[TopicPartition("orders", 0)][0])
+    assert (record.key, record.value) == (b"k", None)
+
+
+def test_a_failure_says_how_much_was_done(
+    penstock: Penstock, fake: FakeCluster, tmp_path: Path
+) -> None:
+    fake.add_topic("orders")
+    path = tmp_path / "lines"
+    path.write_bytes(b"a:1\nb\n")
+    outcome = penstock("produce", "orders", "--file", str(path), "--key-separator", ":")
+    assert outcome.code == 1
+    assert outcome.errors.startswith("0 records were acknowledged before this:\n")
+    assert "line 2 has no ':'" in outcome.errors
+
+
+def test_a_refused_record(penstock: Penstock, fake: FakeCluster, lines: Path) -> None:
+    fake.add_topic("orders")
+    fake.fail_next(produce.ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
+    outcome = penstock("produce", "orders", "--file", str(lines))
+    assert outcome.code == 1
+    assert "MESSAGE_TOO_LARGE (10): orders-0" in outcome.errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("consume", "orders", "--from", "soon"),
+        ("consume", "orders", "--show", "colour"),
+        ("consume", "nothing"),
+        ("topic", "describe", "nothing"),
+        ("topic", "delete", "nothing"),
+        ("produce", "orders", "--header", "x"),
+        ("topic", "list", "--bootstrap-server", "a:b"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(
+    penstock: Penstock, fake: FakeCluster, words: tuple[str, ...]
+) -> None:
+    fake.add_topic("orders")
+    outcome = penstock(*words)
+    assert outcome.code in {1, 2}
+    assert outcome.output == ""
+    assert len(outcome.errors.splitlines()) == 1

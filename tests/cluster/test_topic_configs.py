@@ -1,0 +1,146 @@
+"""The table of topic settings is Kafka 4.3.1's, and texts are read as Kafka reads them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.topic_config_table import SettingType
+from penstock.cluster.topic_configs import (
+    TOPIC_CONFIGS,
+    ConfigSource,
+    Synonym,
+    check_override,
+    describe,
+    parse_topic_settings,
+    parse_value,
+)
+from penstock.core.errors import InvalidTopicConfigError
+
+KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_topic_configs.json").read_text())[
+    "configs"
+]
+
+
+def test_the_table_has_every_setting_of_kafka_and_no_other() -> None:
+    assert TOPIC_CONFIGS.keys() == KAFKA.keys()
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA))
+def test_a_setting_is_kafkas(name: str) -> None:
+    ours, kafkas = TOPIC_CONFIGS[name], KAFKA[name]
+    assert ours.type is SettingType[kafkas["type"]]
+    assert ours.default == kafkas["default"]
+    assert ours.sensitive == kafkas["sensitive"]
+    expected = [[ours.synonym, ours.default]] if ours.synonym else []
+    assert kafkas["default_synonyms"] == expected
+    assert ours.documentation.endswith(".")
+    parse_value(ours, ours.default)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("retention.ms", "-5", "for configuration retention.ms: Value must be at least -1"),
+        ("retention.ms", "abc", "Not a number of type LONG"),
+        ("retention.ms", "", "Not a number of type LONG"),
+        ("retention.ms", "1_000", "Not a number of type LONG"),
+        ("retention.ms", "5.0", "Not a number of type LONG"),
+        ("retention.ms", "٣", "Not a number of type LONG"),
+        ("flush.ms", "9223372036854775808", "Not a number of type LONG"),
+        ("segment.bytes", "99999999999", "Not a number of type INT"),
+        ("segment.bytes", "1048575", "Value must be at least 1048576"),
+        ("segment.ms", "0", "Value must be at least 1"),
+        ("cleanup.policy", "foo", "Invalid value foo for configuration cleanup.policy: String"),
+        ("compression.type", "brotli", "one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("message.timestamp.type", "Foo", "String must be one of: CreateTime, LogAppendTime"),
+        ("preallocate", "yes", "Expected value to be either true or false"),
+        ("preallocate", "", "Expected value to be either true or false"),
+        ("min.cleanable.dirty.ratio", "2", "Value must be no more than 1"),
+        ("min.cleanable.dirty.ratio", "nan", "Not a number of type DOUBLE"),
+        ("compression.gzip.level", "0", "Value must be at least 1"),
+        ("nosuch.setting", "1", "Unknown topic config name: nosuch.setting"),
+        ("../../etc/passwd", "1", "Unknown topic config name"),
+    ],
+)
+def test_wrong_values_are_refused_in_kafkas_words(name: str, text: str, message: str) -> None:
+    with pytest.raises(InvalidTopicConfigError) as caught:
+        check_override(name, text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", " 5 "),
+        ("retention.ms", "+5"),
+        ("retention.ms", "-1"),
+        ("retention.bytes", "-7"),
+        ("cleanup.policy", " delete , compact "),
+        ("cleanup.policy", ""),
+        ("preallocate", "TRUE"),
+        ("compression.gzip.level", "-1"),
+        ("segment.bytes", "1048576"),
+        ("unclean.leader.election.enable", "false"),
+        ("min.cleanable.dirty.ratio", "5e-1"),
+    ],
+)
+def test_what_kafka_takes_is_taken(name: str, text: str) -> None:
+    check_override(name, text)
+
+
+def test_a_setting_without_effect_takes_only_its_default() -> None:
+    for config in TOPIC_CONFIGS.values():
+        check_override(config.name, config.default)
+    with pytest.raises(InvalidTopicConfigError, match=r"remote\.storage\.enable"):
+        check_override("remote.storage.enable", "true")
+    with pytest.raises(InvalidTopicConfigError, match="no use for it yet"):
+        check_override("delete.retention.ms", "1")
+
+
+def test_a_missing_value_is_refused() -> None:
+    with pytest.raises(InvalidTopicConfigError, match="Null value"):
+        check_override("retention.ms", None)
+
+
+def test_a_refusal_repeats_no_megabyte() -> None:
+    with pytest.raises(InvalidTopicConfigError) as caught:
+        check_override("retention.ms", "9" * 1_000_000)
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(InvalidTopicConfigError) as caught:
+        check_override("9" * 1_000_000, "1")
+    assert len(str(caught.value)) < 1000
+
+
+def test_settings_get_types_and_the_broker_gives_defaults() -> None:
+    settings = parse_topic_settings(
+        {"cleanup.policy": "compact", "retention.ms": "-1", "preallocate": "True"},
+        {"retention.ms": "7", "segment.bytes": "2097152"},
+    )
+    assert settings.cleanup_compact
+    assert not settings.cleanup_delete
+    assert settings.retention_ms == -1
+    assert settings.segment_bytes == 2_097_152
+    assert settings.max_message_bytes == 1_048_588
+    assert settings.preallocate is True
+    assert parse_topic_settings({}).cleanup_delete
+    with pytest.raises(InvalidTopicConfigError):
+        parse_topic_settings({"retention.ms": "soon"})
+
+
+def test_describe_says_where_a_value_comes_from() -> None:
+    described = {
+        entry.config.name: entry
+        for entry in describe({"retention.ms": "5"}, {"segment.bytes": "2097152"})
+    }
+    assert list(described) == sorted(KAFKA)
+    retention = described["retention.ms"]
+    assert (retention.value, retention.source) == ("5", ConfigSource.TOPIC)
+    assert retention.synonyms == (Synonym("retention.ms", "5", ConfigSource.TOPIC),)
+    segment = described["segment.bytes"]
+    assert (segment.value, segment.source) == ("2097152", ConfigSource.STATIC_BROKER)
+    assert segment.synonyms == (
+        Synonym("log.segment.bytes", "2097152", ConfigSource.STATIC_BROKER),
+        Synonym("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
+    )
+    assert described["flush.ms"].source is ConfigSource.DEFAULT

@@ -1,0 +1,45 @@
+"""Penstock as one process, started the way a user starts it: `penstock serve`.
+
+Guarantees: the same `RunningBroker` as for Apache Kafka. The source tree this file lies in is the
+one that runs, whatever else is installed. It is NOT the in-process broker of `penstock.testing`:
+crashes and memory are only true for a process of its own.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def penstock_broker(
+    folder: Path,
+    *,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    data_dir: Path | None = None,
+) -> RunningBroker:
+    """A broker whose data lies below `folder` (or in `data_dir`), not started yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = data_dir or folder / "data"
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "serve",
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--data-dir",
+        str(data),
+        *arguments,
+    ]
+    inherited = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join(part for part in (str(ROOT / "src"), inherited) if part)
+    recipe = Recipe("penstock", command, {"PYTHONPATH": path, **(environment or {})}, data)
+    return RunningBroker(recipe, folder=folder, port=port)
