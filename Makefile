@@ -4,6 +4,10 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# The package as users get it, compiled: the slow suites start their brokers from here.
+RELEASE ?= .venv-release
+RELEASE_PYTHON := $(CURDIR)/$(RELEASE)/bin/python
+SOURCES := $(shell find src -name '*.py' -o -name '*.pxd')
 
 .DEFAULT_GOAL := help
 
@@ -16,6 +20,15 @@ $(VENV)/.installed: pyproject.toml setup.py
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --group dev --group interop --group crash --editable .
 	touch $@
+
+$(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --upgrade pip
+	$(RELEASE)/bin/pip install --quiet --force-reinstall .
+	touch $@
+
+.PHONY: release
+release: $(RELEASE)/.installed ## the package installed as users do, compiled
 
 .PHONY: install
 install: $(VENV)/.installed ## a virtual environment with everything the checks need
@@ -40,16 +53,16 @@ test: install ## the fast tests alone
 	$(BIN)/python -X dev -m pytest -q
 
 .PHONY: interop
-interop: install ## real clients against Penstock and Apache Kafka
-	$(BIN)/python -m pytest -q -m interop tests/interop -p no:randomly --timeout 600
+interop: install release ## real clients against Penstock and Apache Kafka
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
 
 .PHONY: crash
-crash: install ## crash points, kill -9, power cuts: the seeded sample
-	$(BIN)/python -m pytest -q -m crash tests/crash -p no:randomly --timeout 1200
+crash: install release ## crash points, kill -9, power cuts: the seeded sample
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly --timeout 1200
 
 .PHONY: scale
-scale: install ## ten thousand connections, four thousand partitions
-	$(BIN)/python -m pytest -q -s -m scale tests/scale -p no:randomly --timeout 1200
+scale: install release ## ten thousand connections, four thousand partitions
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m scale -p no:randomly --timeout 1200
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
@@ -62,9 +75,9 @@ reference: install ## write the generated files anew
 	$(BIN)/python tools/generate_reference.py
 
 .PHONY: bench
-bench: install ## side by side with Apache Kafka, interleaved, medians and spread
-	$(BIN)/python -m benchmarks.side_by_side
+bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
 
 .PHONY: proof
-proof: install ## the full counts behind docs/proofs.md
-	$(BIN)/python tools/prove.py
+proof: install release ## the full counts behind docs/proofs.md
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python tools/prove.py

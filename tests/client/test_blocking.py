@@ -4,12 +4,14 @@ The other end of a socket pair holds the answers before they are asked for, so n
 """
 
 import socket
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.client.addresses import Address
-from penstock.client.blocking import BlockingConnection, connect
+from penstock.client.blocking import CLIENT_VERSION, BlockingConnection, connect
 from penstock.client.calls import DELETE_TOPICS_VERSION_MAX, delete, describe_brokers, send_batches
 from penstock.core.errors import (
     AnswerLostError,
@@ -177,6 +179,11 @@ def test_an_answer_to_another_question(peer: Peer, connection: BlockingConnectio
     peer.answer_versions()
     with pytest.raises(MalformedResponseError, match="17"):
         connection.negotiate()
+
+
+def test_the_version_it_tells_is_the_packages() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["version"] == CLIENT_VERSION
 
 
 def test_nobody_listens() -> None:

@@ -26,7 +26,9 @@ def broker_named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerNam
             if name == "kafka":
                 made = kafka_broker(folder, properties={"auto.create.topics.enable": "false"})
             else:
-                made = penstock_broker(folder)
+                made = penstock_broker(
+                    folder, environment={"PENSTOCK_TOPICS__AUTO_CREATE": "false"}
+                )
             running[name] = made.start()
         return running[name]
 

@@ -35,19 +35,19 @@ def played(broker_named: BrokerNamed, driver_on: DriverOn) -> Played:
     """Play a scenario once; a second asking gets the transcript, or the failure, of the first."""
 
     @functools.cache
-    def play(broker: str, client: str, scenario: Scenario) -> Transcript | Exception:
+    def play(broker: str, client: str, scenario: Scenario) -> Transcript | BaseException:
         topic = f"{scenario.__name__}.{client}"
         stage = Stage(driver_on(client, broker), broker_named(broker).bootstrap, topic)
         stage.driver.transcript.clear()
         try:
             scenario(stage)
-        except (AssertionError, Exception) as error:  # noqa: BLE001  kept for whoever asks again
+        except (pytest.fail.Exception, Exception) as error:  # noqa: BLE001  kept for whoever asks again
             return error
         return list(stage.driver.transcript)
 
     def get(broker: str, client: str, scenario: Scenario) -> Transcript:
         outcome = play(broker, client, scenario)
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 

@@ -34,8 +34,8 @@ _PRODUCER = re.compile(
 # "-1 is followed by 320" is what the tool says of any segment whose first offset is not 0, Kafka's
 # own too: that is no complaint.
 _COMPLAINT = re.compile(
-    r"^.*(?:Mismatches in|(?<!-)\b\d+ is followed by \d+|Found timestamp mismatch|out of order timestamp"
-    r"|isvalid: false|invalid bytes|corrupt|Exception).*$",
+    r"^.*(?:Mismatches in|(?<!-)\b\d+ is followed by \d+|Found timestamp mismatch"
+    r"|out of order timestamp|isvalid: false|invalid bytes|corrupt|Exception).*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _INDEX_ENTRY = re.compile(

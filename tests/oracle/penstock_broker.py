@@ -1,7 +1,9 @@
 """Penstock as one process, started the way a user starts it: `penstock serve`.
 
 Guarantees: the same `RunningBroker` as for Apache Kafka. The source tree this file lies in is the
-one that runs, whatever else is installed. It is NOT the in-process broker of `penstock.testing`:
+one that runs, uncompiled, unless `PENSTOCK_BROKER_PYTHON` names the interpreter of an environment
+that Penstock is installed in: the Makefile does so for the slow suites, so that they test the
+compiled package that users get. It is NOT the in-process broker of `penstock.testing`:
 crashes and memory are only true for a process of its own.
 """
 
@@ -26,8 +28,9 @@ def penstock_broker(
     folder.mkdir(parents=True, exist_ok=True)
     data = data_dir or folder / "data"
     port = free_port()
+    installed = os.environ.get("PENSTOCK_BROKER_PYTHON")
     command = [
-        sys.executable,
+        installed or sys.executable,
         "-m",
         "penstock",
         "serve",
@@ -41,5 +44,6 @@ def penstock_broker(
     ]
     inherited = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(part for part in (str(ROOT / "src"), inherited) if part)
-    recipe = Recipe("penstock", command, {"PYTHONPATH": path, **(environment or {})}, data)
+    own = {} if installed else {"PYTHONPATH": path}
+    recipe = Recipe("penstock", command, {**own, **(environment or {})}, data)
     return RunningBroker(recipe, folder=folder, port=port)

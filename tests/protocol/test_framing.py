@@ -179,15 +179,15 @@ def test_bounds_may_change_with_the_state_of_the_connection() -> None:
 
 def test_what_a_started_frame_still_needs_is_known() -> None:
     reader = make_reader()
-    assert (reader.frame_started, reader.needs_bytes, reader.frame_bytes) == (False, 0, 0)
+    assert (reader.frame_started, reader.needs_bytes, reader.received_bytes) == (False, 0, 0)
     reader.receive_data(b"\x00")
     assert reader.next_frame() is None
     assert (reader.frame_started, reader.needs_bytes) == (True, 0)
     reader.receive_data(b"\x00\x00\x14" + PRODUCE)
     assert reader.next_frame() is None
-    assert (reader.frame_started, reader.needs_bytes, reader.frame_bytes) == (True, 18, 20)
+    assert (reader.frame_started, reader.needs_bytes, reader.received_bytes) == (True, 18, 2)
     reader.receive_data(bytes(18))
-    assert (reader.frame_started, reader.needs_bytes, reader.frame_bytes) == (False, 0, 0)
+    assert (reader.frame_started, reader.needs_bytes, reader.received_bytes) == (False, 0, 0)
 
 
 def test_a_large_announcement_takes_memory_only_as_bytes_arrive() -> None:

@@ -1,9 +1,10 @@
-"""`MemoryBudget`: request bytes in flight over all connections, bounded (pure).
+"""`MemoryBudget`: bytes of requests over all connections, bounded (pure).
 
-A connection reserves a request's bytes when it is complete and gives them back when the request is
-answered. While the budget is spent, connections stop reading; they are resumed in the order in
-which they stopped. One request may always be taken when nothing is in flight, so that a request
-larger than the whole budget cannot wait for ever.
+There are two: one for requests that are being handled, whose bytes are given back when they are
+answered, and one for requests of which a part has arrived. While a budget is spent, the connections
+that would add to it stop reading; they are resumed in the order in which they stopped. A budget of
+handled requests empties by itself. One of unfinished requests does not, so one connection at a time
+may go on to the end of its request (`may_finish`), and the budget is passed by one request at most.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from collections.abc import Callable
 class MemoryBudget:
     """A number of bytes that connections share."""
 
-    __slots__ = ("_bytes_max", "_waiting", "reserved_bytes")
+    __slots__ = ("_bytes_max", "_finisher", "_waiting", "reserved_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._finisher: Callable[[], None] | None = None
         self._waiting: dict[Callable[[], None], None] = {}
         self.reserved_bytes = 0
 
@@ -46,6 +48,22 @@ class MemoryBudget:
         """Call `resume` once, when the budget allows."""
         self._waiting[resume] = None
 
+    def may_finish(self, resume: Callable[[], None]) -> bool:
+        """Whether this one goes on although the budget is spent: one at a time does."""
+        if self._finisher is None:
+            self._finisher = resume
+        return self._finisher == resume
+
+    def finished(self, resume: Callable[[], None]) -> None:
+        """It has finished, or cannot go on for another reason: the next one may."""
+        if self._finisher == resume:
+            self._finisher = None
+            successor = next(iter(self._waiting), None)
+            if successor is not None:
+                del self._waiting[successor]
+                successor()
+
     def stop_waiting(self, resume: Callable[[], None]) -> None:
         """The connection is gone."""
         self._waiting.pop(resume, None)
+        self.finished(resume)

@@ -79,7 +79,7 @@ class Dispatcher:
             raise
         except Exception:
             logger.exception("API key %d failed; its connection is closed", request.api_key)
-            return self._failed()
+            return self.failed()
 
     def _start(self, work: Awaitable[Answer]) -> "Deferred[Answer]":
         deferred: Deferred[Answer] = Deferred()
@@ -91,9 +91,10 @@ class Dispatcher:
             answer = await work
         except Exception:
             logger.exception("a request failed; its connection is closed")
-            answer = self._failed()
+            answer = self.failed()
         deferred.set(answer)
 
-    def _failed(self) -> NoAnswer:
+    def failed(self) -> NoAnswer:
+        """Count a defect of ours; the answer to it is to close the connection."""
         self._failures.value += 1
         return CLOSE_CONNECTION

@@ -1,4 +1,4 @@
-"""Domain error to `ErrorCode`, in one table.
+"""Domain error to `ErrorCode`, in one table, and to the text that a client is told.
 
 An error that is not in the table is a defect of ours: the client is told UNKNOWN_SERVER_ERROR, and
 the log has the traceback.
@@ -7,6 +7,7 @@ the log has the traceback.
 from typing import Final
 
 from penstock.core import errors
+from penstock.core.limits import ERROR_MESSAGE_CHARACTERS_MAX
 from penstock.protocol.error_codes import ErrorCode
 
 CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
@@ -51,3 +52,8 @@ def code_of(error: errors.PenstockError) -> ErrorCode:
         if code is not None:
             return code
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def message_of(error: errors.PenstockError) -> str:
+    """What the client is told, within what an answer can hold."""
+    return str(error)[:ERROR_MESSAGE_CHARACTERS_MAX]

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 _NEVER: Final = float("inf")
 
+SHORT_READ_BYTES: Final = 4_096
+"""What a connection may send that was silent while memory became short: enough for most requests,
+and 48 MiB if all twelve thousand do it."""
+
 
 class ListenerState:
     """What the connections of one listener share."""
@@ -40,7 +44,9 @@ class ListenerState:
         self.settings = settings
         self.dispatcher = dispatcher
         self.loop = asyncio.get_running_loop()
-        self.budget = MemoryBudget(settings.request_bytes_in_flight_max)
+        # Halves, so that who sends and never finishes takes nothing from those who are answered.
+        self.handling = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.arena = ReadArena()
         self.connections: set[ConnectionProtocol] = set()
         self.by_address: Multiset[str] = Multiset()
@@ -59,7 +65,9 @@ class ListenerState:
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
         metrics.gauge(
-            "request_bytes_in_flight", "Bytes being handled.", lambda: self.budget.reserved_bytes
+            "request_bytes_in_flight",
+            "Bytes of requests being received or handled.",
+            lambda: self.handling.reserved_bytes + self.receiving.reserved_bytes,
         )
 
     def check_by(self, connection: "ConnectionProtocol", deadline: float) -> None:
@@ -112,6 +120,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_partial_bytes",
         "_reader",
         "_reads_paused",
+        "_resumes",
         "_session",
         "_state",
         "_transport",
@@ -125,7 +134,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
         self._session = Session(
-            state.dispatcher, state.budget, self._write, self.abort, self._resume
+            state.dispatcher, state.handling, self._write, self.abort, self._resume_soon
         )
         self._transport: asyncio.Transport | None = None
         self._address = ""
@@ -134,6 +143,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._unsent_before = -1
         self._is_writable = True
         self._reads_paused = False
+        self._resumes = False
         self._is_draining = False
         self._partial_bytes = 0
         self.check_at = _NEVER
@@ -163,8 +173,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
-        return self._reader.get_buffer(sizehint)
+        """Where the next bytes go; few, for who does not know yet that memory is short."""
+        buffer = self._reader.get_buffer(sizehint)
+        if self._partial_bytes or not self._state.receiving.is_spent:
+            return buffer
+        return buffer[:SHORT_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
@@ -177,15 +190,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client will send no more. Answers to what it sent before still go out."""
-        if self._session.in_flight:
-            self._is_draining = True
-            return True
-        return False
+        self._is_draining = True
+        return not self._is_drained()
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks."""
         self._is_writable = False
         self._unsent_before = -1
+        self._frame_since = None
         self._update_reading()
         self._state.check_by(self, self._state.loop.time() + SLOW_READER_SECONDS_MAX)
 
@@ -201,10 +213,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.by_address[self._address] -= 1
         if not state.by_address[self._address]:
             del state.by_address[self._address]
-        state.budget.stop_waiting(self._resume_soon)
+        state.handling.stop_waiting(self._resume_soon)
         self._session.close()
-        state.budget.release(self._partial_bytes)
+        state.receiving.release(self._partial_bytes)
         self._partial_bytes = 0
+        state.receiving.stop_waiting(self._resume_soon)
+        # Protocol and transport refer to each other: without this, a request that never ended
+        # would stay until the garbage collector comes by.
+        self._reader.forget_all()
 
     # --- Requests ---
 
@@ -215,7 +231,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         try:
             # Not held back by the budget: what is whole is in memory already, and answering it
             # is what frees memory.
-            while session.has_room and self._is_writable:
+            while self._is_writable:
+                if not session.has_room:
+                    session.wants_room = self._reader.has_unread
+                    break
                 request = connection.next_request()
                 if request is None:
                     break
@@ -230,21 +249,28 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._reserve_partial()
         self._watch_frame(handled)
         self._update_reading()
+        self._close_if_drained()
 
     def _reserve_partial(self) -> None:
-        """Count the memory of a request that is still arriving."""
-        partial_bytes = self._reader.frame_bytes
+        """Count what is here of a request that is arriving; what it announces costs nothing."""
+        partial_bytes = self._reader.received_bytes
         if partial_bytes != self._partial_bytes:
-            self._state.budget.reserve(partial_bytes)
-            self._state.budget.release(self._partial_bytes)
+            receiving = self._state.receiving
+            receiving.reserve(partial_bytes)
+            receiving.release(self._partial_bytes)
             self._partial_bytes = partial_bytes
+            if not partial_bytes:
+                receiving.finished(self._resume_soon)
 
     def _watch_frame(self, handled: int) -> None:
         """Note since when a request is incomplete, so that a dripping peer can be ended."""
         if handled:
             self._last_request_at = self._state.loop.time()
             self._frame_since = None
-        if self._reader.frame_started and self._frame_since is None:
+        if self._session.wants_room or not self._is_writable:
+            # What is missing may be here or on its way: it is we who do not look.
+            self._frame_since = None
+        elif self._reader.frame_started and self._frame_since is None:
             now = self._state.loop.time()
             self._frame_since = now
             self._state.check_by(self, now + self._state.settings.frame_completion_seconds_max)
@@ -252,11 +278,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        # Who has begun a request that is counted may finish it; nobody begins another.
-        spent = self._state.budget.is_spent and not self._partial_bytes
-        if spent:
-            self._state.budget.wait(self._resume_soon)
-        pause = spent or not self._is_writable or not self._session.has_room or self._is_draining
+        pause = not self._is_writable or self._session.wants_room or self._is_draining
+        if pause:
+            self._state.receiving.finished(self._resume_soon)
+        else:
+            pause = self._is_held_back()
         if pause and not self._reads_paused:
             self._reads_paused = True
             self._transport.pause_reading()
@@ -264,11 +290,28 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._reads_paused = False
             self._transport.resume_reading()
 
+    def _is_held_back(self) -> bool:
+        """Whether memory is short, so that this connection must wait; it is told when it is not."""
+        handling, receiving = self._state.handling, self._state.receiving
+        if handling.is_spent:
+            handling.wait(self._resume_soon)
+            return True
+        if (
+            self._partial_bytes
+            and receiving.is_spent
+            and not receiving.may_finish(self._resume_soon)
+        ):
+            receiving.wait(self._resume_soon)
+            return True
+        return False
+
     def _resume_soon(self) -> None:
+        self._resumes = True
         self._state.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
         """A bound that held this connection back may be gone: go on with what was received."""
+        self._resumes = False
         if self._session.is_closed:
             return
         try:
@@ -278,15 +321,24 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     # --- Answers and endings ---
 
-    def _write(self, buffers: list[Buffer]) -> None:
+    def _write(self, buffers: list[Buffer], size_bytes: int) -> None:
         assert self._transport is not None
-        self._state.sent.value += sum(map(len, buffers))
+        self._state.sent.value += size_bytes
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         else:
             self._transport.writelines(buffers)
-        if self._is_draining and not self._session.in_flight:
+        self._close_if_drained()
+
+    def _close_if_drained(self) -> None:
+        if self._is_draining and self._is_drained():
+            assert self._transport is not None
             self._transport.close()
+
+    def _is_drained(self) -> bool:
+        """Whether everything that was received whole is answered."""
+        session = self._session
+        return not (session.in_flight or session.wants_room or self._resumes)
 
     def _peer_was_wrong(self, error: PeerError) -> None:
         self._state.broken.value += 1
@@ -345,5 +397,4 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self._is_draining = True
         self._update_reading()
-        if not self._session.in_flight:
-            self._transport.close()
+        self._close_if_drained()

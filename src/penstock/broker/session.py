@@ -4,8 +4,11 @@ Requests are handled as they come; an answer that is ready early waits for those
 guaranteed:
 
 - answers leave in the order of requests, however they complete;
-- at most `REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX` requests of a connection are being handled;
-- the bytes of a request count against the node's budget until it is answered.
+- at most `REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX` requests of a connection are being handled, and
+  none behind a fetch that waits, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave
+  yet: a client that asks for much and reads nothing gets one large answer made, not sixty-four;
+- the bytes of a request count against the node's budget until it is answered. A fetch that waits
+  holds none: the client says how long that is, and others must not wait for it.
 
 It knows neither sockets nor the event loop: `broker.listener` gives it a way to write and to close.
 """
@@ -19,7 +22,12 @@ from penstock.broker.budget import MemoryBudget
 from penstock.broker.context import Answer, NoAnswer
 from penstock.broker.dispatch import Dispatcher
 from penstock.core.deferred import Deferred
-from penstock.core.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+from penstock.core.limits import (
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    WRITE_BUFFER_BYTES_HIGH,
+)
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request, encode_response_frame
 from penstock.protocol.encoder_source import Buffer
 
@@ -29,19 +37,20 @@ logger = logging.getLogger(__name__)
 class Writer(Protocol):
     """Where answers go."""
 
-    def __call__(self, buffers: list[Buffer]) -> None:
-        """Send these bytes."""
+    def __call__(self, buffers: list[Buffer], size_bytes: int) -> None:
+        """Send these bytes, which are so many."""
         ...
 
 
 class _Slot:
     """The place of one answer."""
 
-    __slots__ = ("buffers", "request")
+    __slots__ = ("buffers", "request", "size_bytes")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.buffers: list[Buffer] | None = None
+        self.size_bytes = 0
 
 
 class Session:
@@ -51,11 +60,14 @@ class Session:
         "_budget",
         "_close",
         "_dispatcher",
+        "_held_bytes",
         "_is_collecting",
+        "_is_fetch_waiting",
         "_slots",
         "_write",
         "is_closed",
         "on_room",
+        "wants_room",
     )
 
     def __init__(
@@ -72,8 +84,12 @@ class Session:
         self._close = close
         self.on_room = on_room
         self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
         self._is_collecting = False
+        self._is_fetch_waiting = False
         self.is_closed = False
+        self.wants_room = False
+        """Set by the owner when it holds a request back for want of room: `on_room` is called."""
 
     @property
     def in_flight(self) -> int:
@@ -83,7 +99,11 @@ class Session:
     @property
     def has_room(self) -> bool:
         """Whether another request may be handled now."""
-        return len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+        return (
+            len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+            and self._held_bytes < WRITE_BUFFER_BYTES_HIGH
+            and not self._is_fetch_waiting
+        )
 
     def begin_burst(self) -> None:
         """Hold answers back until `end_burst`, so that pipelined requests share one write."""
@@ -100,10 +120,14 @@ class Session:
         slot = _Slot(request)
         answer = self._dispatcher.dispatch(request)
         self._slots.append(slot)
-        self._budget.reserve(request.frame_bytes)
         if isinstance(answer, Deferred):
+            if request.api_key == ApiKey.FETCH:
+                self._is_fetch_waiting = True
+                request.forget_body()
+            self._budget.reserve(request.frame_bytes)
             answer.then(lambda result: self._complete(slot, result))
         else:
+            self._budget.reserve(request.frame_bytes)
             self._complete(slot, answer)
 
     def close(self) -> None:
@@ -120,19 +144,38 @@ class Session:
                 self._close()
                 return
             slot.buffers = []
-        else:
-            slot.buffers = encode_response_frame(slot.request, answer)
+        elif not self._encode(slot, answer):
+            return
+        if slot.request.api_key == ApiKey.FETCH:
+            self._is_fetch_waiting = False
         if not self._is_collecting and self._slots[0] is slot:
             self._send_ready()
 
+    def _encode(self, slot: _Slot, answer: Message) -> bool:
+        """Whether the answer could be written; if not, that is a defect of ours."""
+        try:
+            slot.buffers = encode_response_frame(slot.request, answer)
+        except Exception:
+            logger.exception("an answer cannot be written: %r", slot.request.api_key)
+            self._dispatcher.failed()
+            self._close()
+            return False
+        slot.size_bytes = sum(map(len, slot.buffers))
+        self._held_bytes += slot.size_bytes
+        return True
+
     def _send_ready(self) -> None:
         slots = self._slots
-        was_full = not self.has_room
         out: list[Buffer] = []
+        size_bytes = 0
         while slots and (buffers := slots[0].buffers) is not None:
+            slot = slots.popleft()
             out += buffers
-            self._budget.release(slots.popleft().request.frame_bytes)
+            size_bytes += slot.size_bytes
+            self._budget.release(slot.request.frame_bytes)
+        self._held_bytes -= size_bytes
         if out:
-            self._write(out)
-        if was_full:
+            self._write(out, size_bytes)
+        if self.wants_room and self.has_room:
+            self.wants_room = False
             self.on_room()

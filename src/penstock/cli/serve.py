@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
 from pathlib import Path
 
 import click
@@ -75,17 +74,9 @@ def serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    _run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
+    from penstock.node.server import run  # only a broker needs the rest of Penstock
 
-
-def _run(work: Coroutine[object, object, None], *, use_uvloop: bool) -> None:
-    if use_uvloop:
-        import uvloop  # only a broker needs it, and it costs start-up time
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work)
-    else:
-        asyncio.run(work)
+    run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
 
 
 async def _serve(settings: Settings, started_at: float) -> None:

@@ -61,6 +61,10 @@ SLOW_READER_SECONDS_MAX: Final = 30.0
 CONNECTION_IDLE_SECONDS_MAX: Final = 600.0
 """Kafka's connections.max.idle.ms."""
 
+ERROR_MESSAGE_CHARACTERS_MAX: Final = 1_000
+"""What an answer says about an error. Messages repeat names that the client sent, a string on the
+wire has at most 32,767 bytes, and a character at most four."""
+
 # --- Parked requests ---
 
 PARKED_REQUESTS_MAX: Final = 100_000

@@ -10,23 +10,39 @@ the whole broker down with its exception: half a broker is worse than none.
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.settings import Settings
 from penstock.node.wiring import Parts, start_parts
+from penstock.storage.filesystem import FileSystem
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """A single error in a task group is raised as itself: it is what the caller can act on."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
 
 
 class BrokerServer:
     """One broker in this process. It can be started once."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, filesystem: FileSystem | None = None
+    ) -> None:
+        """`filesystem` stands in for the disk, for tests of faults; metadata is not on it."""
         self._settings = BrokerConfig() if settings is None else settings
+        self._filesystem = filesystem
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
 
@@ -61,9 +77,10 @@ class BrokerServer:
 
     async def __aenter__(self) -> Self:
         assert self._parts is None, "a BrokerServer is started once"
-        async with AsyncExitStack() as stack:
-            self._parts = await start_parts(self._settings, stack)
-            self._stack = stack.pop_all()
+        with _one_error():
+            async with AsyncExitStack() as stack:
+                self._parts = await start_parts(self._settings, stack, filesystem=self._filesystem)
+                self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -72,9 +89,21 @@ class BrokerServer:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        return await self._stack.__aexit__(exc_type, exc_value, traceback)
+        with _one_error():
+            return await self._stack.__aexit__(exc_type, exc_value, traceback)
 
     @property
     def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not started"
         return self._parts
+
+
+def run(work: Coroutine[object, object, None], *, use_uvloop: bool) -> None:
+    """Run a coroutine on a new event loop, of uvloop or of Python."""
+    if use_uvloop:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)
+    else:
+        asyncio.run(work)

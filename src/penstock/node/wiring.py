@@ -48,6 +48,8 @@ from penstock.storage.service import StorageService
 logger = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.sqlite3"
+MEMORY_PATH = "/penstock"
+"""Where the logs of a broker without a disk are; a memory disk has no current directory."""
 SESSION_ID_BITS = 31
 
 
@@ -61,11 +63,14 @@ class Parts:
     advertised_port: int
 
 
-async def start_parts(settings: Settings, stack: AsyncExitStack) -> Parts:
-    """Start everything; leaving `stack` stops it."""
+async def start_parts(
+    settings: Settings, stack: AsyncExitStack, *, filesystem: FileSystem | None = None
+) -> Parts:
+    """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
     is_memory = settings.node.storage == "memory"
-    path = settings.node.data_dir
-    filesystem: FileSystem = MemoryDisk() if is_memory else DiskFileSystem()
+    path = MEMORY_PATH if is_memory else settings.node.data_dir
+    if filesystem is None:
+        filesystem = MemoryDisk() if is_memory else DiskFileSystem()
     clock, metrics = SystemClock(), Registry()
     logs = LogManager(filesystem, [path], clock, flush_mode=FlushMode(settings.flush.mode))
     logs.lock()

@@ -66,6 +66,11 @@ class Request:
             f"frame_bytes={self.frame_bytes})"
         )
 
+    def forget_body(self) -> None:
+        """Let go of the frame: the request was decoded and refers to none of its bytes."""
+        self.body = memoryview(b"")
+        self.frame_bytes = 0
+
     def decode(self) -> codec.Message:
         """The message in the body; raises `MalformedRequestError`."""
         return codec.decode_request(self.api_key, self.api_version, self.body)

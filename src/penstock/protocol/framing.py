@@ -100,9 +100,14 @@ class FrameReader:
         return self._length - self._filled
 
     @property
-    def frame_bytes(self) -> int:
-        """The announced size of the started frame; 0 when none is known to be started."""
-        return self._length
+    def received_bytes(self) -> int:
+        """How many bytes of the started frame are here; 0 when none is known to be started."""
+        return self._filled
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything has arrived that `next_frame` did not give yet, whole or not."""
+        return self._ready is not None or self.frame_started
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - BufferedProtocol's
         """Where the next read shall go; call `buffer_updated` before anybody else reads."""
@@ -152,6 +157,12 @@ class FrameReader:
         if self._position == len(self._pending):
             self._pending, self._position = b"", 0
         return frame
+
+    def forget_all(self) -> None:
+        """Let go of every byte: the connection is gone, and its owner may live a little longer."""
+        self._ready = None
+        self._pending, self._position = b"", 0
+        self._forget_started()
 
     def _take_chunk(self, chunk: memoryview) -> None:
         """Copy what was read out of a buffer that is not ours."""

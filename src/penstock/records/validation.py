@@ -82,17 +82,27 @@ class ProduceRules(NamedTuple):
     """What one batch may unfold to."""
 
 
-class ValidatedBatch(NamedTuple):
-    """One batch that may be appended."""
+class ValidatedBatch:
+    """One batch that may be appended.
 
-    header: BatchHeader
-    """As the buffer has it."""
-    buffer: memoryview
-    """The batch and nothing else; writable."""
-    max_timestamp_ms: int
-    """The largest timestamp, or -1 when no record has one."""
-    offset_of_max_timestamp: int
-    """Offset delta of the first record with the largest timestamp; -1 when no record has one."""
+    `header` is as the buffer has it. `buffer` is the batch and nothing else, writable.
+    `max_timestamp_ms` is the largest timestamp, and `offset_of_max_timestamp` the offset delta of
+    the first record that has it; both are -1 when no record has one.
+    """
+
+    __slots__ = ("buffer", "header", "max_timestamp_ms", "offset_of_max_timestamp")
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        buffer: memoryview,
+        max_timestamp_ms: int,
+        offset_of_max_timestamp: int,
+    ) -> None:
+        self.header = header
+        self.buffer = buffer
+        self.max_timestamp_ms = max_timestamp_ms
+        self.offset_of_max_timestamp = offset_of_max_timestamp
 
 
 def validate_produced(

@@ -50,13 +50,22 @@ class DivergingEpoch(NamedTuple):
     end_offset: int
 
 
-class PartitionRead(NamedTuple):
+class PartitionRead:
     """What a fetch of one partition found."""
 
-    high_watermark: int
-    log_start_offset: int
-    records: memoryview | bytes
-    diverging_epoch: DivergingEpoch | None = None
+    __slots__ = ("diverging_epoch", "high_watermark", "log_start_offset", "records")
+
+    def __init__(
+        self,
+        high_watermark: int,
+        log_start_offset: int,
+        records: memoryview | bytes,
+        diverging_epoch: DivergingEpoch | None = None,
+    ) -> None:
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.diverging_epoch = diverging_epoch
 
 
 class HostedPartition:

@@ -48,7 +48,12 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; `StorageError` when it is not one."""
+    """Read an offset checkpoint; `StorageError` when it is not one.
+
+    Apache Kafka makes the files empty at its first start, so an empty one has no entries.
+    """
+    if not data:
+        return {}
     try:
         lines = data.decode("ascii").splitlines()
         if lines[0] != _VERSION or len(lines) - 2 != int(lines[1]):

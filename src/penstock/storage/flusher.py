@@ -17,7 +17,7 @@ job is owed again.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import SimpleQueue
 
@@ -119,6 +119,10 @@ def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
                 written.append(file)
         for file in written:
             file.sync()
+    for job in jobs:
+        for name in job.obsolete:
+            with suppress(FileNotFoundError):
+                filesystem.remove_file(f"{job.log.directory}/{name}")
 
 
 @contextmanager
@@ -182,8 +186,15 @@ class Flusher:
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
         directory.appends_waiting = 0
-        self._under_way = FlushRound([log.take_flush_job(sealed_only=False) for log in logs])
+        self._under_way = FlushRound(self._take_jobs(logs, sealed_only=False))
         return self._under_way
+
+    def _take_jobs(self, logs: list[Flushable], *, sealed_only: bool) -> list[FlushJob]:
+        """The logs' jobs. A file that cannot be opened for its sync is a failed sync."""
+        try:
+            return [log.take_flush_job(sealed_only=sealed_only) for log in logs]
+        except OSError as error:
+            raise self._directory.fail(error) from error
 
     def execute(self, flush_round: FlushRound) -> None:
         """Do the round's work; errors are kept in it, never raised."""
@@ -242,8 +253,7 @@ class Flusher:
             return None
         for log in logs:
             del self._owed[log]
-        jobs = [log.take_flush_job(sealed_only=sealed_only) for log in logs]
-        self._under_way = FlushRound(jobs)
+        self._under_way = FlushRound(self._take_jobs(logs, sealed_only=sealed_only))
         return self._under_way
 
     def forget(self, log: Flushable) -> None:

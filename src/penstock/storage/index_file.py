@@ -45,6 +45,10 @@ class IndexFile:
         self._file: File | None = None
         self.was_used = False
 
+    def begin_empty(self) -> None:
+        """The segment is new: whatever the file holds is not of it."""
+        self._stored_bytes = 0
+
     @property
     def size(self) -> int:
         """Bytes of all entries, written or not."""

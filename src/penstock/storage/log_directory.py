@@ -9,7 +9,7 @@ It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.storage.filesystem import File, FileSystem
@@ -17,6 +17,9 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.segment import Segment
+
+_PERIODIC_KEPT: Final = 2
+"""The newest may be ahead of what a crash leaves; the one before it is not."""
 
 
 class LogMark(NamedTuple):
@@ -43,6 +46,10 @@ class FlushJob:
     epochs: bytes | None = None
     """Content of the leader-epoch checkpoint, when an epoch is new."""
     snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    obsolete: list[str] = field(default_factory=list)
+    """Snapshots that newer ones replace; removed when those are written."""
+    small_paths: list[str] = field(default_factory=list)
+    """Where some of `files` are, in case they are owed again."""
     sync_directory: bool = False
     sync_parent: bool = False
 
@@ -53,8 +60,11 @@ class OwedWork:
 
     segments: list[Segment] = field(default_factory=list)
     """Each once; the active one, if it is there, is the last."""
-    small_files: list[File] = field(default_factory=list)
+    small_paths: list[str] = field(default_factory=list)
+    """Small files of a new log. Paths, because a log without data should hold no descriptor."""
     snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    periodic: list[str] = field(default_factory=list)
+    """Snapshots that were taken between two segments; all but the last two may go."""
     epochs: bool = False
     """The leader-epoch checkpoint is behind."""
     directory: bool = False
@@ -70,6 +80,7 @@ class OwedWork:
 
     def take(
         self,
+        filesystem: FileSystem,
         log: "FlushableLog",
         mark: LogMark,
         truncations: int,
@@ -81,13 +92,14 @@ class OwedWork:
         segments, self.segments = self.segments, []
         if sealed_only and segments and segments[-1] is active:
             self.segments = [segments.pop()]
-        files, self.small_files = self.small_files, []
+        files = [filesystem.open_file(path) for path in self.small_paths]
         for segment in segments:
             segment.is_dirty = False
             files.append(segment.file())
             if segment is not active:
                 files += [segment.offset_index.finish(), segment.time_index.finish()]
         epochs = log.epochs.to_bytes() if self.epochs else None
+        obsolete, self.periodic = self.periodic[:-_PERIODIC_KEPT], self.periodic[-_PERIODIC_KEPT:]
         job = FlushJob(
             log,
             mark,
@@ -96,10 +108,13 @@ class OwedWork:
             segments,
             epochs,
             self.snapshots,
+            obsolete,
+            self.small_paths,
             sync_directory=self.directory,
             sync_parent=self.parent,
         )
         self.snapshots = []
+        self.small_paths = []
         self.epochs = self.directory = self.parent = False
         return job
 
@@ -110,8 +125,9 @@ class OwedWork:
             segment.is_dirty = False
             self.add(segment)
         self.segments += [segment for segment in later if segment not in self.segments]
-        self.small_files = [*job.files, *self.small_files]
+        self.small_paths = [*job.small_paths, *self.small_paths]
         self.snapshots = [*job.snapshots, *self.snapshots]
+        self.periodic = [*job.obsolete, *self.periodic]
         self.epochs |= job.epochs is not None
         self.directory |= job.sync_directory
         self.parent |= job.sync_parent

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
-from penstock.storage.filesystem import File, FileSystem
+from penstock.storage.filesystem import FileSystem
 from penstock.storage.index import OFFSET_ENTRY
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
@@ -44,8 +44,8 @@ class LoadedLog:
     """Nothing of it is durable yet, not even the name of its directory."""
     is_changed: bool = False
     """What is in memory is not what is in the small files."""
-    unsynced: list[File] = field(default_factory=list)
-    """Small files of a new log that are to be synced with its first batch."""
+    unsynced: list[str] = field(default_factory=list)
+    """Paths of a new log's small files that are to be synced with its first batch."""
     cut: str = ""
     """Why a torn tail was cut, or nothing."""
     notes: list[str] = field(default_factory=list)
@@ -141,6 +141,7 @@ def _open_segments(
         for name in names
         if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdigit()
     )
+    _remove_orphans(filesystem, directory, names, bases)
     segments = []
     for number, base_offset in enumerate(bases):
         path = f"{directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
@@ -151,6 +152,17 @@ def _open_segments(
         else:
             segments.append(segment)
     return segments
+
+
+def _remove_orphans(
+    filesystem: FileSystem, directory: str, names: list[str], bases: list[int]
+) -> None:
+    """Remove indexes without a data file: a segment of their name may be made again."""
+    known = {segment_name(base_offset) for base_offset in bases}
+    for name in names:
+        stem, _, suffix = name.partition(".")
+        if suffix in ("index", "timeindex", "txnindex") and stem not in known:
+            filesystem.remove_file(f"{directory}/{name}")
 
 
 def _load_epochs(

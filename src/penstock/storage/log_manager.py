@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 from penstock.core.clock import Clock
 from penstock.core.errors import (
     DiskFullError,
+    LogDirectoryOfflineError,
     QuarantinedLogError,
     RecordsError,
     StorageError,
@@ -31,10 +32,9 @@ from penstock.storage.flusher import Flusher, execute_jobs
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_loader import create_log, load_log
 from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.managed_directory import ManagedDirectory
+from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import Segment
 
 _DEFAULT_SETTINGS = LogSettings()
 _LOGS_CLOSED_AT_ONCE = 500
@@ -206,13 +206,15 @@ class LogManager:
         if topic_partition in self._quarantined:
             raise self._quarantined[topic_partition]
         directory = self._emptiest_directory()
-        directory.forget([topic_partition])
         path = f"{directory.path}/{names.log_name(topic_partition)}"
         filesystem = self._filesystem
         try:
+            directory.forget([topic_partition])
             filesystem.make_directory(path)
-            metadata = filesystem.create_file(f"{path}/{names.PARTITION_FILE}")
-            write_fully(metadata, names.format_partition_metadata(topic_id), 0)
+            metadata = f"{path}/{names.PARTITION_FILE}"
+            write_fully(
+                filesystem.create_file(metadata), names.format_partition_metadata(topic_id), 0
+            )
             loaded = create_log(filesystem, self._open_files, path)
         except OSError as error:
             raise self._creation_failed(directory, path, error) from error
@@ -259,12 +261,21 @@ class LogManager:
             if not doomed:
                 continue
             try:
-                directory.forget(doomed)
+                self._forget_if_room(directory, doomed)
                 for partition in doomed:
                     self._rename_away(directory, partition)
                 self._filesystem.sync_directory(directory.path)
             except OSError as error:
                 raise directory.shared.fail(error) from error
+
+    @staticmethod
+    def _forget_if_room(directory: ManagedDirectory, doomed: list[TopicPartition]) -> None:
+        """Deleting makes room, so a full disk must not stop it; `create_log` forgets them else."""
+        try:
+            directory.forget(doomed)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """Rename logs that belong to nobody: they are never loaded and never deleted."""
@@ -296,19 +307,23 @@ class LogManager:
     def purge_deleted(self) -> None:
         """Remove the files of deleted logs. Slow; any thread."""
         while self._doomed:
-            _remove_tree(self._filesystem, self._doomed.pop())
-
-    def lower_recovery_point(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Before a truncation: make sure that no start takes what is cut for damage."""
-        directory = self._homes[topic_partition]
-        if directory.recovery_points.get(topic_partition, 0) > offset:
-            directory.recovery_points[topic_partition] = offset
-            directory.write_recovery_points()
+            path = self._doomed.pop()
+            try:
+                _remove_tree(self._filesystem, path)
+            except OSError:
+                # Nobody misses the room more than the logs that live; the next time may do.
+                self._doomed.append(path)
+                return
 
     def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Cut a log back to `offset`, durably."""
-        self.lower_recovery_point(topic_partition, offset)
-        self._logs[topic_partition].truncate_to(offset)
+        """Cut a log back to `offset`, or to where the batch that holds it begins, durably."""
+        log, directory = self._logs[topic_partition], self._homes[topic_partition]
+        offset = log.batch_start(offset)
+        if directory.recovery_points.get(topic_partition, 0) > offset:
+            # First, so that no start takes what is cut for damage.
+            directory.recovery_points[topic_partition] = offset
+            directory.write_recovery_points()
+        log.truncate_to(offset)
 
     # --- Duties ---
 
@@ -342,38 +357,32 @@ class LogManager:
 
     def detach_old_segments(
         self, logs: Iterable[PartitionLog], now_ms: int
-    ) -> list[tuple[PartitionLog, list[Segment]]]:
+    ) -> list[DetachedSegments]:
         """Take what retention lets go out of the logs; owner's thread."""
         detached = []
         for log in logs:
             log.expire_producers(now_ms)
-            gone = log.delete_old_segments(now_ms)
-            if gone:
-                self._homes[log.topic_partition].log_starts[log.topic_partition] = (
-                    log.log_start_offset
-                )
-                detached.append((log, gone))
+            # A log that finds no room to roll keeps its last segment until there is some.
+            with suppress(DiskFullError, LogDirectoryOfflineError):
+                gone = log.delete_old_segments(now_ms)
+                if gone:
+                    home = self._homes[log.topic_partition]
+                    home.log_starts[log.topic_partition] = log.log_start_offset
+                    detached.append(DetachedSegments(log, gone))
         return detached
 
-    def remove_segments(self, detached: list[tuple[PartitionLog, list[Segment]]]) -> None:
-        """Remove detached segments' files. Slow; any thread.
-
-        First the new starts are durable, and the names of the segments that stay: a crash in
-        between must not leave a hole or nothing.
-        """
+    def remove_segments(self, detached: list[DetachedSegments]) -> list[DetachedSegments]:
+        """Remove detached segments' files; gives those that wait for room. Slow; any thread."""
+        waiting = []
         for directory in self._directories:
             mine = [
-                (log, gone)
-                for log, gone in detached
-                if self._homes.get(log.topic_partition) is directory
+                entry
+                for entry in detached
+                if self._homes.get(entry.log.topic_partition) is directory
             ]
-            if not mine or directory.shared.failure is not None:
-                continue
-            directory.write_log_starts()
-            for log, gone in mine:
-                self._filesystem.sync_directory(log.directory)
-                for segment in gone:
-                    segment.remove()
+            if mine and directory.shared.failure is None and not directory.remove_segments(mine):
+                waiting += mine
+        return waiting
 
     def run_retention(self, now_ms: int) -> int:
         """Delete what retention lets go; how many segments."""

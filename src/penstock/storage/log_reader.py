@@ -11,7 +11,12 @@ that leads elsewhere is rebuilt, on a thread. Checksums of cold data are checked
 from bisect import bisect_right
 from typing import Final, Protocol
 
-from penstock.core.errors import CorruptBatchError, CorruptIndexError, OffsetOutOfRangeError
+from penstock.core.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from penstock.core.limits import READ_POSITIONS_REMEMBERED
 from penstock.storage.batch_walk import BASE_OFFSET, STEP, STEP_BYTES, whole_batches
 from penstock.storage.log_directory import LogMark
@@ -64,6 +69,10 @@ def read_log(
         segment = _segment_for(log.segments, offset)
         rebuild_indexes(segment, log.settings.index_interval_bytes)
         return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=nowait)
+    except (BlockingIOError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise StorageError(f"the disk could not be read: {error}") from error
 
 
 def _read(
@@ -123,7 +132,10 @@ def _stop(log: ReadableLog, segment: Segment, limit: int, *, nowait: bool) -> tu
     mark = log.limit_mark
     if mark.offset == limit and mark.segment is segment:
         return mark.position, limit
-    position = segment.find(limit, nowait=nowait)
+    position, base_offset = segment.find_batch(limit, nowait=nowait)
+    if 0 <= base_offset < limit:
+        # The limit lies inside a batch, which is not shown: the reader goes on with that batch.
+        return position, base_offset
     log.limit_mark = LogMark(limit, segment, position)
     return position, limit
 

@@ -36,14 +36,19 @@ class AppendInfo(NamedTuple):
     is_duplicate: bool
 
 
-class LogRead(NamedTuple):
-    """Whole batches from the log."""
+class LogRead:
+    """Whole batches from the log.
 
-    records: memoryview
-    first_offset: int
-    """Base offset of the first batch, which may lie before the offset asked for; -1 if empty."""
-    next_offset: int
-    """Where the next read goes on."""
+    `first_offset` is the base offset of the first batch, which may lie before the offset asked for,
+    and -1 if there is none. `next_offset` is where the next read goes on.
+    """
+
+    __slots__ = ("first_offset", "next_offset", "records")
+
+    def __init__(self, records: memoryview, first_offset: int, next_offset: int) -> None:
+        self.records = records
+        self.first_offset = first_offset
+        self.next_offset = next_offset
 
 
 class TimestampAndOffset(NamedTuple):

@@ -7,6 +7,7 @@ thread may write and the last writer is right.
 
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from penstock.core.clock import Clock
 from penstock.core.types import TopicPartition
@@ -16,9 +17,18 @@ from penstock.storage.checkpoint import (
     format_offsets,
     replace_file,
 )
-from penstock.storage.filesystem import Lock
+from penstock.storage.filesystem import FULL_ERRNOS, Lock
 from penstock.storage.flusher import Flusher
 from penstock.storage.log_directory import LogDirectory
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import Segment
+
+
+class DetachedSegments(NamedTuple):
+    """Segments that are no part of their log any more and whose files are still there."""
+
+    log: PartitionLog
+    segments: list[Segment]
 
 
 class ManagedDirectory:
@@ -54,9 +64,34 @@ class ManagedDirectory:
             for partition in partitions
             if partition in self.recovery_points or partition in self.log_starts
         ]
-        if known:
-            for partition in known:
-                self.recovery_points.pop(partition, None)
-                self.log_starts.pop(partition, None)
+        if not known:
+            return
+        before = dict(self.recovery_points), dict(self.log_starts)
+        for partition in known:
+            self.recovery_points.pop(partition, None)
+            self.log_starts.pop(partition, None)
+        try:
             self.write_recovery_points()
             self.write_log_starts()
+        except OSError:
+            self.recovery_points, self.log_starts = before
+            raise
+
+    def remove_segments(self, detached: Iterable[DetachedSegments]) -> bool:
+        """Remove the files of segments that their logs let go; whether it is done. Any thread.
+
+        First the new starts are durable, and the names of the segments that stay: a crash in
+        between must not leave a hole or nothing. On a full disk it is to be tried again.
+        """
+        filesystem = self.shared.filesystem
+        try:
+            self.write_log_starts()
+            for log, segments in detached:
+                filesystem.sync_directory(log.directory)
+                for segment in segments:
+                    segment.remove()
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                self.shared.fail(error)
+            return False
+        return True

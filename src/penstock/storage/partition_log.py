@@ -110,7 +110,7 @@ class PartitionLog:
         """Whether anything changed since the log was opened."""
         self._snapshot_bytes = 0
         self._owed = OwedWork(
-            small_files=loaded.unsynced,
+            small_paths=loaded.unsynced,
             epochs=loaded.is_changed and not loaded.is_new,
             directory=loaded.is_new,
             parent=loaded.is_new,
@@ -193,7 +193,7 @@ class PartitionLog:
         first_ms = active.first_timestamp_ms
         if first_ms >= 0 and timestamp_ms - first_ms > settings.segment_ms:
             return True
-        if active.offset_index.wants_write or active.time_index.wants_write:
+        if active.wants_index_write:
             active.write_indexes()
             index_bytes = max(active.offset_index.size, active.time_index.size)
             return index_bytes >= settings.index_bytes_max
@@ -222,12 +222,13 @@ class PartitionLog:
                 raise self._append_failed(error) from error
             self.mark_dirty()
 
-    def _add_snapshot(self) -> None:
-        """Have the flusher write what is known of producers, as of `end_offset`."""
+    def _add_snapshot(self) -> str:
+        """Have the flusher write what is known of producers at `end_offset`; the file's name."""
         self.producers.map_end_offset = self.end_offset
         name = f"{segment_name(self.end_offset)}.snapshot"
         self._owed.snapshots.append((name, self.producers.to_bytes()))
         self._snapshot_bytes = 0
+        return name
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """The first batch of a new leader; the flusher writes the file before it is durable."""
@@ -254,7 +255,9 @@ class PartitionLog:
         if sealed_only:
             mark = LogMark(active.base_offset, active, 0)
         self.is_dirty = False
-        return self._owed.take(self, mark, self.truncations, active, sealed_only=sealed_only)
+        return self._owed.take(
+            self._shared.filesystem, self, mark, self.truncations, active, sealed_only=sealed_only
+        )
 
     def flush_done(self, job: FlushJob) -> bool:
         """The job's work is on the disk; whether the durable offset moved."""
@@ -264,8 +267,7 @@ class PartitionLog:
         assert mark.offset <= self.end_offset
         self.synced_offset = mark.offset
         self.durable_mark = mark
-        if mark.offset > self.durable_offset:
-            self.durable_offset = mark.offset
+        self.durable_offset = max(self.durable_offset, mark.offset)
         return True
 
     def flush_undone(self, job: FlushJob) -> None:
@@ -281,7 +283,7 @@ class PartitionLog:
     def snapshot_if_due(self) -> None:
         """Have a producer snapshot written when much was appended since the last one."""
         if self._snapshot_bytes + self.active.size >= PRODUCER_SNAPSHOT_INTERVAL_BYTES:
-            self._add_snapshot()
+            self._owed.periodic.append(self._add_snapshot())
             self._snapshot_bytes = -self.active.size
             self.mark_dirty()
 
@@ -320,11 +322,17 @@ class PartitionLog:
 
     # --- Cutting ---
 
-    def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on, durably. Blocks; no read may span it unnoticed.
+    def batch_start(self, offset: int) -> int:
+        """Where the batch that holds `offset` begins."""
+        segment = next(found for found in reversed(self.segments) if found.base_offset <= offset)
+        base_offset = segment.find_batch(offset, nowait=False)[1]
+        return base_offset if 0 <= base_offset < offset else offset
 
-        The caller has lowered the checkpointed recovery point first, or a crash in here would look
-        like damage.
+    def truncate_to(self, offset: int) -> None:
+        """Remove everything from `offset` on, where a batch begins, durably. Blocks.
+
+        Called by `LogManager.truncate_log`, which has lowered the checkpointed recovery point, or a
+        crash in here would look like damage.
         """
         self._refuse()
         if offset >= self.end_offset:
@@ -394,10 +402,12 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             offset_limit=self.synced_offset,
         )
+        if count == len(segments):
+            # The last one goes next time, when its successor and the producers are on the disk.
+            self.roll()
+            count -= 1
         if count == 0:
             return []
-        if count == len(segments):
-            self.roll()
         self.advance_start(ends[count - 1])
         gone = self.segments[:count]
         self.segments = self.segments[count:]
@@ -407,8 +417,7 @@ class PartitionLog:
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers that were silent for a day."""
-        if self.producers.entries:
-            self.producers.expire(now_ms)
+        self.producers.expire(now_ms)
 
     def close(self, problem: StorageError) -> None:
         """Drop all handles; every later use raises `problem`."""

@@ -11,9 +11,11 @@ follows uint32, number of entries int32, then for each producer:
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
     timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (or -1)
 
-It holds the last batch only, so after a restart one batch is remembered and the log's tail is
-replayed for the rest. `check` changes nothing; `update` is the only way state changes, live and on
-replay. It does not fence transactions: that is the coordinator's work.
+Kafka writes one entry for each producer, its last batch. We write one for each batch that is
+remembered, the oldest first: a client may have five batches in flight when the broker dies, and all
+of them must be known again. Kafka's reader takes the last entry of a producer, so it reads ours as
+its own. `check` changes nothing; `update` is the only way state changes, live and on replay. It
+does not fence transactions: that is the coordinator's work.
 """
 
 from collections.abc import Iterable
@@ -53,6 +55,10 @@ class ProducerBatch(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp_ms: int
+
+
+_NO_BATCH: Final = ProducerBatch(-1, -1, -1, -1, -1)
+"""Written for a producer of which only control batches are known."""
 
 
 class ProducerEntry:
@@ -133,14 +139,10 @@ class ProducerStates:
             entry.open_offset = -1
             entry.last_timestamp_ms = timestamp_ms
             return
+        delta, sequence = header.last_offset_delta, header.base_sequence
+        last_sequence = (sequence + delta) & _SEQUENCE_MASK
         entry.add(
-            ProducerBatch(
-                header.base_sequence,
-                header.last_sequence,
-                base_offset,
-                base_offset + header.last_offset_delta,
-                timestamp_ms,
-            )
+            ProducerBatch(sequence, last_sequence, base_offset, base_offset + delta, timestamp_ms)
         )
         if header.attributes & _TRANSACTIONAL and entry.open_offset < 0:
             entry.open_offset = base_offset
@@ -177,21 +179,23 @@ class ProducerStates:
     def to_bytes(self) -> bytes:
         """The snapshot file."""
         body = bytearray(_SNAPSHOT_HEADER.size)
+        count = 0
         for producer_id, entry in self.entries.items():
-            last = entry.batches[-1] if entry.batches else None
-            body += _SNAPSHOT_ENTRY.pack(
-                producer_id,
-                entry.epoch,
-                last.last_sequence if last else -1,
-                last.last_offset if last else -1,
-                last.last_offset - last.base_offset if last else 0,
-                entry.last_timestamp_ms,
-                entry.coordinator_epoch,
-                entry.open_offset,
-            )
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, 0, len(self.entries))
+            for batch in entry.batches or [_NO_BATCH]:
+                count += 1
+                body += _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    entry.epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.last_offset - batch.base_offset,
+                    entry.last_timestamp_ms if batch is _NO_BATCH else batch.timestamp_ms,
+                    entry.coordinator_epoch,
+                    entry.open_offset,
+                )
+        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, 0, count)
         crc = checksum(memoryview(body)[_CRC_END:])
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, crc, len(self.entries))
+        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, crc, count)
         return bytes(body)
 
     @classmethod
@@ -208,14 +212,15 @@ class ProducerStates:
         states.map_end_offset = map_end_offset
         for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator, open_at = fields
-            entry = ProducerEntry(epoch)
+            entry = states.entries.get(producer_id)
+            if entry is None or entry.epoch != epoch:
+                entry = states.entries[producer_id] = ProducerEntry(epoch)
             if sequence >= 0:
                 first = (sequence - delta) & _SEQUENCE_MASK
                 entry.add(ProducerBatch(first, sequence, offset - delta, offset, timestamp_ms))
             entry.last_timestamp_ms = timestamp_ms
             entry.coordinator_epoch = coordinator
             entry.open_offset = open_at
-            states.entries[producer_id] = entry
         return states
 
     def summary(self) -> dict[int, tuple[int, int, int]]:

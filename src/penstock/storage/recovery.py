@@ -94,11 +94,15 @@ def recover_segments(
             keep = number if is_misplaced else number + 1
             _cut(filesystem, directory, segments[first:], keep - first, scan)
             return segments[:keep], scan.next_offset, scan.damage
+        if number + 1 < len(segments):
+            segment.finish()
     _refuse_durable_damage(directory, scan, recovery_point)
     if scan.next_offset > recovery_point:
         for segment in segments[first:]:
             segment.file().sync()
-        filesystem.sync_directory(directory)
+        # The name of a segment that begins below the recovery point was synced with its data.
+        if segments[-1].base_offset >= recovery_point:
+            filesystem.sync_directory(directory)
     return segments, scan.next_offset, ""
 
 
@@ -213,7 +217,8 @@ def _scan_chunk(
         segment.note(
             scan.position, size, header.last_offset, header.max_timestamp_ms, interval_bytes
         )
-        segment.write_indexes()
+        if segment.wants_index_write:
+            segment.write_indexes()
         if header.leader_epoch > epochs.latest_epoch:
             epochs.assign(header.leader_epoch, header.base_offset)
         scan.position += size

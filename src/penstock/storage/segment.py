@@ -67,6 +67,7 @@ class Segment:
         "offset_index",
         "size",
         "time_index",
+        "wants_index_write",
         "was_used",
     )
 
@@ -88,6 +89,8 @@ class Segment:
         self.size = size
         self.is_dirty = False
         self.was_used = False
+        self.wants_index_write = False
+        """Whether enough index entries have gathered to be written."""
         self.bytes_since_index = 0
         self.first_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_ms = _TIMES_UNKNOWN if size else NO_TIMESTAMP
@@ -102,6 +105,8 @@ class Segment:
         """A new, empty segment; its name is durable after the directory is synced."""
         segment = cls(filesystem, open_files, directory, base_offset, 0)
         segment._file = filesystem.create_file(segment._path)
+        segment.offset_index.begin_empty()
+        segment.time_index.begin_empty()
         open_files.opened(segment)
         return segment
 
@@ -135,6 +140,7 @@ class Segment:
         if since > interval_bytes:
             self.offset_index.append(OFFSET_ENTRY.pack(last_offset - self.base_offset, position))
             self._note_time()
+            self.wants_index_write = self.offset_index.wants_write or self.time_index.wants_write
             since = 0
         self.bytes_since_index = since + size
 
@@ -153,6 +159,7 @@ class Segment:
             self.offset_index.write_pending()
         if self.time_index.wants_write:
             self.time_index.write_pending()
+        self.wants_index_write = False
 
     def cut_back(self) -> None:
         """Remove what a failed write left behind `size`."""
@@ -264,6 +271,10 @@ class Segment:
 
     def find(self, offset: int, *, nowait: bool) -> int:
         """Position of the first batch that reaches `offset`; `size` when none does."""
+        return self.find_batch(offset, nowait=nowait)[0]
+
+    def find_batch(self, offset: int, *, nowait: bool) -> tuple[int, int]:
+        """The first batch that reaches `offset`: position and base offset, or `size` and -1."""
         position = start = self._start_for(offset, nowait=nowait)
         while position < self.size:
             chunk = self.read(position, min(_WALK_BYTES, self.size - position), nowait=nowait)
@@ -276,11 +287,11 @@ class Segment:
             if base_offset > offset and position + step == start and start > 0:
                 raise CorruptIndexError(f"{self._path}: index entry for {offset} is wrong")
             if base_offset >= 0:
-                return position + step
+                return position + step, base_offset
             if step == 0:
                 raise CorruptBatchError(f"{self._path}: no batch at {position}")
             position += step
-        return self.size
+        return self.size, -1
 
     def _start_for(self, offset: int, *, nowait: bool) -> int:
         """Where to begin looking for `offset`."""

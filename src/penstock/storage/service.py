@@ -20,15 +20,22 @@ from functools import partial
 from typing import Final, TypeVar
 
 from penstock.core.clock import Clock
-from penstock.core.errors import CorruptBatchError, LogDirectoryOfflineError, QuarantinedLogError
+from penstock.core.errors import (
+    CorruptBatchError,
+    LogDirectoryOfflineError,
+    QuarantinedLogError,
+    StorageError,
+)
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.storage.disk_guard import DiskGuard, DiskState
+from penstock.storage.filesystem import FULL_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_types import LogRead, TimestampAndOffset
+from penstock.storage.managed_directory import DetachedSegments
 from penstock.storage.partition_log import PartitionLog
 
 Result = TypeVar("Result")
@@ -70,6 +77,10 @@ class StorageService:
         self._flush_mode = manager.flushers[0].directory.flush_mode
         self._guards = {flusher.directory.path: DiskGuard() for flusher in manager.flushers}
         self._retry: asyncio.TimerHandle | None = None
+        self._unremoved: list[DetachedSegments] = []
+        """What retention took out of the logs and could not remove: the disk was full."""
+        self._told: set[str] = set()
+        """Directories whose failure was reported."""
         self._is_stopping = False
         self._round_done = asyncio.Event()
 
@@ -104,12 +115,24 @@ class StorageService:
             await self._wait_between_rounds()
             flusher.stop()
             if flusher.directory.dirty and flusher.directory.failure is None:
-                flush_round = flusher.begin_round()
-                flusher.execute(flush_round)
-                self._finish_round(flusher, flush_round)
+                self._finish_appends(flusher)
         assert self._workers is not None
         self._workers.shutdown()
         self.manager.close()
+
+    def _finish_appends(self, flusher: Flusher) -> None:
+        """The last round of a directory, on this thread."""
+        if self._flush_mode is not FlushMode.ALWAYS:
+            logs = flusher.take_acknowledged()
+            self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
+            return
+        try:
+            flush_round = flusher.begin_round()
+        except LogDirectoryOfflineError:
+            self.report_failure(flusher.directory)
+            return
+        flusher.execute(flush_round)
+        self._finish_round(flusher, flush_round)
 
     async def run_duties(self) -> None:
         """All periodic work, until cancelled. Run it in a task group."""
@@ -139,7 +162,9 @@ class StorageService:
         """Begin rounds for all directories that have something to sync."""
         self._is_scheduled = False
         for flusher in self.manager.flushers:
-            if flusher.directory.dirty and flusher.directory.failure is None:
+            if flusher.directory.failure is not None:
+                self.report_failure(flusher.directory)
+            elif flusher.directory.dirty:
                 if self._flush_mode is FlushMode.ALWAYS:
                     self._begin(flusher)
                 else:
@@ -147,10 +172,16 @@ class StorageService:
 
     def _begin(self, flusher: Flusher) -> None:
         path = flusher.path()
-        if path is SyncPath.THREAD:
-            flusher.submit(flusher.begin_round())
-        elif path is SyncPath.CALLER:
+        if path is SyncPath.NOBODY:
+            return
+        try:
             flush_round = flusher.begin_round()
+        except LogDirectoryOfflineError:
+            self.report_failure(flusher.directory)
+            return
+        if path is SyncPath.THREAD:
+            flusher.submit(flush_round)
+        else:
             flusher.execute(flush_round)
             self._finish_round(flusher, flush_round)
 
@@ -176,8 +207,8 @@ class StorageService:
         self._round_done.set()
         try:
             moved = flusher.complete_round(flush_round)
-        except LogDirectoryOfflineError as error:
-            self._on_failure(flusher.directory.path, error)
+        except LogDirectoryOfflineError:
+            self.report_failure(flusher.directory)
             return
         if flush_round.is_full:
             assert self._loop is not None
@@ -189,8 +220,9 @@ class StorageService:
             self.schedule_flush()
 
     def report_failure(self, directory: LogDirectory) -> None:
-        """An append found the directory dead: tell once more than never."""
-        if directory.failure is not None:
+        """Tell of a directory that is dead, whoever found it so, once."""
+        if directory.failure is not None and directory.path not in self._told:
+            self._told.add(directory.path)
             self._on_failure(directory.path, directory.failure)
 
     async def delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
@@ -240,6 +272,11 @@ class StorageService:
             truncations = log.truncations
             try:
                 answer = await self._work(read)
+            except FileNotFoundError:
+                if offset >= log.log_start_offset and log.truncations == truncations:
+                    raise
+                # Retention was faster than the read; asking again says so.
+                continue
             except CorruptBatchError as error:
                 if log.truncations != truncations:
                     continue
@@ -252,11 +289,17 @@ class StorageService:
         self, log: PartitionLog, timestamp_ms: int
     ) -> TimestampAndOffset | None:
         """The first record at or after a time."""
-        return await self._work(lambda: log.offset_for_timestamp(timestamp_ms))
+        return await self._search(lambda: log.offset_for_timestamp(timestamp_ms))
 
     async def max_timestamp(self, log: PartitionLog) -> TimestampAndOffset | None:
         """The first record with the highest timestamp."""
-        return await self._work(log.max_timestamp)
+        return await self._search(log.max_timestamp)
+
+    async def _search(self, find: Callable[[], Result]) -> Result:
+        try:
+            return await self._work(find)
+        except OSError as error:
+            raise StorageError(f"the disk could not be read: {error}") from error
 
     # --- Duties ---
 
@@ -266,7 +309,9 @@ class StorageService:
             try:
                 await self._work(directory.write_recovery_points)
             except OSError as error:
-                self._fail(directory.shared, error)
+                # Without room the old points stay: a start after a crash verifies more.
+                if error.errno not in FULL_ERRNOS:
+                    self._fail(directory.shared, error)
         self.schedule_flush()
 
     async def run_retention(self) -> None:
@@ -276,10 +321,13 @@ class StorageService:
         for start in range(0, len(logs), _RETENTION_SLICE):
             part = logs[start : start + _RETENTION_SLICE]
             detached = manager.detach_old_segments(part, self._clock.now_ms())
-            if detached:
-                await self._work(partial(manager.remove_segments, detached))
+            if detached or self._unremoved:
+                detached += self._unremoved
+                self._unremoved = await self._work(partial(manager.remove_segments, detached))
             await asyncio.sleep(0)
         await self._work(manager.purge_deleted)
+        for flusher in manager.flushers:
+            self.report_failure(flusher.directory)
 
     async def sample_space(self) -> None:
         """Look how much room there is; little of it starts retention early."""
@@ -287,7 +335,10 @@ class StorageService:
             directory = flusher.directory
             guard = self._guards[directory.path]
             before = guard.state
-            space = await self._work(partial(directory.filesystem.space, directory.path))
+            try:
+                space = await self._work(partial(directory.filesystem.space, directory.path))
+            except OSError:
+                continue
             if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
                 await self.run_retention()
 
@@ -296,7 +347,8 @@ class StorageService:
         return self._guards[path].state
 
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
-        self._on_failure(directory.path, directory.fail(error))
+        directory.fail(error)
+        self.report_failure(directory)
 
 
 def verify_checksums(records: memoryview) -> None:

@@ -2,8 +2,8 @@
 
 Faults, all off at first: a number of bytes after which the disk is full (the write that crosses it
 is short, as on a real disk, and the next one fails), short writes, an error on the next write,
-sync, directory sync or any operation by name, reads that are not in memory, and a hook that is called
-before each operation (for delays, counts and order).
+sync, directory sync or any operation by name, reads that are not in memory, and a hook that is
+called before each operation (for delays, counts and order).
 """
 
 import errno

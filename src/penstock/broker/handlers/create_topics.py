@@ -1,7 +1,7 @@
 """CreateTopics: each topic is created or refused by itself, and served when the answer leaves."""
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.topic_configs import describe
@@ -45,7 +45,7 @@ def _result(
 ) -> CreatableTopicResult:
     if isinstance(outcome, PenstockError):
         return CreatableTopicResult(
-            name=name, error_code=code_of(outcome), error_message=str(outcome), configs=()
+            name=name, error_code=code_of(outcome), error_message=message_of(outcome), configs=()
         )
     return CreatableTopicResult(
         name=name,

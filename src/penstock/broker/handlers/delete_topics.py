@@ -4,7 +4,7 @@ from collections import Counter
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.image import MetadataImage
 from penstock.core.errors import (
     InvalidRequestError,
@@ -44,7 +44,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
                 name=state.name if topic is None else topic.name,
                 topic_id=state.topic_id if topic is None else topic.id,
                 error_code=ErrorCode.NONE if error is None else code_of(error),
-                error_message=None if error is None else str(error),
+                error_message=None if error is None else message_of(error),
             )
         )
     return DeleteTopicsResponse(responses=tuple(results))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.topic_configs import DescribedConfig, describe
 from penstock.core.errors import (
     InvalidRequestError,
@@ -26,9 +26,10 @@ BROKER: Final = 4
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Describe each resource."""
+    """Describe each resource, once: its description is hundreds of times longer than its name."""
+    resources = dict.fromkeys(request.resources)
     return DescribeConfigsResponse(
-        results=tuple(_result(resource, request, context) for resource in request.resources)
+        results=tuple(_result(resource, request, context) for resource in resources)
     )
 
 
@@ -40,12 +41,13 @@ def _result(
     except PenstockError as error:
         return DescribeConfigsResult(
             error_code=code_of(error),
-            error_message=str(error),
+            error_message=message_of(error),
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=(),
         )
-    wanted = resource.configuration_keys
+    keys = resource.configuration_keys
+    wanted = None if keys is None else frozenset(keys)
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -37,7 +37,9 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         topics = [_described(topic, request) for topic in images]
     else:
         created = await _create_missing(request, context)
-        topics = [_answer(asked, created, request, context) for asked in request.topics]
+        # Each once, as in Kafka: a short name may stand for thousands of partitions.
+        asked_once = dict.fromkeys(request.topics)
+        topics = [_answer(asked, created, request, context) for asked in asked_once]
     image = context.services.metadata.image
     return MetadataResponse(
         brokers=tuple(

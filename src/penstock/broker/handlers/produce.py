@@ -3,7 +3,8 @@
 The order is Kafka's: a batch that is refused changes nothing, and the others of the request go on.
 An idempotent producer's repeated batch is answered with the offset it got the first time. With acks
 1 or all the answer waits for the high watermark, which on one node is what is on disk; with acks 0
-there is no answer, and an error closes the connection.
+there is no answer, and an error closes the connection. A partition may be named once in a request:
+the second batch of a pair could be acknowledged by the commit of the first.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ from penstock.broker.context import (
     Answer,
     RequestContext,
 )
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import code_of, message_of
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     InvalidBatchError,
@@ -42,14 +43,14 @@ ACKS_ALLOWED: Final = (-1, 0, 1)
 TOPIC_ID_VERSION: Final = 13
 """From this version on, topics are named by their id."""
 
-_Appended = tuple[HostedPartition, int]
-"""A partition and the last offset that this request appended to it."""
+_Appended = dict[HostedPartition, int]
+"""The partitions that this request appended to, each with the last offset."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Append every batch of the request."""
     refusal = _refusal(request, context)
-    appended: list[_Appended] = []
+    appended: _Appended = {}
     has_error = False
     topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]] = []
     for topic in request.topic_data:
@@ -63,7 +64,9 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferre
     if request.acks == ACKS_NONE:
         return CLOSE_CONNECTION if has_error else NO_ANSWER
     pending = [
-        (partition, last) for partition, last in appended if last >= partition.state.high_watermark
+        (partition, last)
+        for partition, last in appended.items()
+        if last >= partition.state.high_watermark
     ]
     if not pending:
         return _response(topics, {})
@@ -96,13 +99,15 @@ def _append(
     data: PartitionProduceData,
     refusal: PenstockError | ErrorCode | None,
     context: RequestContext,
-    appended: list[_Appended],
+    appended: _Appended,
 ) -> PartitionProduceResponse:
     if refusal is not None:
         return _refused(data.index, refusal)
     services = context.services
     try:
         partition = services.replicas.partition(TopicPartition(topic, data.index))
+        if partition in appended:
+            return _refused(data.index, ErrorCode.INVALID_REQUEST)
         batch = validate_produced(
             _writable(data.records),
             topic_limits=partition.rules,
@@ -114,7 +119,7 @@ def _append(
         info = services.replicas.append(partition, batch)
     except PenstockError as error:
         return _refused(data.index, error)
-    appended.append((partition, info.last_offset))
+    appended[partition] = info.last_offset
     return PartitionProduceResponse(
         index=data.index,
         error_code=ErrorCode.NONE,
@@ -134,7 +139,7 @@ def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduce
         return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
     message = None
     if isinstance(refusal, InvalidBatchError | UnknownTopicOrPartitionError):
-        message = str(refusal)
+        message = message_of(refusal)
     return PartitionProduceResponse(
         index=index, error_code=code_of(refusal), base_offset=-1, error_message=message
     )
@@ -142,7 +147,7 @@ def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduce
 
 def _when_committed(
     topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]],
-    pending: list[_Appended],
+    pending: list[tuple[HostedPartition, int]],
     timeout_ms: int,
     context: RequestContext,
 ) -> Deferred[Answer]:

@@ -1,0 +1,174 @@
+"""Item 4 and the rest of 28: peers that cost nothing but time, with limits of a tenth of a second.
+
+Each limit is tried from both sides: who is beyond it is closed and counted, and who is merely slow,
+waits for something, or is held back by the broker itself is not.
+"""
+
+import time
+
+import pytest
+from tests.bad_input.batches import LARGE, good, produce
+from tests.bad_input.cases_requests import fetch
+from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS
+from tests.bad_input.inside import InsideBroker
+from tests.bad_input.ward import create_topics
+from tests.bad_input.wire import Peer, decoded, int32, request
+
+LIMIT_SECONDS = 0.1
+GRACE_SECONDS = 5.0
+"""For a busy machine; a broker without the limit would keep the connection far longer."""
+
+METADATA = request(3, 12, METADATA_V12_NO_TOPICS)
+LARGE_PRODUCE = int32(100_000_000) + b"\x00\x00\x00\x09" + bytes(50)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"\x00", b"\x00\x00\x00", METADATA[:4], METADATA[:9], METADATA[:-1], LARGE_PRODUCE],
+    ids=["1-byte", "3-bytes", "length", "half-a-header", "all-but-one", "of-100-MB"],
+)
+def test_a_request_that_is_not_finished_ends_its_connection(beginning: bytes) -> None:
+    with (
+        InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker,
+        Peer(broker.port) as peer,
+    ):
+        peer.send(beginning)
+        assert peer.is_closed_within(GRACE_SECONDS)
+        assert broker.settles("connections_timed_out_total", 1)
+        assert broker.settles("connections", 0)
+        assert broker.metrics()["request_bytes_in_flight"] == 0
+
+
+def test_dripping_bytes_do_not_buy_time() -> None:
+    with (
+        InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker,
+        Peer(broker.port) as peer,
+    ):
+        peer.send(int32(1_000))
+        deadline = time.monotonic() + GRACE_SECONDS
+        while not peer.is_closed_within(LIMIT_SECONDS / 20):
+            assert time.monotonic() < deadline
+            peer.send(b"\x00")
+        assert broker.settles("connections_timed_out_total", 1)
+
+
+def test_whole_requests_one_after_another_have_a_time_limit_each() -> None:
+    with (
+        InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker,
+        Peer(broker.port) as peer,
+    ):
+        end = time.monotonic() + 2 * LIMIT_SECONDS
+        peer.send(METADATA[:5])
+        while time.monotonic() < end:
+            # Always a request that is begun, never the same one for long.
+            peer.send(METADATA[5:] + METADATA[:5])
+            assert peer.answer() is not None
+
+
+def test_requests_that_the_broker_holds_back_are_not_slow() -> None:
+    """More in flight than the broker handles at once: the rest lies in its own buffer."""
+    with InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker:
+        create_topics(broker.port)
+        with Peer(broker.port) as peer:
+            wait_ms = round(3 * LIMIT_SECONDS * 1000)
+            peer.send(fetch(wait_ms=wait_ms, bytes_min=1, bytes_max=100) * 70)
+            for _ in range(70):
+                assert peer.answer() is not None
+        assert broker.metrics()["connections_timed_out_total"] == 0
+
+
+def test_an_idle_connection_is_closed() -> None:
+    with (
+        InsideBroker(connection_idle_seconds_max=LIMIT_SECONDS) as broker,
+        Peer(broker.port) as silent,
+        Peer(broker.port) as spoke_once,
+    ):
+        spoke_once.send(METADATA)
+        assert spoke_once.answer() is not None
+        assert silent.is_closed_within(GRACE_SECONDS)
+        assert spoke_once.is_closed_within(GRACE_SECONDS)
+        assert broker.settles("connections_timed_out_total", 2)
+
+
+def test_who_waits_for_an_answer_is_not_idle() -> None:
+    with InsideBroker(connection_idle_seconds_max=LIMIT_SECONDS) as broker:
+        create_topics(broker.port)
+        with Peer(broker.port) as peer:
+            peer.send(fetch(wait_ms=round(3 * LIMIT_SECONDS * 1000), bytes_min=1))
+            assert peer.answer() is not None
+
+
+def filled(broker: InsideBroker) -> None:
+    """Put 8 MB into a topic, so that a few fetches fill any socket's buffer."""
+    with Peer(broker.port) as peer:
+        for _ in range(8):
+            peer.send(produce(good(1, size=1_000_000), topic=LARGE))
+            assert peer.answer() is not None
+
+
+LARGE_FETCH = fetch(topic=LARGE, bytes_max=8_000_000)
+
+
+def test_a_client_that_never_reads_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.listener.SLOW_READER_SECONDS_MAX", LIMIT_SECONDS)
+    with InsideBroker() as broker:
+        create_topics(broker.port)
+        filled(broker)
+        assert broker.settles("connections", 0)
+        with Peer(broker.port, receive_buffer_bytes=4_096) as peer:
+            peer.send(LARGE_FETCH * 20)
+            assert broker.settles("connections_timed_out_total", 1)
+            assert broker.settles("connections", 0)
+        assert broker.metrics()["request_bytes_in_flight"] == 0
+
+
+def test_a_client_that_reads_slowly_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for its unsent answer, and not for the request that waits behind it either."""
+    monkeypatch.setattr("penstock.broker.listener.SLOW_READER_SECONDS_MAX", LIMIT_SECONDS)
+    with InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker:
+        create_topics(broker.port)
+        filled(broker)
+        with Peer(broker.port, receive_buffer_bytes=65_536) as peer:
+            peer.send(LARGE_FETCH)
+            peer.send(METADATA)
+            expected = int.from_bytes(peer.socket.recv(4))
+            read = 0
+            while read < expected:
+                part = peer.socket.recv(min(250_000, expected - read))
+                assert part, f"closed after {read} of {expected} bytes"
+                read += len(part)
+                time.sleep(LIMIT_SECONDS / 10)
+            answer = peer.answer()
+            assert answer is not None
+            decoded(3, 12, answer)
+        assert broker.metrics()["connections_timed_out_total"] == 0
+
+
+def test_connections_of_one_address_are_bounded() -> None:
+    with InsideBroker(connections_per_address_max=5) as broker:
+        peers = [Peer(broker.port) for _ in range(5)]
+        for peer in peers:
+            peer.send(METADATA)
+            assert peer.answer() is not None
+        with Peer(broker.port) as late:
+            assert late.is_closed_within(GRACE_SECONDS)
+        assert broker.settles("connections_refused_total", 1)
+        peers.pop().close()
+        assert broker.settles("connections", 4)
+        with Peer(broker.port) as welcome:
+            welcome.send(METADATA)
+            assert welcome.answer() is not None
+        for peer in peers:
+            peer.close()
+
+
+def test_all_connections_are_bounded() -> None:
+    with InsideBroker(connections_max=3) as broker:
+        peers = [Peer(broker.port) for _ in range(3)]
+        assert broker.settles("connections", 3)
+        with Peer(broker.port) as late:
+            assert late.is_closed_within(GRACE_SECONDS)
+        peers[0].send(METADATA)
+        assert peers[0].answer() is not None
+        for peer in peers:
+            peer.close()

@@ -1,0 +1,121 @@
+"""Each safeguard taken out of a running broker makes the crash check fail (marker `crash`).
+
+The same rounds as in `test_kill` and `test_power_cut`, one crash each, on a broker that
+`unguarded` has changed. Without the sync, the watermark, the sequence check or the checksum the
+ledger must report a violation of the kind that the guard is there for. With only the dangerous
+moments made longer it must report none: then it is the missing guard that was seen, not the delay.
+
+The sync of directories is missing here: ext4 keeps the name of a file whose data is synced, which
+POSIX does not promise. `test_guards_bite` takes it out on a disk that keeps no more than POSIX.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash.clients import TOPIC
+from tests.crash.loop_disk import LoopDisk
+from tests.crash.rounds import Run, running, seed_of_this_run
+from tests.oracle.penstock_broker import penstock_broker
+from tests.oracle.running_broker import RunningBroker
+
+from penstock.records.batch import iterate_headers
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+UNGUARDED = Path(__file__).with_name("unguarded.py")
+LOAD_SECONDS = 0.5
+Crash = Callable[[Run, LoopDisk], set[str]]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LoopDisk]:
+    made = LoopDisk(tmp_path)
+    yield made
+    made.close()
+
+
+def changed_broker(disk: LoopDisk, changes: str) -> RunningBroker:
+    """A broker on the disk, started through `unguarded`."""
+    broker = penstock_broker(disk.path.parent / "broker", data_dir=disk.path / "data")
+    python, _module, _name, *rest = broker.recipe.command
+    command = [python, str(UNGUARDED), changes, *rest]
+    recipe = dataclasses.replace(broker.recipe, command=command)
+    return RunningBroker(recipe, folder=broker.folder, port=broker.port)
+
+
+def after_power_cut(run: Run, disk: LoopDisk) -> set[str]:
+    """The kinds of violation that one power cut leads to."""
+    time.sleep(LOAD_SECONDS)
+    disk.cut()
+    run.broker.kill()
+    # Now: a record that is sent once more may come to lie where the vanished one was.
+    run.abandon()
+    disk.restore()
+    run.broker.start()
+    return kinds(run)
+
+
+def after_kill(run: Run, _disk: LoopDisk) -> set[str]:
+    """The kinds of violation that one kill -9 leads to, retries of the producers included."""
+    time.sleep(LOAD_SECONDS)
+    run.broker.kill()
+    run.broker.start()
+    run.wait_for_progress()
+    return kinds(run)
+
+
+def after_torn_write(run: Run, _disk: LoopDisk) -> set[str]:
+    """The kinds of violation that a damaged batch behind the last whole one leads to."""
+    run.broker.kill()
+    run.abandon()
+    for folder in run.broker.data_dir.glob(f"{TOPIC}-*"):
+        append_torn_batch(sorted(folder.glob("*.log")))
+    run.broker.start()
+    return kinds(run)
+
+
+def append_torn_batch(segments: list[Path]) -> None:
+    """What a torn write can leave: the right length and offset, one wrong byte in a value."""
+    data = next(data for path in reversed(segments) if (data := path.read_bytes()))
+    position, header = list(iterate_headers(data))[-1]
+    torn = bytearray(data[position:])
+    torn[:8] = (header.last_offset + 1).to_bytes(8, "big")
+    torn[-2] ^= 0x55
+    with segments[-1].open("ab") as newest:
+        newest.write(torn)
+
+
+def kinds(run: Run) -> set[str]:
+    violations = run.violations()
+    print("\n".join(violations[:3]))
+    return {text.partition(":")[0] for text in violations}
+
+
+@pytest.mark.parametrize(
+    ("changes", "crash", "expected"),
+    [
+        ("ack-before-sync", after_power_cut, "lost"),
+        ("watermark-ahead,slow-sync", after_power_cut, "vanished"),
+        ("no-sequence-check,late-answer", after_kill, "duplicate"),
+        ("no-checksum", after_torn_write, "garbage"),
+    ],
+)
+def test_without_the_guard_a_promise_is_broken(
+    disk: LoopDisk, changes: str, crash: Crash, expected: str
+) -> None:
+    with changed_broker(disk, changes) as broker, running(broker, seed_of_this_run()) as run:
+        found = crash(run, disk)
+        assert expected in found, f"without the guard only {found or 'nothing'} was found"
+
+
+def test_with_every_guard_and_longer_dangerous_moments_no_promise_is_broken(
+    disk: LoopDisk,
+) -> None:
+    changes = "slow-sync,late-answer"
+    with changed_broker(disk, changes) as broker, running(broker, seed_of_this_run()) as run:
+        assert after_kill(run, disk) == set()
+        assert after_power_cut(run, disk) == set()
+        assert after_torn_write(run, disk) == set()

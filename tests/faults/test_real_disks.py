@@ -1,0 +1,138 @@
+"""The same faults on real file systems under a real broker process (marker `crash`).
+
+A tmpfs of a few megabytes that somebody else fills, and an ext4 that the kernel shuts down, so that
+every sync fails with EIO. Six real clients must wait out the full disk by their own retries: the
+error they are told, KAFKA_STORAGE_ERROR, is one that they all repeat. It needs root; where a file
+system cannot be mounted that is an error, never a skip.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.crash.loop_disk import LoopDisk
+from tests.faults.wire import Wire
+from tests.interop.client_drivers import CLIENTS, DriverProcess
+from tests.interop.driver_protocol import Fetch, Produce, Record
+from tests.oracle.cache import OracleError, run, tool
+from tests.oracle.penstock_broker import penstock_broker
+from tests.oracle.running_broker import RunningBroker
+
+from penstock.protocol.error_codes import ErrorCode
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
+SMALL_DISK = "16m"
+FULL_SECONDS = 1.5
+"""Longer than the first retries of every client, shorter than the last of kafkajs."""
+RESUME_SECONDS_MAX = 30.0
+
+
+class SmallDisk:
+    """A tmpfs, and a file of somebody else's that fills it to the last byte."""
+
+    def __init__(self, path: Path) -> None:
+        if os.geteuid() != 0:
+            raise OracleError("mounting a tmpfs needs root: run this test as root")
+        self.path = path
+        path.mkdir()
+        run(
+            [
+                tool("mount", "install util-linux"),
+                "-t",
+                "tmpfs",
+                "-o",
+                f"size={SMALL_DISK}",
+                "x",
+                path,
+            ]
+        )
+
+    def fill(self) -> None:
+        with (self.path / "filler").open("wb", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12, 1):
+                try:
+                    while True:
+                        filler.write(bytes(size))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def free(self) -> None:
+        (self.path / "filler").unlink()
+
+    def close(self) -> None:
+        run([tool("umount", "install util-linux"), self.path])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    made = SmallDisk(tmp_path / "small")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def broker(small_disk: SmallDisk, tmp_path: Path) -> Iterator[RunningBroker]:
+    with penstock_broker(tmp_path / "broker", data_dir=small_disk.path / "data") as running:
+        yield running
+
+
+def test_every_client_waits_out_a_full_disk(small_disk: SmallDisk, broker: RunningBroker) -> None:
+    drivers = {client: DriverProcess(client, broker.bootstrap) for client in CLIENTS}
+    try:
+        for client, driver in drivers.items():
+            driver.create_topic(client, 1)
+            driver.produce(Produce(client, (Record(0, b"before"),), idempotence=True))
+        small_disk.fill()
+        with Wire(broker.port) as wire:
+            assert wire.produce(b"x", topic=CLIENTS[0])[0] == STORAGE_ERROR
+            assert wire.fetch(topic=CLIENTS[0]) == (OK, [b"before"])
+        with ThreadPoolExecutor(len(drivers)) as pool:
+            sent = {
+                client: pool.submit(
+                    driver.produce, Produce(client, (Record(0, b"while full"),), idempotence=True)
+                )
+                for client, driver in drivers.items()
+            }
+            time.sleep(FULL_SECONDS)
+            assert [client for client, told in sent.items() if told.done()] == []
+            small_disk.free()
+            for client, told in sent.items():
+                assert told.result(RESUME_SECONDS_MAX) == [(0, 1)], client
+        for client, driver in drivers.items():
+            found = driver.fetch(Fetch(client, 0, "earliest", 2))
+            assert [record.value for record in found] == [b"before", b"while full"], client
+    finally:
+        for driver in drivers.values():
+            driver.close()
+    assert broker.is_running()
+
+
+def test_a_disk_that_dies_under_a_broker(tmp_path: Path) -> None:
+    disk = LoopDisk(tmp_path)
+    broker = penstock_broker(tmp_path / "broker", data_dir=disk.path / "data")
+    try:
+        with broker, Wire(broker.port) as wire:
+            assert wire.create() == OK
+            assert wire.produce(b"before") == (OK, 0)
+            disk.cut()
+            assert wire.produce(b"after")[0] == STORAGE_ERROR
+            assert wire.produce(b"after")[0] == STORAGE_ERROR
+            # This kernel answers reads of a file system that was shut down with EIO as well.
+            assert wire.fetch()[0] in (OK, STORAGE_ERROR)
+            assert broker.is_running()
+            assert "offline until a restart" in broker.log_text()
+            broker.kill()
+            disk.restore()
+            broker.start()
+            with Wire(broker.port) as again:
+                assert again.fetch() == (OK, [b"before"])
+                assert again.produce(b"resumed") == (OK, 1)
+    finally:
+        disk.close()

@@ -1,0 +1,160 @@
+"""Producer state: sequences, repetitions, epochs, wrap-around, snapshots, bounds."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core import limits
+from penstock.core.errors import (
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    StorageError,
+)
+from penstock.records.batch import BatchHeader
+from penstock.storage import producer_state
+from penstock.storage.producer_state import ProducerStates
+
+LAST = 2**31 - 1
+
+
+def header(
+    sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, attributes: int = 0
+) -> BatchHeader:
+    return BatchHeader(
+        0, 100, 0, 2, 0, attributes, count - 1, 0, 5_000, producer_id, epoch, sequence, count
+    )
+
+
+class Log:
+    """Just enough of a log: the next offset."""
+
+    def __init__(self) -> None:
+        self.states = ProducerStates()
+        self.end_offset = 0
+
+    def append(self, made: BatchHeader) -> tuple[int, bool]:
+        original = self.states.check(made)
+        if original is not None:
+            return original.base_offset, True
+        base_offset = self.end_offset
+        self.states.update(made, base_offset, made.max_timestamp_ms)
+        self.end_offset += made.record_count
+        self.states.validate()
+        return base_offset, False
+
+
+def test_sequences_follow_each_other() -> None:
+    log = Log()
+    assert log.append(header(0, 3)) == (0, False)
+    assert log.append(header(3, 2)) == (3, False)
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(header(7))
+    assert log.append(header(5)) == (5, False)
+
+
+def test_the_last_five_batches_are_recognised() -> None:
+    log = Log()
+    for number in range(6):
+        log.append(header(number * 2, 2))
+    for number in range(1, 6):
+        assert log.append(header(number * 2, 2)) == (number * 2, True)
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(header(0, 2))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(header(10, 1))
+
+
+def test_sequences_wrap() -> None:
+    log = Log()
+    log.append(header(LAST - 1, 2))
+    assert log.append(header(0, 2)) == (2, False)
+    assert log.append(header(LAST - 1, 2)) == (0, True)
+    other = Log()
+    other.append(header(LAST, 3))
+    assert other.append(header(2)) == (3, False)
+
+
+def test_an_unknown_producer_begins_anywhere() -> None:
+    assert Log().append(header(500)) == (0, False)
+
+
+def test_epochs() -> None:
+    log = Log()
+    log.append(header(0, epoch=1))
+    with pytest.raises(InvalidProducerEpochError):
+        log.append(header(1, epoch=0))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(header(1, epoch=2))
+    assert log.append(header(0, epoch=2)) == (1, False)
+
+
+def test_markers_close_a_transaction_and_need_no_sequence() -> None:
+    log = Log()
+    log.append(header(0, attributes=0x10))
+    assert log.states.entries[7].open_offset == 0
+    log.append(header(-1, attributes=0x30))
+    assert log.states.entries[7].open_offset == -1
+    assert log.append(header(1, attributes=0x10)) == (2, False)
+
+
+def test_expiry_keeps_open_transactions() -> None:
+    log = Log()
+    log.append(header(0))
+    log.append(header(0, producer_id=8, attributes=0x10))
+    assert log.states.expire(5_000 + limits.PRODUCER_EXPIRATION_MS - 1) == 0
+    assert log.states.expire(5_000 + limits.PRODUCER_EXPIRATION_MS) == 1
+    assert list(log.states.entries) == [8]
+
+
+def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCER_IDS_PER_PARTITION_MAX", 100)
+    log = Log()
+    for producer_id in range(300):
+        log.append(header(0, producer_id=producer_id))
+    assert len(log.states.entries) <= 100
+    assert 299 in log.states.entries
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(
+        st.integers(0, 2**62),
+        st.tuples(st.integers(0, LAST), st.integers(1, 50), st.integers(0, 30_000)),
+        max_size=8,
+    )
+)
+def test_a_snapshot_comes_back(producers: dict[int, tuple[int, int, int]]) -> None:
+    log = Log()
+    for producer_id, (sequence, count, epoch) in producers.items():
+        log.append(header(sequence, count, producer_id=producer_id, epoch=epoch))
+    again = ProducerStates.from_bytes(log.states.to_bytes(), log.end_offset)
+    assert again.summary() == log.states.summary()
+    assert again.to_bytes() == log.states.to_bytes()
+    for producer_id, (sequence, count, epoch) in producers.items():
+        repeated = header(sequence, count, producer_id=producer_id, epoch=epoch)
+        assert again.check(repeated) == log.states.check(repeated) is not None
+
+
+def test_kafkas_bytes() -> None:
+    log = Log()
+    log.append(header(0, 3))
+    data = log.states.to_bytes()
+    assert data[:2] == b"\x00\x01"
+    assert data[6:10] == b"\x00\x00\x00\x01"
+    assert len(data) == 10 + 46
+
+
+@settings(deadline=None)
+@given(st.integers(0, 55), st.integers(0, 7))
+def test_any_flipped_bit_is_seen(position: int, bit: int) -> None:
+    log = Log()
+    log.append(header(0, 3))
+    data = bytearray(log.states.to_bytes())
+    data[position] ^= 1 << bit
+    with pytest.raises(StorageError):
+        ProducerStates.from_bytes(bytes(data), 3)
+
+
+def test_a_short_snapshot_is_refused() -> None:
+    with pytest.raises(StorageError):
+        ProducerStates.from_bytes(b"\x00\x01", 0)

@@ -1,0 +1,242 @@
+"""The asyncio door: rounds end to end, cold reads, duties, failures, a stop that finishes."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+
+import pytest
+from tests.storage.logs import PARTITION, SMALL, Clock, batch, new_log, open_manager
+
+from penstock.core.errors import LogDirectoryOfflineError, QuarantinedLogError
+from penstock.storage.disk_guard import DiskState
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import FlushMode, LogSettings
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.service import StorageService
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_disk import MemoryDisk
+
+
+class Scene:
+    """A service over a faulty memory disk, and what it reported."""
+
+    def __init__(
+        self, settings: LogSettings = SMALL, flush_mode: FlushMode = FlushMode.ALWAYS
+    ) -> None:
+        self.disk = FaultyDisk(MemoryDisk())
+        self.manager: LogManager
+        self.manager, self.log = new_log(self.disk, settings, flush_mode=flush_mode)
+        self.durable: list[int] = []
+        self.failures: list[tuple[str, LogDirectoryOfflineError]] = []
+        self.moved = asyncio.Event()
+        self.service = StorageService(
+            self.manager,
+            Clock(),
+            on_durable=self.on_durable,
+            on_failure=self.on_failure,
+        )
+        self.service.start(asyncio.get_running_loop())
+
+    def on_durable(self, logs: list[PartitionLog]) -> None:
+        assert logs == [self.log]
+        self.durable.append(self.log.durable_offset)
+        self.moved.set()
+
+    def on_failure(self, path: str, error: LogDirectoryOfflineError) -> None:
+        self.failures.append((path, error))
+        self.moved.set()
+
+    def append(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.log.append(batch(), leader_epoch=0)
+            self.service.schedule_flush()
+
+    async def next_report(self) -> None:
+        await asyncio.wait_for(self.moved.wait(), 5)
+        self.moved.clear()
+
+
+def run(scene: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(scene())
+
+
+def test_appends_of_one_iteration_share_a_round_on_the_thread() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append(10)
+        assert scene.durable == []
+        await scene.next_report()
+        assert scene.durable == [10]
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_a_lone_append_is_synced_at_the_end_of_the_iteration() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append()
+        await asyncio.sleep(0)
+        assert scene.durable == [1]
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_what_comes_during_a_round_gets_the_next() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append(2)
+        await asyncio.sleep(0)
+        scene.append(3)
+        while scene.log.durable_offset < 5:
+            await scene.next_report()
+        assert scene.durable == [2, 5]
+        await scene.service.stop()
+
+    run(go)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failed_sync_is_told_and_nothing_is_acknowledged_after(count: int) -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.disk.fail_next("sync", errno.EIO)
+        scene.append(count)
+        await scene.next_report()
+        assert [path for path, _ in scene.failures] == ["/data"]
+        assert scene.durable == []
+        with pytest.raises(LogDirectoryOfflineError):
+            scene.append()
+        scene.service.report_failure(scene.manager.flushers[0].directory)
+        assert len(scene.failures) == 1, "a failure is told once"
+        await scene.service.stop()
+        assert scene.durable == []
+
+    run(go)
+
+
+def test_a_stop_finishes_what_was_appended() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append(2)
+        await asyncio.sleep(0)
+        scene.append(1)
+        await scene.service.stop()
+        assert scene.log.durable_offset == 3
+        assert scene.durable[-1] == 3
+        again = open_manager(scene.disk).get_log(PARTITION)
+        assert again is not None
+        assert again.end_offset == 3
+
+    run(go)
+
+
+@pytest.mark.parametrize("mode", [FlushMode.OS, FlushMode.INTERVAL])
+def test_modes_that_sync_later_report_at_once(mode: FlushMode) -> None:
+    async def go() -> None:
+        scene = Scene(flush_mode=mode)
+        scene.append(30)
+        await asyncio.sleep(0)
+        assert scene.durable == [30]
+        await scene.service._flush_owed()
+        await scene.service.stop()
+        assert scene.log.synced_offset == 30
+
+    run(go)
+
+
+def test_cold_reads_run_on_a_thread_and_are_verified() -> None:
+    async def go() -> None:
+        scene = Scene(LogSettings(retention_ms=-1))
+        scene.append(3)
+        await scene.next_report()
+        scene.disk.is_cold = True
+        with pytest.raises(BlockingIOError):
+            scene.log.read(0, 999, offset_limit=3, at_least_one=True, nowait=True)
+        service, log = scene.service, scene.log
+        answer = await service.read_cold(log, 0, 999, offset_limit=3, at_least_one=True)
+        assert answer.next_offset == 3
+        path = "/data/orders-0/00000000000000000000.log"
+        scene.disk.open_file(path).write_at(b"damage", 70)
+        with pytest.raises(QuarantinedLogError):
+            await service.read_cold(log, 0, 999, offset_limit=3, at_least_one=True)
+        with pytest.raises(QuarantinedLogError):
+            log.read(0, 999, offset_limit=3, at_least_one=True, nowait=True)
+        await service.stop()
+
+    run(go)
+
+
+def test_searches_run_on_a_thread() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append(3)
+        found = await scene.service.offset_for_timestamp(scene.log, 0)
+        assert found is not None
+        assert found.offset == 0
+        highest = await scene.service.max_timestamp(scene.log)
+        assert highest is not None
+        assert highest.timestamp_ms == 1_000
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_no_room_for_a_small_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.storage.service._FULL_RETRY_SECONDS", 0.001)
+
+    async def go() -> None:
+        scene = Scene()
+        scene.append()
+        scene.disk.fail_next("write", errno.ENOSPC)
+        await scene.next_report()
+        assert scene.durable == [1]
+        assert not scene.failures
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_duties() -> None:
+    async def go() -> None:
+        scene = Scene(LogSettings(segment_bytes=300, retention_bytes=300))
+        scene.append(20)
+        await scene.next_report()
+        await scene.service.checkpoint()
+        assert scene.disk.read_file("/data/recovery-point-offset-checkpoint").endswith(b" 20\n")
+        await scene.service.run_retention()
+        assert scene.log.log_start_offset > 0
+        await scene.service.sample_space()
+        assert scene.service.disk_state("/data") is DiskState.OPEN
+        scene.disk.bytes_left = 10
+        await scene.service.sample_space()
+        assert scene.service.disk_state("/data") is DiskState.FULL
+        scene.disk.bytes_left = None
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_duties_run_until_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.storage.service.SPACE_SECONDS", 0.001)
+
+    async def go() -> None:
+        scene = Scene()
+        sampled = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        original = scene.disk.space
+
+        def space(path: str) -> object:
+            loop.call_soon_threadsafe(sampled.set)
+            return original(path)
+
+        scene.disk.space = space  # type: ignore[method-assign, assignment]
+        task = loop.create_task(scene.service.run_duties())
+        await asyncio.wait_for(sampled.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await scene.service.stop()
+
+    run(go)

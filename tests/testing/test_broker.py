@@ -1,0 +1,50 @@
+"""The in-process broker: answers a real client, stops cleanly, tells what went wrong."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config import BrokerConfig
+from penstock.core.errors import ConfigError
+from penstock.testing import Broker
+
+API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+
+
+def answers(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, 5) as connection:
+            connection.sendall(API_VERSIONS)
+            return len(connection.recv(4096)) > 4
+    except OSError:
+        return False
+
+
+def test_it_answers_and_is_gone_afterwards() -> None:
+    with Broker() as broker:
+        address = (broker.host, broker.port)
+        assert answers(address)
+        assert broker.metrics()["connections_opened_total"] == 1
+    assert not answers(address)
+
+
+def test_two_run_side_by_side() -> None:
+    with Broker() as first, Broker() as second:
+        assert first.port != second.port
+
+
+def test_a_directory_keeps_its_data(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "data") as broker:
+        first = broker.metrics()["partitions"]
+    assert first == 0
+    assert (tmp_path / "data" / "metadata.sqlite3").exists()
+    with Broker(data_dir=tmp_path / "data"):
+        assert (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    with Broker() as broker:
+        taken = BrokerConfig(port=broker.port, data_dir=tmp_path)
+        with pytest.raises(ConfigError, match="another broker"):
+            Broker(taken).start()
