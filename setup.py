@@ -1,6 +1,6 @@
 """Builds the compiled modules; everything else about the package is in pyproject.toml.
 
-Two compilers, for two reasons (docs/decisions/0005):
+Two compilers, for two reasons (docs/decisions/0004):
 
 - Cython compiles the record walker with C types; it is a hundred times faster than Python there.
 - mypyc compiles the hot path of a request from the same typed source that runs uncompiled; a small

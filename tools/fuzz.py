@@ -25,6 +25,8 @@ SIZES_MAX = 4096
 
 def targets() -> dict[str, tuple[Target, list[bytes]]]:
     """Every target by name, with its corpus."""
+    # Targets share builders with other tests, whose package is the root's.
+    sys.path.insert(0, str(ROOT))
     found: dict[str, tuple[Target, list[bytes]]] = {}
     for path in sorted((ROOT / "tests" / "fuzz").glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -15,6 +15,8 @@ from penstock.protocol.error_codes import ErrorCode
 Closed = Literal["closed"]
 CLOSED: Final[Closed] = "closed"
 Outcome = ErrorCode | Closed
+NotCompared = Literal["not compared"]
+NOT_COMPARED: Final[NotCompared] = "not compared"
 
 MEBIBYTE: Final = 1_048_576
 
@@ -29,7 +31,7 @@ class Case:
     data: bytes | Callable[[], bytes]
     """What is sent; a function where making it takes time or space."""
     expected: Outcome
-    kafka: Outcome | Literal["not compared"] | None = None
+    kafka: Outcome | NotCompared | None = None
     why: str = ""
     finishes: bool = False
     """Whether the peer sends FIN behind it."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tests.bad_input.batches import DOTTED, VICTIM, good, produce
-from tests.bad_input.case import CLOSED, Case
-from tests.bad_input.wire import int32, request, well_formed
+from tests.bad_input.case import CLOSED, NOT_COMPARED, Case
+from tests.bad_input.wire import int32, request, string, well_formed
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.error_codes import ErrorCode
@@ -143,10 +143,18 @@ def names() -> Iterator[Case]:
                 ),
                 UNKNOWN_PARTITION,
             ),
-            "DescribeConfigs": (describe_configs(2, name), UNKNOWN_PARTITION),
+            "DescribeConfigs": (describe_configs(2, name), INVALID_TOPIC),
         }
         for api, (data, expected) in messages.items():
-            yield Case(item=25, name=f"{api}, {kind}", data=data, expected=expected)
+            is_mute = kind == "32 KB" and api in ("CreateTopics", "DescribeConfigs")
+            yield Case(
+                item=25,
+                name=f"{api}, {kind}",
+                data=data,
+                expected=expected,
+                kafka=ErrorCode.UNKNOWN_SERVER_ERROR if is_mute else None,
+                why="Kafka's text repeats the name and does not fit its answer" if is_mute else "",
+            )
     yield Case(
         item=25,
         name="a name that differs by a dot only",
@@ -210,7 +218,7 @@ def numbers() -> Iterator[Case]:
             name=f"transactional id {name[:8]!r}",
             data=well_formed(message, 4),
             expected=ErrorCode.UNSUPPORTED_VERSION,
-            kafka="not compared",
+            kafka=NOT_COMPARED,
             why="no transactions are served yet",
         )
 
@@ -243,7 +251,12 @@ def creations() -> Iterator[Case]:
             "",
         ),
         ("the same name twice", create("n", times=2), ErrorCode.INVALID_REQUEST, ""),
-        ("the same name 9000 times", create("n", times=9_000), ErrorCode.INVALID_REQUEST, ""),
+        (
+            "the same name 9000 times",
+            create("n", times=9_000),
+            ErrorCode.INVALID_REQUEST,
+            "a network thread of Kafka is lost to it",
+        ),
         (
             "broker that is not there",
             create("n", partitions=-1, replication_factor=-1, assignments=((0, (99,)),)),
@@ -269,7 +282,7 @@ def creations() -> Iterator[Case]:
             name=name,
             data=well_formed(message, 5),
             expected=expected,
-            kafka="not compared" if why else None,
+            kafka=NOT_COMPARED if why else None,
             why=why,
         )
     yield from configs()
@@ -306,6 +319,8 @@ def fetches() -> Iterator[Case]:
             name=f"max_bytes {bytes_max}",
             data=fetch(bytes_max=bytes_max),
             expected=ErrorCode.NONE,
+            kafka=ErrorCode.UNKNOWN_SERVER_ERROR if bytes_max < 0 else None,
+            why="Kafka has no code for it" if bytes_max < 0 else "",
         )
     yield Case(
         item=27,
@@ -334,15 +349,29 @@ def fetches() -> Iterator[Case]:
         ((0, 3), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
         ((0, -7), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
     ):
+        is_last = session == (INT32_MAX, INT32_MAX)
         yield Case(
-            item=27, name=f"session {session}", data=fetch(session=session), expected=expected
+            item=27,
+            name=f"session {session}",
+            data=fetch(session=session),
+            expected=expected,
+            kafka=ErrorCode.UNKNOWN_SERVER_ERROR if is_last else None,
+            why="Kafka fails on the epoch behind the last one" if is_last else "",
         )
+    head = int32(-1) + int32(0) + int32(0) + int32(1_000) + b"\x00"
+    topic = int32(1) + string(VICTIM.encode()) + int32(1_000_000)
+    yield Case(
+        item=27,
+        name="10^6 partitions",
+        data=request(ApiKey.FETCH, 4, head + topic + bytes(1_000)),
+        expected=CLOSED,
+    )
     yield Case(
         item=27,
         name="as a replica",
         data=fetch(replica_id=1),
         expected=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        kafka="not compared",
+        kafka=NOT_COMPARED,
         why="without an authorizer Kafka lets anybody fetch as a replica",
     )
     for timestamp in (-7, -(2**63)):
@@ -351,7 +380,7 @@ def fetches() -> Iterator[Case]:
             name=f"ListOffsets at {timestamp}",
             data=list_offsets(VICTIM, 0, timestamp),
             expected=ErrorCode.UNSUPPORTED_VERSION,
-            kafka="not compared",
+            kafka=NOT_COMPARED,
             why="Kafka looks for a record at that time",
         )
 

@@ -66,14 +66,14 @@ def test_whole_requests_one_after_another_have_a_time_limit_each() -> None:
 
 
 def test_requests_that_the_broker_holds_back_are_not_slow() -> None:
-    """More in flight than the broker handles at once: the rest lies in its own buffer."""
+    """A request behind a fetch that waits lies in the broker's own buffer."""
     with InsideBroker(frame_completion_seconds_max=LIMIT_SECONDS) as broker:
         create_topics(broker.port)
         with Peer(broker.port) as peer:
             wait_ms = round(3 * LIMIT_SECONDS * 1000)
-            peer.send(fetch(wait_ms=wait_ms, bytes_min=1, bytes_max=100) * 70)
-            for _ in range(70):
-                assert peer.answer() is not None
+            peer.send(fetch(wait_ms=wait_ms, bytes_min=1, bytes_max=100) + METADATA)
+            assert peer.answer() is not None
+            assert peer.answer() is not None
         assert broker.metrics()["connections_timed_out_total"] == 0
 
 
@@ -96,6 +96,28 @@ def test_who_waits_for_an_answer_is_not_idle() -> None:
         with Peer(broker.port) as peer:
             peer.send(fetch(wait_ms=round(3 * LIMIT_SECONDS * 1000), bytes_min=1))
             assert peer.answer() is not None
+
+
+def test_a_fetch_that_waits_does_not_hold_up_a_stop() -> None:
+    with InsideBroker() as broker:
+        create_topics(broker.port)
+        peer = Peer(broker.port)
+        peer.send(fetch(wait_ms=60_000, bytes_min=2**31 - 1))
+        assert broker.settles("parked_requests", 1)
+        began = time.monotonic()
+    assert time.monotonic() - began < GRACE_SECONDS
+    assert peer.answer() is not None
+    peer.close()
+
+
+def test_what_was_sent_before_the_end_is_answered() -> None:
+    """Far more than is handled at once, then FIN: the rest is in the broker's hands."""
+    with InsideBroker() as broker, Peer(broker.port) as peer:
+        peer.send(METADATA * 1_000)
+        peer.finish_sending()
+        for _ in range(1_000):
+            assert peer.answer() is not None
+        assert peer.answer() is None
 
 
 def filled(broker: InsideBroker) -> None:

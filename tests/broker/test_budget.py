@@ -48,3 +48,45 @@ def test_one_oversized_request_is_taken_when_nothing_is_in_flight() -> None:
     budget.release(1_000)
     states.append(budget.is_spent)
     assert states == [False, True, False]
+
+
+def test_one_at_a_time_may_finish_although_the_budget_is_spent() -> None:
+    budget = MemoryBudget(10)
+    resumed: list[str] = []
+
+    def first() -> None:
+        resumed.append("first")
+
+    def second() -> None:
+        resumed.append("second")
+
+    budget.reserve(20)
+    assert budget.may_finish(first)
+    assert budget.may_finish(first)
+    assert not budget.may_finish(second)
+    budget.wait(second)
+    budget.finished(second)
+    assert not resumed, "it was not the one that may"
+    budget.finished(first)
+    assert resumed == ["second"]
+    assert budget.may_finish(second)
+
+
+def test_who_leaves_lets_the_next_one_finish() -> None:
+    budget = MemoryBudget(10)
+    resumed: list[str] = []
+
+    def first() -> None:
+        resumed.append("first")
+
+    def second() -> None:
+        resumed.append("second")
+
+    budget.reserve(20)
+    assert budget.may_finish(first)
+    budget.wait(second)
+    budget.stop_waiting(first)
+    assert resumed == ["second"]
+    assert budget.left_bytes == 0
+    budget.release(15)
+    assert budget.left_bytes == 5

@@ -258,7 +258,7 @@ def test_what_a_crash_left_unpublished_is_swept() -> None:
     store = MemoryMetadataStore()
 
     async def crashes(service: MetadataService, used: MemoryMetadataStore) -> None:
-        used.faults.extend([Fault.NONE, Fault.REFUSED, Fault.REFUSED])
+        used.faults.extend([Fault.NONE, Fault.REFUSED])
         (error,) = await service.create_topics([NewTopic(name="big", partition_count=150)])
         assert isinstance(error, StoreError)
         await settled(service, used)
@@ -280,12 +280,13 @@ def test_what_a_crash_left_unpublished_is_swept() -> None:
     asyncio.run(main())
 
 
-def test_a_failed_large_creation_cleans_up_behind_itself() -> None:
+def test_a_failed_large_creation_may_still_be_published_late() -> None:
     async def body(service: MetadataService, store: MemoryMetadataStore) -> None:
-        store.faults.extend([Fault.NONE, Fault.REFUSED])
-        (error,) = await service.create_topics([NewTopic(name="big", partition_count=150)])
-        assert isinstance(error, StoreError)
-        assert not service.image.unpublished
+        store.faults.extend([Fault.NONE, Fault.LATE, Fault.REFUSED])
+        await service.create_topics([NewTopic(name="big", partition_count=150)])
+        await settled(service, store)
+        topic = service.image.topic("big")
+        assert topic is None or len(topic.partitions) == 150
 
     run(body)
 

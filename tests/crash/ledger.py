@@ -96,7 +96,7 @@ class Ledger:
         sent, place = sent_of(value), Placed(partition, offset)
         with self._lock:
             if sent is None:
-                self._broken.append(f"garbage: a consumer was shown {value[:60]!r} at {place}")
+                self._broken.append(f"garbage: a consumer was shown {value[:24]!r} at {place}")
             elif self._seen.setdefault(place, sent) != sent:
                 self._broken.append(f"changed: {place} was {self._seen[place]}, then {sent}")
 
@@ -140,7 +140,7 @@ def _check_partition(
             yield f"gap: {place} is record {position} of its partition"
         sent = sent_of(value)
         if sent is None or sent.partition != partition:
-            yield f"garbage: {place} holds what was never sent here: {value[:60]!r}"
+            yield f"garbage: {place} holds what was never sent here: {value[:24]!r}"
             continue
         if sent in places:
             yield f"duplicate: {sent} is at {places[sent]} and at {place}"

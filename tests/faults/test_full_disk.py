@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.faults.wire import FaultyRoom, Wire
 
+from penstock.node import topic_administration
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage import service
 from penstock.testing.broker import Broker
@@ -188,9 +189,15 @@ def deleted_on_a_full_disk(disk: FaultyRoom, wire: Wire) -> None:
     assert wire.produce(b"more") == (OK, 1)
 
 
-def test_a_topic_that_finds_no_room_can_be_used_later(disk: FaultyRoom, wire: Wire) -> None:
-    disk.bytes_left = 0
-    assert wire.create("later") in (OK, STORAGE_ERROR)
-    assert wire.fetch() == (OK, [])
-    disk.bytes_left = None
-    assert wire.produce(b"first") == (OK, 0)
+def test_a_topic_that_finds_no_room_is_served_when_there_is_some(
+    disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_administration, "ROOM_SECONDS", 0.005)
+    with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
+        disk.bytes_left = 0
+        assert wire.create("later", partitions=2) == OK
+        assert wire.produce(b"x", topic="later") == (STORAGE_ERROR, -1)
+        disk.bytes_left = None
+        eventually(lambda: wire.produce(b"first", topic="later")[0] == OK)
+        assert wire.fetch(topic="later") == (OK, [b"first"])
+        assert wire.fetch(topic="later", partition=1) == (OK, [])

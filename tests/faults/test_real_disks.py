@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.crash.loop_disk import LoopDisk
 from tests.faults.wire import Wire
-from tests.interop.client_drivers import CLIENTS, DriverProcess
+from tests.interop.client_drivers import CLIENTS, DriverError, DriverProcess
 from tests.interop.driver_protocol import Fetch, Produce, Record
 from tests.oracle.cache import OracleError, run, tool
 from tests.oracle.penstock_broker import penstock_broker
@@ -29,8 +29,12 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 SMALL_DISK = "16m"
 FULL_SECONDS = 1.5
-"""Longer than the first retries of every client, shorter than the last of kafkajs."""
+"""Longer than the first retries of every client."""
+IMPATIENT = "kafkajs"
+"""Its driver is set to three retries within half a second; it must be told the error by then."""
 RESUME_SECONDS_MAX = 30.0
+LARGE = b"x" * 10_000
+"""More than the rest of a page that a file has already."""
 
 
 class SmallDisk:
@@ -79,38 +83,59 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def broker(small_disk: SmallDisk, tmp_path: Path) -> Iterator[RunningBroker]:
-    with penstock_broker(tmp_path / "broker", data_dir=small_disk.path / "data") as running:
+    """Without the guard: the disk itself must say that it is full."""
+    data_dir, environment = small_disk.path / "data", {"PENSTOCK_DISK__FREE_BYTES_MIN": "0"}
+    made = penstock_broker(tmp_path / "broker", data_dir=data_dir, environment=environment)
+    with made as running:
         yield running
 
 
-def test_every_client_waits_out_a_full_disk(small_disk: SmallDisk, broker: RunningBroker) -> None:
-    drivers = {client: DriverProcess(client, broker.bootstrap) for client in CLIENTS}
-    try:
-        for client, driver in drivers.items():
-            driver.create_topic(client, 1)
-            driver.produce(Produce(client, (Record(0, b"before"),), idempotence=True))
-        small_disk.fill()
-        with Wire(broker.port) as wire:
-            assert wire.produce(b"x", topic=CLIENTS[0])[0] == STORAGE_ERROR
-            assert wire.fetch(topic=CLIENTS[0]) == (OK, [b"before"])
-        with ThreadPoolExecutor(len(drivers)) as pool:
-            sent = {
-                client: pool.submit(
-                    driver.produce, Produce(client, (Record(0, b"while full"),), idempotence=True)
-                )
-                for client, driver in drivers.items()
-            }
+@pytest.fixture
+def drivers(broker: RunningBroker) -> Iterator[dict[str, DriverProcess]]:
+    made = {client: DriverProcess(client, broker.bootstrap) for client in CLIENTS}
+    yield made
+    for driver in made.values():
+        driver.close()
+
+
+def one(client: str, value: bytes) -> Produce:
+    """One idempotent record to the client's own topic."""
+    return Produce(client, (Record(0, value),), idempotence=True)
+
+
+def test_every_client_waits_out_a_full_disk(
+    small_disk: SmallDisk, broker: RunningBroker, drivers: dict[str, DriverProcess]
+) -> None:
+    for client, driver in drivers.items():
+        driver.create_topic(client, 1)
+        assert driver.produce(one(client, b"before")) == [(0, 0)]
+    small_disk.fill()
+    with Wire(broker.port) as wire:
+        assert wire.produce(LARGE, topic=CLIENTS[0])[0] == STORAGE_ERROR
+        assert wire.fetch(topic=CLIENTS[0]) == (OK, [b"before"])
+        assert wire.create("late") != OK
+    with pytest.raises(DriverError) as told:
+        drivers[IMPATIENT].produce(one(IMPATIENT, LARGE))
+    assert told.value.error.code == STORAGE_ERROR
+    patient = [client for client in CLIENTS if client != IMPATIENT]
+    with ThreadPoolExecutor(len(patient)) as pool:
+        sent = {
+            client: pool.submit(drivers[client].produce, one(client, LARGE)) for client in patient
+        }
+        try:
             time.sleep(FULL_SECONDS)
-            assert [client for client, told in sent.items() if told.done()] == []
+            assert [client for client in patient if sent[client].done()] == []
+        finally:
             small_disk.free()
-            for client, told in sent.items():
-                assert told.result(RESUME_SECONDS_MAX) == [(0, 1)], client
-        for client, driver in drivers.items():
-            found = driver.fetch(Fetch(client, 0, "earliest", 2))
-            assert [record.value for record in found] == [b"before", b"while full"], client
-    finally:
-        for driver in drivers.values():
-            driver.close()
+        for client in patient:
+            assert sent[client].result(RESUME_SECONDS_MAX) == [(0, 1)], client
+    assert drivers[IMPATIENT].produce(one(IMPATIENT, LARGE)) == [(0, 1)]
+    for client, driver in drivers.items():
+        found = driver.fetch(Fetch(client, 0, "earliest", 2))
+        assert [record.value for record in found] == [b"before", LARGE], client
+    with Wire(broker.port) as wire:
+        assert wire.create("late") == OK
+        assert wire.produce(b"first", topic="late") == (OK, 0)
     assert broker.is_running()
 
 

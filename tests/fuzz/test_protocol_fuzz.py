@@ -5,12 +5,15 @@ What is accepted must also survive being written again. The tests here run each 
 repeatable sample: random bytes, and good messages with a few bytes changed.
 """
 
+import importlib
 import random
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.properties.test_messages import Builder, KioFields, kio_class
 
 from penstock.core.errors import (
     FrameError,
@@ -201,3 +204,66 @@ def test_a_body_never_makes_more_elements_than_it_has_bytes() -> None:
             except MalformedRequestError:
                 continue
             assert elements(message) <= 2_000
+
+
+def bodies(suffix: str, per_version: int = 2) -> list[tuple[int, int, bytes]]:
+    """Whole messages of every served version, with random values: key, version and body."""
+    found = []
+    for key, version in CHOICES:
+        module = importlib.import_module(f"penstock.protocol.messages.{key.name.lower()}")
+        message_class = getattr(module, key.name.title().replace("_", "") + suffix)
+        shape = codec.message_shape(message_class, version)
+        classes = codec.nested_classes(shape, message_class)
+        fields = KioFields(kio_class(message_class, version))
+        for seed in range(per_version):
+            message = Builder(seed, classes, fields).struct(shape)
+            assert isinstance(message, message_class)
+            body = b"".join(codec.encode_buffers(message, version))
+            found.append((int(key), version, body))
+    return found
+
+
+def framed(content: bytes) -> bytes:
+    """The content behind its length."""
+    return len(content).to_bytes(4) + content
+
+
+@cache
+def corpus() -> dict[str, list[bytes]]:
+    """Valid inputs by target; made when a runner asks, for it compiles every codec."""
+    requests, responses = bodies("Request"), bodies("Response")
+    number = {(int(key), version): index for index, (key, version) in enumerate(CHOICES)}
+    whole = [
+        headers.write_request_head(key, version, 7, "fuzz") + body
+        for key, version, body in requests
+    ]
+    answers = {(key, version): body for key, version, body in responses}
+    conversation = b"".join(
+        framed(
+            headers.write_response_frame_head(key, version, order, 0)[4:] + answers[key, version]
+        )
+        for order, (key, version) in enumerate([(18, 0), (18, 3), (18, 4), (3, 12)])
+    )
+    return {
+        "fuzz_request_body": [bytes([number[k, v]]) + body for k, v, body in requests],
+        "fuzz_response_body": [bytes([number[k, v]]) + body for k, v, body in responses],
+        "fuzz_request_header": whole,
+        "fuzz_frames": [framed(bytes(n)) * 3 + framed(bytes(200)) for n in (10, 20, 64)],
+        "fuzz_server_connection": [framed(content) for content in whole],
+        "fuzz_client_connection": [conversation],
+        "fuzz_any_version": [bytes([k, v]) + body for k, v, body in requests],
+    }
+
+
+def __getattr__(name: str) -> dict[str, list[bytes]]:
+    if name == "CORPUS":
+        return corpus()
+    raise AttributeError(name)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
+def test_the_corpus_is_taken(target: Callable[[bytes], None]) -> None:
+    inputs = corpus()[target.__name__]
+    assert inputs
+    for data in inputs:
+        target(data)

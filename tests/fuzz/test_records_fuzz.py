@@ -151,3 +151,33 @@ def test_random_input(target: Callable[[bytes], None]) -> None:
     chance = random.Random(21)
     for _ in range(ROUNDS):
         target(chance.randbytes(chance.randrange(100)))
+
+
+def _batches() -> list[bytes]:
+    records = [
+        Record(b"key", b"v" * 50, (Header("h", b"x"), Header("n", None)), NOW + number)
+        for number in range(4)
+    ]
+    return [bytes(build_batch(records, codec=codec)) for codec in range(5)]
+
+
+_BATCHES = _batches()
+_MARKER = bytes(build_marker(Marker(True, 3), producer_id=1, producer_epoch=0, timestamp_ms=NOW))
+CORPUS: dict[str, list[bytes]] = {
+    "fuzz_headers": [*_BATCHES, b"".join(_BATCHES)],
+    "fuzz_decompress": [
+        bytes((codec,)) + compression.compress(codec, content)
+        for codec in range(5)
+        for content in (b"", b"abc" * 10, bytes(5_000), random.Random(1).randbytes(900))
+    ],
+    "fuzz_read_records": [*_BATCHES, _MARKER],
+    "fuzz_read_marker": [_MARKER],
+    "fuzz_validate": [*_BATCHES, _MARKER],
+}
+"""Valid inputs by target."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_corpus_is_taken(target: Callable[[bytes], None]) -> None:
+    for data in CORPUS[target.__name__]:
+        target(data)

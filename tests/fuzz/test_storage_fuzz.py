@@ -1,15 +1,26 @@
 """Decoders of storage on any bytes: they accept, or raise the one error they declare."""
 
 import contextlib
+import struct
+from collections.abc import Callable
+from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.storage.logs import PARTITION, batch, let_go, new_log, open_manager, read_all, sync
 
 from penstock.core.errors import CorruptBatchError, StorageError
+from penstock.core.types import TopicPartition
+from penstock.records.crc32c import checksum
 from penstock.storage.batch_walk import find_offset, whole_batches
-from penstock.storage.checkpoint import parse_offsets
-from penstock.storage.data_directory import parse_partition_metadata, parse_properties
+from penstock.storage.checkpoint import format_offsets, parse_offsets
+from penstock.storage.data_directory import (
+    format_partition_metadata,
+    format_properties,
+    parse_partition_metadata,
+    parse_properties,
+)
 from penstock.storage.index import (
     OFFSET_ENTRY_BYTES,
     floor_by_offset,
@@ -18,23 +29,107 @@ from penstock.storage.index import (
 )
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
-from penstock.storage.producer_state import ProducerStates
+from penstock.storage.producer_state import ProducerBatch, ProducerEntry, ProducerStates
 from penstock.testing.memory_disk import MemoryDisk
 
 LOG = "/data/orders-0/00000000000000000000.log"
 SETTINGS = LogSettings(index_interval_bytes=200, retention_ms=-1)
 
 
-@settings(deadline=None)
-@given(st.binary(max_size=300))
-def test_small_files(data: bytes) -> None:
-    for decode in (parse_offsets, LeaderEpochs.from_bytes):
-        with contextlib.suppress(StorageError):
-            decode(data)
+def fuzz_offset_checkpoint(data: bytes) -> None:
+    """A recovery-point or log-start checkpoint; what is accepted can be written again."""
     with contextlib.suppress(StorageError):
-        ProducerStates.from_bytes(data, 0)
+        offsets = parse_offsets(data)
+        assert parse_offsets(format_offsets(offsets)) == offsets
+
+
+def fuzz_leader_epochs(data: bytes) -> None:
+    """A leader-epoch checkpoint."""
+    with contextlib.suppress(StorageError):
+        LeaderEpochs.from_bytes(data)
+
+
+def fuzz_producer_snapshot(data: bytes) -> None:
+    """A producer snapshot, as it is and with a right checksum, so that the rest is reached."""
+    for candidate in (data, data[:2] + checksum(data[6:]).to_bytes(4) + data[6:]):
+        with contextlib.suppress(StorageError):
+            ProducerStates.from_bytes(candidate, 0).to_bytes()
+
+
+def fuzz_partition_metadata(data: bytes) -> None:
+    """The topic id beside a log."""
     parse_partition_metadata(data)
+
+
+def fuzz_properties(data: bytes) -> None:
+    """meta.properties."""
     parse_properties(data)
+
+
+def fuzz_offset_index(data: bytes) -> None:
+    """An offset index; the first bytes choose what is looked for."""
+    target, rest = int.from_bytes(data[:4]) & 0x7FFFFFFF, data[4:]
+    whole = rest[: trimmed_size(rest, OFFSET_ENTRY_BYTES)]
+    floor_by_offset(whole, target)
+    offsets_are_sound(whole, 1_000)
+
+
+def fuzz_batch_walk(data: bytes) -> None:
+    """The walk over the batches of a segment; the first two bytes choose an offset."""
+    offset, rest = int.from_bytes(data[:2]), data[2:]
+    with contextlib.suppress(CorruptBatchError):
+        assert whole_batches(rest, 0, len(rest)).size <= len(rest)
+    with contextlib.suppress(CorruptBatchError):
+        find_offset(rest, offset)
+
+
+TARGETS: list[Callable[[bytes], None]] = [
+    fuzz_offset_checkpoint,
+    fuzz_leader_epochs,
+    fuzz_producer_snapshot,
+    fuzz_partition_metadata,
+    fuzz_properties,
+    fuzz_offset_index,
+    fuzz_batch_walk,
+]
+
+
+def _producers() -> bytes:
+    states = ProducerStates()
+    for producer_id in range(3):
+        entry = states.entries[producer_id] = ProducerEntry(0)
+        entry.add(ProducerBatch(0, 4, 10, 14, 1_000))
+    return states.to_bytes()
+
+
+CORPUS: dict[str, list[bytes]] = {
+    "fuzz_offset_checkpoint": [
+        format_offsets({}),
+        format_offsets({TopicPartition("orders", 0): 12, TopicPartition("a.b_c-d", 7): 2**40}),
+    ],
+    "fuzz_leader_epochs": [b"0\n0\n", b"0\n3\n0 0\n1 17\n5 900\n"],
+    "fuzz_producer_snapshot": [ProducerStates().to_bytes(), _producers()],
+    "fuzz_partition_metadata": [format_partition_metadata(UUID(int=2**100))],
+    "fuzz_properties": [format_properties({"version": "1", "cluster.id": "c", "node.id": "1"})],
+    "fuzz_offset_index": [
+        bytes(4) + b"".join(struct.pack(">ii", n * 10, n * 4_096) for n in range(9))
+    ],
+    "fuzz_batch_walk": [bytes(2) + b"".join(bytes(batch(2).buffer) for _ in range(3))],
+}
+"""Valid inputs by target."""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
+def test_the_corpus_is_taken(target: Callable[[bytes], None]) -> None:
+    for data in CORPUS[target.__name__]:
+        target(data)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
+@settings(deadline=None)
+@given(data=st.binary(max_size=300))
+def test_any_bytes(target: Callable[[bytes], None], data: bytes) -> None:
+    target(data)
 
 
 @settings(deadline=None)
@@ -43,23 +138,6 @@ def test_nearly_right_text(text: str) -> None:
     for decode in (parse_offsets, LeaderEpochs.from_bytes):
         with contextlib.suppress(StorageError):
             decode(text.encode())
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=300), st.integers(0, 2**31 - 1))
-def test_indexes(data: bytes, target: int) -> None:
-    whole = data[: trimmed_size(data, OFFSET_ENTRY_BYTES)]
-    floor_by_offset(whole, target)
-    offsets_are_sound(whole, 1_000)
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=300), st.integers(0, 1_000))
-def test_walks(data: bytes, offset: int) -> None:
-    with contextlib.suppress(CorruptBatchError):
-        assert whole_batches(data, 0, len(data)).size <= len(data)
-    with contextlib.suppress(CorruptBatchError):
-        find_offset(data, offset)
 
 
 @settings(max_examples=60, deadline=None)

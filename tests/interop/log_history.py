@@ -13,6 +13,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from tests.interop.client_drivers import DriverProcess
+from tests.interop.driver_protocol import Produce, Record
 from tests.oracle.running_broker import RunningBroker
 
 TOPIC = "history"
@@ -22,7 +24,7 @@ SEGMENT_BYTES = 1 << 20
 """The least that Apache Kafka takes for a topic."""
 
 RECORDS_OF_CODEC = 300
-RECORDS_UNDER_KILL = 400
+RECORDS_UNDER_KILL = 800
 ACKNOWLEDGED_BEFORE_KILL = 150
 FLUSH_SECONDS = 60
 
@@ -84,6 +86,20 @@ class _Load:
             producer.produce(TOPIC, value, key, index % PARTITIONS, self._on_delivery(key, value))
             producer.poll(0)
 
+    def send_lz4(self, count: int) -> None:
+        """With kafka-python: librdkafka sends LZ4 uncompressed where FindCoordinator is absent."""
+        pairs = [(f"lz4-{index}", self.dice.randbytes(2000).hex()) for index in range(count)]
+        records = tuple(
+            Record(index % PARTITIONS, value.encode(), key.encode())
+            for index, (key, value) in enumerate(pairs)
+        )
+        driver = DriverProcess("kafka-python", self.bootstrap)
+        try:
+            places = driver.produce(Produce(TOPIC, records, codec="lz4"))
+        finally:
+            driver.close()
+        self.acknowledged |= dict(zip(places, pairs, strict=True))
+
     def _on_delivery(self, key: str, value: str) -> Callable[[KafkaError | None, Message], None]:
         def delivered(problem: KafkaError | None, message: Message) -> None:
             assert problem is None, problem
@@ -115,6 +131,9 @@ def write_history(broker: RunningBroker, folder: Path) -> History:
     load = _Load(broker.bootstrap)
     _create_topic(broker.bootstrap)
     for codec in CODECS:
+        if codec == "lz4":
+            load.send_lz4(RECORDS_OF_CODEC)
+            continue
         producer = load.producer(codec)
         load.send(producer, codec, RECORDS_OF_CODEC)
         assert producer.flush(FLUSH_SECONDS) == 0
@@ -122,7 +141,7 @@ def write_history(broker: RunningBroker, folder: Path) -> History:
     stopped = _copy(broker, folder / "stopped", load)
 
     broker.start()
-    producer = load.producer("lz4")
+    producer = load.producer("zstd")
     load.send(producer, "killed", RECORDS_UNDER_KILL)
     while len(load.acknowledged) < len(stopped.acknowledged) + ACKNOWLEDGED_BEFORE_KILL:
         producer.poll(0.01)

@@ -3,26 +3,41 @@
 from penstock.storage.disk_guard import DiskGuard, DiskState
 from penstock.storage.filesystem import Space
 
+MIB = 1 << 20
 GIB = 1 << 30
 
 
-def test_a_large_disk() -> None:
-    guard = DiskGuard()
-    total = 1_000 * GIB
-    assert guard.sample(Space(101 * GIB, total)) is DiskState.OPEN
-    assert guard.sample(Space(99 * GIB, total)) is DiskState.LOW
-    assert guard.sample(Space(49 * GIB, total)) is DiskState.FULL
-    assert guard.sample(Space(55 * GIB, total)) is DiskState.FULL, "it does not flap"
-    assert guard.sample(Space(61 * GIB, total)) is DiskState.LOW
-    assert guard.sample(Space(500 * GIB, total)) is DiskState.OPEN
+def states(guard: DiskGuard, total_bytes: int, *free_bytes: int) -> list[DiskState]:
+    return [guard.sample(Space(free, total_bytes)) for free in free_bytes]
+
+
+def test_a_number_of_bytes() -> None:
+    guard = DiskGuard(free_bytes_min=100 * MIB)
+    free = (300 * MIB, 150 * MIB, 99 * MIB, 110 * MIB, 121 * MIB, 300 * MIB)
+    assert states(guard, 1_000 * GIB, *free) == [
+        DiskState.OPEN,
+        DiskState.LOW,
+        DiskState.FULL,
+        DiskState.FULL,  # it does not flap
+        DiskState.LOW,
+        DiskState.OPEN,
+    ]
+
+
+def test_a_share_of_the_disk() -> None:
+    guard = DiskGuard(free_bytes_min=0, free_share_min=0.05)
+    assert states(guard, 1_000 * GIB, 101 * GIB, 99 * GIB, 49 * GIB) == [
+        DiskState.OPEN,
+        DiskState.LOW,
+        DiskState.FULL,
+    ]
 
 
 def test_a_small_disk_is_not_refused_for_being_small() -> None:
-    guard = DiskGuard()
-    assert guard.sample(Space(GIB // 2, GIB)) is DiskState.OPEN
-    assert guard.sample(Space(GIB // 20, GIB)) is DiskState.FULL
+    guard = DiskGuard(free_bytes_min=GIB)
+    assert states(guard, GIB, GIB // 2, GIB // 20) == [DiskState.OPEN, DiskState.FULL]
 
 
-def test_at_least_a_gibibyte_is_kept() -> None:
-    guard = DiskGuard()
-    assert guard.sample(Space(GIB - 1, 15 * GIB)) is DiskState.FULL
+def test_no_guard() -> None:
+    guard = DiskGuard(free_bytes_min=0)
+    assert states(guard, GIB, 0) == [DiskState.OPEN]

@@ -1,10 +1,11 @@
-"""`MemoryBudget`: bytes of requests over all connections, bounded (pure).
+"""`MemoryBudget`: bytes that all connections share, bounded (pure).
 
-There are two: one for requests that are being handled, whose bytes are given back when they are
-answered, and one for requests of which a part has arrived. While a budget is spent, the connections
-that would add to it stop reading; they are resumed in the order in which they stopped. A budget of
-handled requests empties by itself. One of unfinished requests does not, so one connection at a time
-may go on to the end of its request (`may_finish`), and the budget is passed by one request at most.
+There are three: requests that are being handled, whose bytes are given back when they are answered;
+requests of which a part has arrived; and answers that clients are slow to take. While one of the
+first two is spent, the connections that would add to it stop reading; they are resumed in the order
+in which they stopped. A budget of handled requests empties by itself. One of unfinished requests
+does not, so one connection at a time may go on to the end of its request (`may_finish`), and the
+budget is passed by one request at most. While the third is spent, a fetch gets a single batch.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,11 @@ class MemoryBudget:
     def is_spent(self) -> bool:
         """Whether connections must stop reading."""
         return self.reserved_bytes >= self._bytes_max
+
+    @property
+    def left_bytes(self) -> int:
+        """What may still be reserved."""
+        return max(0, self._bytes_max - self.reserved_bytes)
 
     @property
     def waiting_count(self) -> int:

@@ -6,16 +6,18 @@ Nothing in this module decides anything.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings import Settings
 from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition, PartitionRead, ReplicaManager
@@ -112,6 +114,10 @@ class BrokerServices:
     topic_defaults: Mapping[str, str]
     """What a topic gets that does not say otherwise, by Kafka's names."""
     broker_configs: Callable[[], Iterable[DescribedConfig]]
+    unsent_answers: MemoryBudget = field(
+        default_factory=lambda: MemoryBudget(UNSENT_ANSWER_BYTES_MAX)
+    )
+    """Kept by the listener: how much of the answers has not left yet."""
 
 
 class RequestContext(NamedTuple):

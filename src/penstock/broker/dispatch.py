@@ -55,6 +55,7 @@ class Dispatcher:
         self, services: BrokerServices, handlers: Mapping[int, Handler], metrics: Registry
     ) -> None:
         self._services: Final = services
+        self.unsent_answers: Final = services.unsent_answers
         self._handlers: Final = handlers
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)

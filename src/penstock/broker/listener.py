@@ -47,6 +47,7 @@ class ListenerState:
         # Halves, so that who sends and never finishes takes nothing from those who are answered.
         self.handling = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.unsent = dispatcher.unsent_answers
         self.arena = ReadArena()
         self.connections: set[ConnectionProtocol] = set()
         self.by_address: Multiset[str] = Multiset()
@@ -68,6 +69,12 @@ class ListenerState:
             "request_bytes_in_flight",
             "Bytes of requests being received or handled.",
             lambda: self.handling.reserved_bytes + self.receiving.reserved_bytes,
+        )
+
+        metrics.gauge(
+            "unsent_answer_bytes",
+            "Bytes of answers that clients are slow to take.",
+            lambda: self.unsent.reserved_bytes,
         )
 
     def check_by(self, connection: "ConnectionProtocol", deadline: float) -> None:
@@ -125,6 +132,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_state",
         "_transport",
         "_unsent_before",
+        "_unsent_counted",
         "check_at",
         "check_key",
     )
@@ -141,6 +149,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._frame_since: float | None = None
         self._last_request_at = 0.0
         self._unsent_before = -1
+        self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
@@ -204,6 +213,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_writable = True
+        self._count_unsent(0)
         self._resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
@@ -213,6 +223,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.by_address[self._address] -= 1
         if not state.by_address[self._address]:
             del state.by_address[self._address]
+        self._count_unsent(0)
         state.handling.stop_waiting(self._resume_soon)
         self._session.close()
         state.receiving.release(self._partial_bytes)
@@ -225,8 +236,23 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     # --- Requests ---
 
     def _handle_requests(self) -> None:
+        session = self._session
+        handled = self._handle_burst()
+        while session.wants_room and session.has_room and self._is_writable:
+            handled += self._handle_burst()
+        if session.is_closed:
+            return
+        self._state.requests.value += handled
+        self._reserve_partial()
+        self._watch_frame(handled)
+        self._update_reading()
+        self._close_if_drained()
+
+    def _handle_burst(self) -> int:
+        """Handle requests while there is room, then send what is ready; returns how many."""
         session, connection = self._session, self._connection
         handled = 0
+        session.wants_room = False
         session.begin_burst()
         try:
             # Not held back by the budget: what is whole is in memory already, and answering it
@@ -241,15 +267,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
                 handled += 1
                 session.handle(request)
                 if session.is_closed:
-                    return
+                    break
         finally:
             if not session.is_closed:
                 session.end_burst()
-        self._state.requests.value += handled
-        self._reserve_partial()
-        self._watch_frame(handled)
-        self._update_reading()
-        self._close_if_drained()
+        return handled
 
     def _reserve_partial(self) -> None:
         """Count what is here of a request that is arriving; what it announces costs nothing."""
@@ -328,6 +350,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._transport.write(buffers[0])
         else:
             self._transport.writelines(buffers)
+        if not self._is_writable:
+            # Whole, although the kernel has taken a part: a buffer is freed when all of it is.
+            self._count_unsent(self._unsent_counted + size_bytes)
         self._close_if_drained()
 
     def _close_if_drained(self) -> None:
@@ -383,6 +408,12 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _unsent(self) -> int:
         assert self._transport is not None
         return self._transport.get_write_buffer_size()
+
+    def _count_unsent(self, unsent_bytes: int) -> None:
+        """Count the answers that wait for this client, once they are more than its buffer holds."""
+        self._state.unsent.reserve(unsent_bytes)
+        self._state.unsent.release(self._unsent_counted)
+        self._unsent_counted = unsent_bytes
 
     def _time_out(self, reason: str) -> None:
         self._state.timed_out.value += 1

@@ -89,7 +89,8 @@ class Session:
         self._is_fetch_waiting = False
         self.is_closed = False
         self.wants_room = False
-        """Set by the owner when it holds a request back for want of room: `on_room` is called."""
+        """Set by the owner when it holds requests back for want of room. After a burst it looks for
+        itself whether there is room again; later `on_room` is called."""
 
     @property
     def in_flight(self) -> int:
@@ -111,9 +112,9 @@ class Session:
 
     def end_burst(self) -> None:
         """Send what has become ready since `begin_burst`."""
-        self._is_collecting = False
         if self._slots and self._slots[0].buffers is not None:
             self._send_ready()
+        self._is_collecting = False
 
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
@@ -176,6 +177,6 @@ class Session:
         self._held_bytes -= size_bytes
         if out:
             self._write(out, size_bytes)
-        if self.wants_room and self.has_room:
+        if self.wants_room and not self._is_collecting and self.has_room:
             self.wants_room = False
             self.on_room()

@@ -14,7 +14,7 @@ Guarantees of what is written:
 - producer ids are handed out once.
 
 The leader epoch of a partition is 0 and stays so while a partition has one replica: nobody else can
-have led in between (docs/decisions/0003).
+have led in between (docs/decisions/0002).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -316,9 +316,20 @@ def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
     )
 
 
-def decide_adopted(keys: Keys) -> GuardedWrites:
-    """The write that says that logs found in the data directory have become topics."""
-    return GuardedWrites((), (Put(keys.adopted(), values.write_adopted()),))
+def decide_adopted(keys: Keys, image: MetadataImage, next_producer_id: int) -> GuardedWrites:
+    """The write that says that logs found in the data directory have become topics.
+
+    Producer ids in those logs are taken: a new producer must not be mistaken for an old one.
+    """
+    key = keys.producer_ids()
+    first_free = max(next_producer_id, image.next_producer_id)
+    return GuardedWrites(
+        (Compare.unchanged(key, image.producer_ids_revision),),
+        (
+            Put(key, values.write_next_producer_id(first_free)),
+            Put(keys.adopted(), values.write_adopted()),
+        ),
+    )
 
 
 def _duplicates(names: Iterable[str]) -> frozenset[str]:

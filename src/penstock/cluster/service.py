@@ -85,15 +85,20 @@ class MetadataService:
         if not self._image.cluster_id:
             await self._found(cluster_id or id_text(draw_id(self._random_id)))
         self._tasks.append(tasks.create_task(self._follow(), name="metadata-follow"))
-        # What a crash in the middle of a large creation left behind.
+        # What a crash or a failure in the middle of a large creation left behind. Only here: while
+        # this process lives, a write whose answer was lost may still arrive and publish the topic.
         if self._image.unpublished:
             await self._write(
                 controller.sweep_writes(self._keys, self._image.unpublished, self._guards())
             )
         return not (await self._store.read(self._keys.adopted())).values
 
-    async def adopt_topics(self, topics: Sequence[TopicImage]) -> None:
+    async def adopt_topics(
+        self, topics: Sequence[TopicImage], *, next_producer_id: int = 0
+    ) -> None:
         """Take over topics that exist already, ids and epochs included; once in a store's life.
+
+        Producer ids below `next_producer_id` are in use in their logs and are not given out.
 
         What an earlier call adopted before a crash is kept; the mark that all is done comes last.
         """
@@ -103,7 +108,8 @@ class MetadataService:
                 creations = controller.creation_writes(
                     self._keys, map(TopicCreation, missing), self._guards()
                 )
-                if await self._write([*creations, controller.decide_adopted(self._keys)]):
+                adopted = controller.decide_adopted(self._keys, self._image, next_producer_id)
+                if await self._write([*creations, adopted]):
                     return
         raise StoreError("the metadata changed under every attempt to adopt topics")
 
@@ -155,7 +161,6 @@ class MetadataService:
             else:
                 failure = StoreError("the metadata changed under every attempt to create topics")
                 decisions = controller.decide_creations(self._image, topics, ids, self._rules)
-            await self._sweep(ids)
         return [_outcome(decision, failure) for decision in decisions]
 
     async def delete_topics(
@@ -215,12 +220,6 @@ class MetadataService:
             if self._image.cluster_id:
                 return
         raise StoreError("the cluster could not be founded: the store took no write")
-
-    async def _sweep(self, ids: Iterable[UUID]) -> None:
-        """Remove partitions of topics that this request did not get to publish."""
-        left = [topic_id for topic_id in ids if topic_id in self._image.unpublished]
-        if left:
-            await self._attempt(controller.sweep_writes(self._keys, left, self._guards()))
 
     async def _attempt(self, writes: Iterable[GuardedWrites]) -> StoreError | None:
         """Write; the error when the store fails for good."""

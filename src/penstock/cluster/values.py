@@ -168,7 +168,7 @@ def _encode(fields: Mapping[str, object]) -> bytes:
 def _decode(value: bytes) -> dict[str, object]:
     try:
         fields = json.loads(value.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"a value in the metadata store is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise StoreError("a value in the metadata store is not a JSON object")

@@ -52,6 +52,10 @@ REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT: Final = 268_435_456
 WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
 """Unsent response bytes of a connection above which no further request of it is handled."""
 
+UNSENT_ANSWER_BYTES_MAX: Final = 268_435_456
+"""256 MiB for answers that clients are slow to take, over all connections. A fetch gets one batch
+while it is spent: else a thousand clients that ask for 55 MiB and read nothing would hold 55 GB."""
+
 FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
 """A request that was begun must be complete within this time (slowloris)."""
 

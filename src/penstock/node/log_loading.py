@@ -78,6 +78,13 @@ def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
     return topics
 
 
+def first_free_producer_id(manager: LogManager) -> int:
+    """The lowest producer id above all that the logs remember."""
+    return 1 + max(
+        (max(log.producers.entries, default=-1) for log in manager.logs.values()), default=-1
+    )
+
+
 def set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
     """Take logs that belong to no topic out of the way."""
     strays = list(_strays(manager, image))

@@ -16,7 +16,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_configs import parse_topic_settings
-from penstock.core.errors import PenstockError, StorageError
+from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings, produce_rules
 from penstock.replication.manager import ReplicaManager
@@ -26,6 +26,8 @@ from penstock.storage.service import StorageService
 
 LOGS_AT_ONCE: Final = 50
 """Logs made before other connections get a turn: about 5 ms of file work."""
+ROOM_SECONDS = 1.0
+"""Between two tries to make a log that found no room."""
 
 
 class Topics:
@@ -45,6 +47,8 @@ class Topics:
         self._replicas = replicas
         self._defaults = defaults
         self._one_at_a_time = asyncio.Lock()
+        self._without_room: set[str] = set()
+        """Topics of which a log found no room; the metadata has them already."""
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -72,18 +76,32 @@ class Topics:
         for topic in self._metadata.image.topics.values():
             await self._host(topic)
 
+    async def host_when_there_is_room(self) -> None:
+        """Make the logs that found no room, as soon as there is some; until cancelled."""
+        while True:
+            await asyncio.sleep(ROOM_SECONDS)
+            if self._without_room:
+                names, self._without_room = self._without_room, set()
+                async with self._one_at_a_time:
+                    for name in names:
+                        topic = self._metadata.image.topic(name)
+                        if topic is not None:
+                            await self._host(topic)
+
     async def _host(self, topic: TopicImage) -> None:
         """Serve the partitions of `topic` that are placed here, making logs that are missing."""
         settings = parse_topic_settings(topic.settings, self._defaults)
         rules, wanted_settings = produce_rules(settings), log_settings(settings)
         for index, partition in enumerate(topic.partitions):
-            if self._node_id not in partition.replicas:
-                continue
             name = TopicPartition(topic.name, index)
+            if self._node_id not in partition.replicas or name in self._replicas:
+                continue
             try:
                 log = self._open(name, topic.id, wanted_settings)
             except StorageError as error:
                 self._replicas.refuse(name, error)
+                if isinstance(error, DiskFullError):
+                    self._without_room.add(topic.name)
                 continue
             self._replicas.host(log, topic.id, partition.leader_epoch, rules)
             if index % LOGS_AT_ONCE == LOGS_AT_ONCE - 1:

@@ -34,9 +34,15 @@ from penstock.core.settings import Settings
 from penstock.node.adapters import ColdReads, GroupTasks, LoopTimer, ProducerIdBlocks
 from penstock.node.disk import ProduceGate
 from penstock.node.identity import establish_identity, known_cluster_id
-from penstock.node.log_loading import load_logs, set_strays_aside, topics_in
+from penstock.node.log_loading import (
+    first_free_producer_id,
+    load_logs,
+    set_strays_aside,
+    topics_in,
+)
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
+from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.log_manager import LogManager
@@ -67,6 +73,7 @@ async def start_parts(
     settings: Settings, stack: AsyncExitStack, *, filesystem: FileSystem | None = None
 ) -> Parts:
     """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
+    _tell_if_slow()
     is_memory = settings.node.storage == "memory"
     path = MEMORY_PATH if is_memory else settings.node.data_dir
     if filesystem is None:
@@ -93,7 +100,9 @@ async def start_parts(
     defaults = topic_defaults(settings.topics)
     load_logs(logs, metadata.image, defaults)
     if is_new:
-        await metadata.adopt_topics(topics_in(logs, settings.node.id))
+        await metadata.adopt_topics(
+            topics_in(logs, settings.node.id), next_producer_id=first_free_producer_id(logs)
+        )
     set_strays_aside(logs, metadata.image)
     storage, replicas = _start_storage(settings, logs, clock, stack)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
@@ -123,14 +132,22 @@ async def start_parts(
         BrokerImage(settings.node.id, host, port, None, directory_id, 0), tasks
     )
     await topics.host_all()
-    duties = tasks.create_task(storage.run_duties(), name="storage-duties")
-    stack.callback(duties.cancel)
+    for duty in (storage.run_duties(), topics.host_when_there_is_room()):
+        stack.callback(tasks.create_task(duty).cancel)
     await listener.start()
     stack.push_async_callback(listener.stop)
     stack.callback(replicas.stop_waiting)
     metrics.gauge("partitions", "Partitions served here.", lambda: len(replicas))
     metrics.gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
     return Parts(metadata, metrics, host, port)
+
+
+def _tell_if_slow() -> None:
+    if not scan.COMPILED:
+        logger.warning(
+            "running without compiled modules: produce is slower. Install a C compiler and "
+            "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
+        )
 
 
 def _start_storage(
@@ -154,6 +171,8 @@ def _start_storage(
         on_durable=on_durable,
         on_failure=on_failure,
         flush_interval_ms=settings.flush.interval_ms,
+        free_bytes_min=settings.disk.free_bytes_min,
+        free_share_min=settings.disk.free_percent_min / 100,
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)

@@ -120,6 +120,9 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._partitions)
 
+    def __contains__(self, name: TopicPartition) -> bool:
+        return name in self._partitions
+
     def __iter__(self) -> Iterator[HostedPartition]:
         return iter(self._partitions.values())
 
@@ -130,6 +133,7 @@ class ReplicaManager:
         assert log.topic_partition not in self._partitions, log.topic_partition
         partition = HostedPartition(log, topic_id, leader_epoch, rules)
         self._partitions[partition.name] = partition
+        self._unserved.pop(partition.name, None)
         return partition
 
     def drop(self, name: TopicPartition) -> None:
@@ -221,11 +225,17 @@ class ReplicaManager:
 
     def wait_bytes(
         self, wait: FetchWait, partitions: Iterable[HostedPartition], timeout_ms: int
-    ) -> None:
-        """Park a fetch until enough bytes became visible, something changed, or time is up."""
-        deadline = self._timer.now() + (0 if self._is_stopping else timeout_ms / 1000)
+    ) -> bool:
+        """Park a fetch until enough bytes became visible, something changed, or time is up.
+
+        False when the broker stops: nobody waits any more, so the fetch is to be answered now.
+        """
+        if self._is_stopping:
+            return False
+        deadline = self._timer.now() + timeout_ms / 1000
         self.waits.park_fetch(wait, tuple(p.waits for p in partitions), deadline)
         self._set_alarm()
+        return True
 
     def require_topic_id(self, partition: HostedPartition, topic_id: UUID) -> None:
         """Refuse a request that means another topic of the same name."""

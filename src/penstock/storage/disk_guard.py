@@ -1,10 +1,12 @@
 """`DiskGuard`: free-space watermarks: what is refused and what is still allowed. Pure.
 
-Below the soft mark (10 % free) retention should run early. Below the hard mark (5 % free, but at
-least 1 GiB, and no more than a tenth of a small disk) new data is refused with a retriable error,
-while fetches, deletions and retention go on: a full disk stops produce, nothing else, and space
-that is freed resumes it. Resuming needs a little more room than stopping did, or the guard would
-flap.
+Below the hard mark new data is refused with a retriable error, while fetches, deletions and
+retention go on: a full disk stops produce, nothing else, and space that is freed resumes it. Below
+twice the hard mark retention should run early. Resuming needs a little more room than stopping did,
+or the guard would flap.
+
+The hard mark is a number of bytes or a share of the disk, whichever is more. The number of bytes is
+cut to a tenth of a small disk: a broker on a disk of 1 GiB must not refuse everything.
 
 `service` samples the disk; nobody asks it for each append.
 """
@@ -14,10 +16,10 @@ from typing import Final
 
 from penstock.storage.filesystem import Space
 
-_SOFT_SHARE: Final = 0.10
-_HARD_SHARE: Final = 0.05
-_HARD_BYTES_MIN: Final = 1_073_741_824
-_HARD_SHARE_MAX: Final = 0.10
+FREE_BYTES_MIN_DEFAULT: Final = 134_217_728
+"""128 MiB: a second of produce at full speed, and room for indexes and checkpoints."""
+_SMALL_DISK_SHARE_MAX: Final = 0.10
+_SOFT_FACTOR: Final = 2.0
 _RESUME_FACTOR: Final = 1.2
 
 
@@ -32,18 +34,24 @@ class DiskState(Enum):
 class DiskGuard:
     """The state of one disk, with hysteresis."""
 
-    __slots__ = ("state",)
+    __slots__ = ("_free_bytes_min", "_free_share_min", "state")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, free_bytes_min: int = FREE_BYTES_MIN_DEFAULT, free_share_min: float = 0.0
+    ) -> None:
+        self._free_bytes_min = free_bytes_min
+        self._free_share_min = free_share_min
         self.state = DiskState.OPEN
 
     def sample(self, space: Space) -> DiskState:
         """Take a measurement into account; the new state."""
-        hard_bytes = max(_HARD_SHARE * space.total_bytes, float(_HARD_BYTES_MIN))
-        hard_bytes = min(hard_bytes, _HARD_SHARE_MAX * space.total_bytes)
+        hard_bytes = max(
+            min(self._free_bytes_min, _SMALL_DISK_SHARE_MAX * space.total_bytes),
+            self._free_share_min * space.total_bytes,
+        )
+        soft_bytes = _SOFT_FACTOR * hard_bytes
         if self.state is DiskState.FULL:
             hard_bytes *= _RESUME_FACTOR
-        soft_bytes = max(_SOFT_SHARE * space.total_bytes, hard_bytes)
         if space.free_bytes < hard_bytes:
             self.state = DiskState.FULL
         elif space.free_bytes < soft_bytes:

@@ -135,14 +135,16 @@ class IndexFile:
         Fields are unsigned in every index we search, so big-endian bytes compare as numbers. The
         answer is empty when all entries lie above.
         """
+        # Bounds and not the slice itself: mypyc takes any index of bytes for a number.
+        start, stop = field.start, field.stop
         pending = bytes(self._pending)
-        if pending and pending[field] <= first_bytes:
+        if pending and pending[start:stop] <= first_bytes:
             return pending
         low, high = 0, -(-self.stored_bytes // _BLOCK_BYTES)
         while low < high:
             middle = (low + high) // 2
             entry = self._read(self._entry_bytes, middle * _BLOCK_BYTES, nowait=nowait)
-            if entry[field] <= first_bytes:
+            if entry[start:stop] <= first_bytes:
                 low = middle + 1
             else:
                 high = middle

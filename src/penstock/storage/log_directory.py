@@ -8,6 +8,7 @@ dirty pages and a second sync would lie.
 It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -181,6 +182,7 @@ class LogDirectory:
         "filesystem",
         "flush_mode",
         "is_sync_first",
+        "on_failure",
         "open_files",
         "path",
     )
@@ -198,6 +200,8 @@ class LogDirectory:
         self.appends_waiting = 0
         """Appends since the last round of the flusher began."""
         self.failure: LogDirectoryOfflineError | None = None
+        self.on_failure: Callable[[], object] | None = None
+        """Called once, by whichever thread finds the directory dead."""
 
     def fail(self, cause: BaseException) -> LogDirectoryOfflineError:
         """Take the directory out of service; the first cause stays."""
@@ -206,4 +210,6 @@ class LogDirectory:
                 f"data directory {self.path} is offline until a restart: {cause}"
             )
             self.failure.__cause__ = cause
+            if self.on_failure is not None:
+                self.on_failure()
         return self.failure

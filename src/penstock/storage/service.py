@@ -28,7 +28,7 @@ from penstock.core.errors import (
 )
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
-from penstock.storage.disk_guard import DiskGuard, DiskState
+from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard, DiskState
 from penstock.storage.filesystem import FULL_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
@@ -65,6 +65,8 @@ class StorageService:
         on_durable: Callable[[list[PartitionLog]], None],
         on_failure: Callable[[str, LogDirectoryOfflineError], None],
         flush_interval_ms: int = 1_000,
+        free_bytes_min: int = FREE_BYTES_MIN_DEFAULT,
+        free_share_min: float = 0.0,
     ) -> None:
         self.manager = manager
         self._clock = clock
@@ -75,7 +77,12 @@ class StorageService:
         self._workers: ThreadPoolExecutor | None = None
         self._is_scheduled = False
         self._flush_mode = manager.flushers[0].directory.flush_mode
-        self._guards = {flusher.directory.path: DiskGuard() for flusher in manager.flushers}
+        self._guards = {
+            flusher.directory.path: DiskGuard(
+                free_bytes_min=free_bytes_min, free_share_min=free_share_min
+            )
+            for flusher in manager.flushers
+        }
         self._retry: asyncio.TimerHandle | None = None
         self._unremoved: list[DetachedSegments] = []
         """What retention took out of the logs and could not remove: the disk was full."""
@@ -91,6 +98,11 @@ class StorageService:
         self._loop = loop
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage")
         for flusher in self.manager.flushers:
+            directory = flusher.directory
+            # An append on the loop, a sync or a removal on a thread: any of them may find it dead.
+            directory.on_failure = partial(
+                loop.call_soon_threadsafe, self.report_failure, directory
+            )
             flusher.start(self._reporter(loop, flusher))
 
     def _reporter(
@@ -118,6 +130,8 @@ class StorageService:
                 self._finish_appends(flusher)
         assert self._workers is not None
         self._workers.shutdown()
+        for flusher in self.manager.flushers:
+            flusher.directory.on_failure = None
         self.manager.close()
 
     def _finish_appends(self, flusher: Flusher) -> None:
@@ -162,9 +176,7 @@ class StorageService:
         """Begin rounds for all directories that have something to sync."""
         self._is_scheduled = False
         for flusher in self.manager.flushers:
-            if flusher.directory.failure is not None:
-                self.report_failure(flusher.directory)
-            elif flusher.directory.dirty:
+            if flusher.directory.dirty and flusher.directory.failure is None:
                 if self._flush_mode is FlushMode.ALWAYS:
                     self._begin(flusher)
                 else:
@@ -220,7 +232,7 @@ class StorageService:
             self.schedule_flush()
 
     def report_failure(self, directory: LogDirectory) -> None:
-        """Tell of a directory that is dead, whoever found it so, once."""
+        """Tell of a directory that is dead, once; on the loop."""
         if directory.failure is not None and directory.path not in self._told:
             self._told.add(directory.path)
             self._on_failure(directory.path, directory.failure)
@@ -326,8 +338,6 @@ class StorageService:
                 self._unremoved = await self._work(partial(manager.remove_segments, detached))
             await asyncio.sleep(0)
         await self._work(manager.purge_deleted)
-        for flusher in manager.flushers:
-            self.report_failure(flusher.directory)
 
     async def sample_space(self) -> None:
         """Look how much room there is; little of it starts retention early."""

@@ -6,6 +6,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.topic_configs import DescribedConfig, describe
+from penstock.cluster.topic_rules import check_topic_name
 from penstock.core.errors import (
     InvalidRequestError,
     PenstockError,
@@ -68,6 +69,7 @@ def _configs(
     if resource.resource_type == TOPIC:
         topic = services.metadata.image.topic(resource.resource_name)
         if topic is None:
+            check_topic_name(resource.resource_name)
             raise UnknownTopicOrPartitionError("This server does not host this topic.")
         return describe(topic.settings, services.topic_defaults)
     if resource.resource_type == BROKER:

@@ -2,7 +2,8 @@
 
 A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
 in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
-cache are read on a thread, and only that fetch waits for them.
+cache are read on a thread, and only that fetch waits for them. While clients leave too many answers
+unread, a fetch gets a single batch.
 """
 
 from typing import Final
@@ -99,10 +100,9 @@ class _Fetch:
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
         wait = FetchWait(self._request.min_bytes - found_bytes, self._look_again)
         try:
-            self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
+            return self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
         except TooManyWaitersError:
             return False
-        return True
 
     def _look_again(self) -> None:
         """Woken by bytes, a change or the deadline."""
@@ -127,10 +127,16 @@ class _Fetch:
             )
         )
 
+    def _bytes_limit_now(self) -> int:
+        """What this answer may hold, given what lies unread already; at least one batch."""
+        left_bytes = self._context.services.unsent_answers.left_bytes
+        return min(self._bytes_limit, max(1, left_bytes))
+
     def _read_cached(self) -> int:
         """Read every partition without waiting; returns the bytes found."""
         self._outcomes.clear()
         self._hosted.clear()
+        bytes_limit = self._bytes_limit_now()
         found_bytes = 0
         for asked in self._plan.partitions:
             try:
@@ -139,7 +145,7 @@ class _Fetch:
                 found = self._context.services.replicas.read(
                     partition,
                     asked.fetch_offset,
-                    min(asked.bytes_max, self._bytes_limit - found_bytes),
+                    min(asked.bytes_max, bytes_limit - found_bytes),
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=found_bytes == 0,
@@ -154,13 +160,14 @@ class _Fetch:
         """Read on a thread what is not cached, and answer with what was found."""
         assert self._response is not None
         self._outcomes.clear()
+        bytes_limit = self._bytes_limit_now()
         found_bytes = 0
         for asked in self._plan.partitions:
             try:
                 found = await self._context.services.cold_reader.read_cold(
                     self._partition(asked),
                     asked.fetch_offset,
-                    min(asked.bytes_max, self._bytes_limit - found_bytes),
+                    min(asked.bytes_max, bytes_limit - found_bytes),
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=found_bytes == 0,

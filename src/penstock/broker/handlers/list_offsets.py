@@ -32,6 +32,8 @@ _LOWEST_VERSION: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+LEADER_EPOCH_VERSION: Final = 4
+"""From this version on the answer has the leader epoch (KIP-320)."""
 _NOTHING: Final = (-1, -1, -1)
 
 Found = tuple[int, int, int]
@@ -77,7 +79,7 @@ async def _answer(
         error_code=ErrorCode.NONE,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=epoch,
+        leader_epoch=epoch if context.api_version >= LEADER_EPOCH_VERSION else -1,
     )
 
 

@@ -1,0 +1,308 @@
+"""Runs every proof at its full count and keeps the figures: `make proof`.
+
+    python tools/prove.py                   run all, print the table
+    python tools/prove.py --only kill       run one
+    python tools/prove.py --write           run, and put the figures into docs/proofs.md
+    python tools/prove.py --list            names and commands
+
+A proof is a command of this repository; its figures are lines that it prints. The whole output of
+each goes to build/proof/NAME.txt. With --write a row is replaced only by a run that passed; rows of
+proofs that were not run stay. The figures in docs/proofs.md are never written by hand. It ends with
+1 if a proof failed.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "proofs.md"
+OUTPUT = ROOT / "build" / "proof"
+FUZZ_SECONDS = 600
+HEAD = ("proof", "last figures", "run", "command")
+GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
+
+Figures = Callable[[str], str]
+
+
+def lines_like(*patterns: str) -> Figures:
+    """The lines that a pattern matches, as they are."""
+
+    def figures(output: str) -> str:
+        found = [
+            line.strip().lstrip(".").strip()
+            for line in output.splitlines()
+            if any(re.search(pattern, line) for pattern in patterns)
+        ]
+        return "; ".join(found)
+
+    return figures
+
+
+def sums_of(text: str, pattern: str) -> Figures:
+    """The sums of the numbers that a pattern finds in each line, put into `text`."""
+
+    def figures(output: str) -> str:
+        rows = [[int(number) for number in match] for match in re.findall(pattern, output)]
+        if not rows:
+            return ""
+        sums = [sum(column) for column in zip(*rows, strict=True)]
+        return text.format(*(f"{number:,}" for number in sums), lines=len(rows))
+
+    return figures
+
+
+def passed(output: str) -> str:
+    """How many tests passed, from pytest's last line."""
+    found = re.findall(r"(\d+) passed", output)
+    return f"{found[-1]} tests passed" if found else ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One command and how to read its output."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    figures: tuple[Figures, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The command as a person types it."""
+        words = [f"{key}={value}" for key, value in self.environment.items()]
+        return " ".join([*words, *(shlex.quote(word) for word in self.command)])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run gave."""
+
+    proof: Proof
+    is_passed: bool
+    figures: str
+    seconds: float
+    output: str
+
+
+def pytest_of(*paths: str, marker: str) -> tuple[str, ...]:
+    """A run of pytest that shows what the tests print."""
+    words = ("python", "-m", "pytest", "-q", "-s", "-m", marker, "-p", "no:randomly")
+    return (*words, "--timeout", "3600", *paths)
+
+
+EVERYTHING = "crash or not crash"
+PROOFS = (
+    Proof(
+        "crash-points",
+        "Crash points: a cut after every change of 20 workloads",
+        pytest_of("tests/crash/test_crash_points.py", marker=EVERYTHING),
+        (
+            sums_of(
+                "{lines} workloads, {0} changes, {1} cuts, {2} recoveries checked",
+                r"workload \d+: (\d+) changes, (\d+) cuts, (\d+) recoveries",
+            ),
+        ),
+        {"PENSTOCK_CRASH_FULL": "1"},
+    ),
+    Proof(
+        "kill",
+        "kill -9 under load, three clients",
+        pytest_of("tests/crash/test_kill.py", marker="crash"),
+        (lines_like(r"rounds of kill -9"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "power-cut",
+        "Power cuts on ext4 under load, three clients",
+        pytest_of("tests/crash/test_power_cut.py", marker="crash"),
+        (lines_like(r"\d+ power cuts:", r"flush os, one power cut"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "guards",
+        "Each safeguard taken out in turn",
+        pytest_of(
+            "tests/crash/test_guards_bite.py",
+            "tests/crash/test_broker_guards.py",
+            marker=EVERYTHING,
+        ),
+        (passed,),
+    ),
+    Proof(
+        "faults",
+        "Full disk, short writes, EIO; six clients",
+        pytest_of("tests/faults", marker=EVERYTHING),
+        (passed,),
+    ),
+    Proof(
+        "bad-input",
+        "Bad input, with liveness, memory and log growth after each",
+        pytest_of("tests/bad_input", marker="not chaos"),
+        (passed,),
+    ),
+    Proof(
+        "fuzz",
+        "Every decoder fuzzed",
+        ("python", "tools/fuzz.py", "--seconds", str(FUZZ_SECONDS)),
+        (lines_like(r"targets, \d+ findings"), sums_of("{0} inputs", r": (\d+) inputs")),
+    ),
+    Proof(
+        "interop",
+        "Six clients, Penstock and Apache Kafka; log format",
+        pytest_of("tests/interop", marker="interop"),
+        (passed,),
+    ),
+    Proof(
+        "scale",
+        "10,000 connections, 4,000 partitions",
+        pytest_of("tests/scale", marker="scale"),
+        (lines_like(r"IdleConnections\(|ManyPartitions\("),),
+    ),
+)
+
+
+def run(proof: Proof) -> Outcome:
+    """Run one proof; its output is shown and kept as it comes."""
+    print(f"\n=== {proof.name}: {proof.shown}", flush=True)
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    lines: list[str] = []
+    command = [sys.executable, *proof.command[1:]]
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **proof.environment}
+    with (
+        (OUTPUT / f"{proof.name}.txt").open("w") as kept,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            kept.write(line)
+            print(line, end="", flush=True)
+    output = "".join(lines)
+    figures = "; ".join(filter(None, (read(output) for read in proof.figures)))
+    is_passed = process.returncode == 0 and bool(figures)
+    return Outcome(proof, is_passed, figures, time.monotonic() - begun, output)
+
+
+# --- Tables ---
+
+
+def row(cells: Iterable[str]) -> str:
+    """One row of a table in Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def figures_table(outcomes: Sequence[Outcome], kept: str, today: str) -> str:
+    """The table of all proofs: rows that were run and passed are new, the others stay."""
+    old = {line.split("|")[1].strip(): line for line in kept.splitlines() if line.startswith("| ")}
+    new = {
+        one.proof.title: row(
+            (
+                one.proof.title,
+                one.figures,
+                f"{today}, {one.seconds:.0f} s",
+                f"`{one.proof.shown}`",
+            )
+        )
+        for one in outcomes
+        if one.is_passed
+    }
+    rows = [
+        new.get(proof.title) or old.get(proof.title) or row((proof.title, "not run yet", "", ""))
+        for proof in PROOFS
+    ]
+    return "\n".join([row(HEAD), row("---" for _ in HEAD), *rows])
+
+
+def guards_table(output: str) -> str:
+    """What each missing safeguard led to, from the output of the proof of that name."""
+    found = re.findall(r"^\.?guard ([^:]+): (.+)$", output, re.MULTILINE)
+    found += [
+        (name.replace("_", " ") + " (storage)", caught)
+        for name, caught in re.findall(r"^\.?([a-z_]+): (cut after .+)$", output, re.MULTILINE)
+    ]
+    rows = [row(pair) for pair in sorted(found)]
+    return "\n".join([row(GUARDS_HEAD), row("---" for _ in GUARDS_HEAD), *rows])
+
+
+def between(page: str, name: str) -> str:
+    """What the page holds between the marks of this name."""
+    return page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->", maxsplit=1)[0]
+
+
+def put_between(page: str, name: str, text: str) -> str:
+    """The page with another text between the marks of this name."""
+    start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+    before, rest = page.split(start)
+    return before + start + text + end + rest.split(end)[1]
+
+
+def machine() -> str:
+    """Where the figures come from."""
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def write_page(outcomes: Sequence[Outcome]) -> None:
+    """Put what passed into docs/proofs.md."""
+    page = PAGE.read_text()
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    page = put_between(page, "figures", figures_table(outcomes, between(page, "figures"), today))
+    page = put_between(page, "machine", f"Last machine: {machine()}.")
+    for one in outcomes:
+        if one.proof.name == "guards" and one.is_passed:
+            page = put_between(page, "guards", guards_table(one.output))
+    PAGE.write_text(page)
+
+
+def main() -> int:
+    """Run the proofs that were asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    names = [proof.name for proof in PROOFS]
+    parser.add_argument("--only", choices=names, action="append", help="may be given again")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/proofs.md")
+    parser.add_argument("--list", action="store_true", help="names and commands, run nothing")
+    arguments = parser.parse_args()
+    chosen = [proof for proof in PROOFS if not arguments.only or proof.name in arguments.only]
+    if arguments.list:
+        print("\n".join(f"{proof.name:13} {proof.shown}" for proof in chosen))
+        return 0
+    outcomes = []
+    for number, proof in enumerate(chosen, start=1):
+        outcomes.append(run(proof))
+        verdict = "passed" if outcomes[-1].is_passed else "FAILED"
+        print(f"=== {proof.name} {verdict}, {number} of {len(chosen)}", flush=True)
+    if arguments.write:
+        write_page(outcomes)
+    print()
+    for one in outcomes:
+        verdict = "passed" if one.is_passed else "FAILED"
+        print(f"{one.proof.name:13} {verdict} in {one.seconds:5.0f} s  {one.figures}")
+        print(f"{'':13} {one.proof.shown}")
+    return 0 if all(one.is_passed for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
