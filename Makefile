@@ -43,7 +43,7 @@ check: install ## format, lint, types, layers, generated files, fast tests
 	$(BIN)/ruff format --check --quiet src tests tools benchmarks setup.py
 	$(BIN)/ruff check --quiet src tests tools benchmarks setup.py
 	$(BIN)/mypy
-	$(BIN)/lint-imports --quiet
+	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
 	$(BIN)/python -X dev -m pytest -q
@@ -59,6 +59,10 @@ interop: install release ## real clients against Penstock and Apache Kafka
 .PHONY: crash
 crash: install release ## crash points, kill -9, power cuts: the seeded sample
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly --timeout 1200
+
+.PHONY: chaos
+chaos: install ## floods and bombs against one broker
+	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
 
 .PHONY: scale
 scale: install release ## ten thousand connections, four thousand partitions

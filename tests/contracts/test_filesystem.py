@@ -62,6 +62,27 @@ def test_reading_without_waiting_gives_what_is_in_memory(place: Place) -> None:
     assert buffer == b"hello"
 
 
+@pytest.mark.parametrize("position", [0, 1, 4095, 4096, 70_000])
+def test_a_view_is_what_was_written_and_stays_so(place: Place, position: int) -> None:
+    filesystem, base = place
+    file = filesystem.create_file(f"{base}/a")
+    data = bytes(range(256)) * 1_200
+    file.write_at(data, 0)
+    view = file.view_nowait(position, 200_000)
+    file.write_at(b"more", len(data))
+    filesystem.remove_file(f"{base}/a")
+    file.close()
+    assert view == data[position : position + 200_000]
+
+
+def test_a_view_beyond_the_end_is_refused(place: Place) -> None:
+    filesystem, base = place
+    file = filesystem.create_file(f"{base}/a")
+    file.write_at(b"hello", 0)
+    with pytest.raises(BlockingIOError):
+        file.view_nowait(0, 6)
+
+
 def test_truncate_cuts_and_extends(place: Place) -> None:
     filesystem, base = place
     file = filesystem.create_file(f"{base}/a")

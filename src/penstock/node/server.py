@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.core.config import BrokerConfig
+from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.filesystem import FileSystem
@@ -25,10 +26,15 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _one_error() -> Iterator[None]:
-    """A single error in a task group is raised as itself: it is what the caller can act on."""
+    """An error of ours in a task group is raised as itself: it is what the caller can act on."""
     try:
         yield
     except BaseExceptionGroup as group:
+        ours = group.subgroup(PenstockError)
+        if ours is not None:
+            # One failing disk may end several tasks; the first tells what happened.
+            first = ours.exceptions[0]
+            raise first from first.__cause__
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from group.exceptions[0].__cause__
         raise

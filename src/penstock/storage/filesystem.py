@@ -8,6 +8,7 @@ Guarantees that every implementation gives (tests/contracts/test_filesystem.py):
   about its name: ext4 often keeps both, POSIX promises neither.
 - `File.read_into_nowait` raises `BlockingIOError` instead of waiting for the disk; it may give less
   than was asked for even when more is there.
+- `File.view_nowait` gives bytes that stay what they were while the file is not cut below them.
 - A `File` stays readable after its name is gone, and closes itself when nobody holds it: dropping
   the last reference is the normal way to close, because another thread may be inside a call.
 
@@ -17,6 +18,7 @@ raises them; what an error means for a log is decided in `partition_log` and `fl
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
@@ -27,6 +29,10 @@ from penstock.core.errors import DataDirectoryLockedError
 
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
 """What a file system answers that has no RWF_NOWAIT."""
+
+_PROBE_BYTES: Final = 65_536
+"""Distance between the bytes that are looked at before a mapping is trusted to be in memory. The
+kernel reads ahead and drops pages in larger pieces; a piece that is missed costs one wait."""
 
 FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No room, no quota, or a size limit of this process: the disk itself is well."""
@@ -52,6 +58,10 @@ class File(Protocol):
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
         """The same from memory only; `BlockingIOError` when the disk would be needed."""
+        ...
+
+    def view_nowait(self, position: int, size: int) -> memoryview:
+        """`size` bytes from memory, without a copy where the system can; or `BlockingIOError`."""
         ...
 
     def sync(self) -> None:
@@ -161,6 +171,32 @@ class DiskFile:
             if error.errno not in _NO_NOWAIT:
                 raise
             return os.preadv(self._descriptor, (buffer,), position)
+
+    def view_nowait(self, position: int, size: int) -> memoryview:
+        """The page cache itself, mapped: a large answer then goes to the socket in one copy.
+
+        Every so many bytes are probed first, because touching a page that is not in memory would
+        wait for the disk. Without a mapping (no descriptor or address space left) it is a read.
+        """
+        probe = bytearray(1)
+        for place in (*range(position, position + size, _PROBE_BYTES), position + size - 1):
+            if self.read_into_nowait(probe, place) != 1:
+                raise BlockingIOError(errno.EAGAIN, "not in memory")
+        start = position - position % mmap.ALLOCATIONGRANULARITY
+        try:
+            mapped = mmap.mmap(
+                self._descriptor,
+                position + size - start,
+                flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+                prot=mmap.PROT_READ,
+                offset=start,
+            )
+        except (OSError, ValueError):
+            buffer = bytearray(size)
+            if self.read_into_nowait(buffer, position) != size:
+                raise BlockingIOError(errno.EAGAIN, "not in memory") from None
+            return memoryview(buffer)
+        return memoryview(mapped)[position - start :]
 
     def sync(self) -> None:
         """fdatasync: bytes and size, not the times, which nobody needs after a crash."""

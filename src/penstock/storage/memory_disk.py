@@ -67,6 +67,13 @@ class MemoryFile:
         """Memory never waits."""
         return self.read_into(buffer, position)
 
+    def view_nowait(self, position: int, size: int) -> memoryview:
+        """A copy: the file's own bytes move when it grows."""
+        part = bytes(self.inode.data[position : position + size])
+        if len(part) != size:
+            raise BlockingIOError(errno.EAGAIN, "beyond the end")
+        return memoryview(part)
+
     def sync(self) -> None:
         """Memory is as durable as it gets."""
 

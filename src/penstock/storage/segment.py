@@ -15,7 +15,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from penstock.core.errors import CorruptBatchError, CorruptIndexError, StorageError
-from penstock.core.limits import RECOVERY_CHUNK_BYTES
+from penstock.core.limits import MAPPED_READ_BYTES_MIN, RECOVERY_CHUNK_BYTES
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.storage.batch_walk import batch_bytes, find_offset
 from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
@@ -260,6 +260,8 @@ class Segment:
             file = self.file()
         self.was_used = True
         if nowait:
+            if size >= MAPPED_READ_BYTES_MIN:
+                return file.view_nowait(position, size)
             buffer = bytearray(size)
             if file.read_into_nowait(buffer, position) != size:
                 raise BlockingIOError(errno.EAGAIN, "not in memory")

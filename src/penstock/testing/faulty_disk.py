@@ -41,6 +41,13 @@ class FaultyFile:
             raise BlockingIOError(errno.EAGAIN, "not in memory")
         return self._file.read_into_nowait(buffer, position)
 
+    def view_nowait(self, position: int, size: int) -> memoryview:
+        """Look at memory, unless everything is cold."""
+        self._disk.before("read", self._path)
+        if self._disk.is_cold:
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+        return self._file.view_nowait(position, size)
+
     def sync(self) -> None:
         """Sync, if the disk lets us."""
         self._disk.before("sync", self._path)

@@ -1,0 +1,93 @@
+"""The README's commands and programs run as they are printed.
+
+Only addresses are replaced: the port that everybody uses may be taken on the machine that tests.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.oracle.running_broker import free_port
+
+from penstock.testing import Broker
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def block_with(language: str, text: str) -> str:
+    (found,) = [block for block in blocks(language) if text in block]
+    return found
+
+
+@pytest.mark.interop
+def test_the_five_lines(tmp_path: Path) -> None:
+    lines = block_with("bash", "penstock serve").strip().splitlines()
+    assert lines[:2] == ["pip install .", "penstock serve &"]
+    port = free_port()
+    python = Path(os.environ.get("PENSTOCK_BROKER_PYTHON", sys.executable))
+    environment = {
+        **os.environ,
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        "PENSTOCK_LISTENER__PORT": str(port),
+        "PENSTOCK_BOOTSTRAP_SERVER": f"localhost:{port}",
+    }
+    with subprocess.Popen(
+        ["penstock", "serve"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as broker:
+        try:
+            assert broker.stdout is not None
+            assert "is ready on" in broker.stdout.readline()
+            for line in lines[2:]:
+                done = subprocess.run(
+                    ["bash", "-c", line],
+                    cwd=tmp_path,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
+                assert done.returncode == 0, f"{line}: {done.stderr}"
+        finally:
+            broker.terminate()
+        assert broker.wait(30) == 0
+    assert done.stdout == "hello\n"
+
+
+@pytest.mark.interop
+def test_the_client() -> None:
+    program = block_with("python", "confluent_kafka")
+    with Broker() as broker:
+        exec(program.replace("localhost:9092", broker.bootstrap_server), {})
+        assert broker.metrics()["partitions"] == 1
+
+
+def test_the_broker_in_a_test() -> None:
+    seen: list[str] = []
+    names: dict[str, Callable[..., None]] = {"run_my_code": seen.append}
+    exec(block_with("python", "penstock.testing"), names)
+    names["test_my_code"]()
+    assert seen
+
+
+def test_the_embedded_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = block_with("python", "BrokerServer").replace(
+        'data_dir="data"', f"data_dir={str(tmp_path)!r}"
+    )
+    head, body = program.split("\n\n", 1)
+    wrapped = f"{head}\nasync def main():\n{textwrap.indent(body, '    ')}"
+    names: dict[str, Callable[..., object]] = {}
+    exec(wrapped, names)
+    asyncio.run(names["main"]())  # type: ignore[arg-type]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
