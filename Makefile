@@ -13,7 +13,7 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.pxd')
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-13s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/pip install --quiet --upgrade pip
+	rm -rf build
 	$(RELEASE)/bin/pip install --quiet --force-reinstall .
 	touch $@
 
@@ -51,6 +52,16 @@ check: install ## format, lint, types, layers, generated files, fast tests
 .PHONY: test
 test: install ## the fast tests alone
 	$(BIN)/python -X dev -m pytest -q
+
+$(RELEASE)/.tools-installed: $(RELEASE)/.installed
+	$(RELEASE)/bin/pip install --quiet --group dev --group interop
+	touch $@
+
+.PHONY: test-compiled
+test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as users get it
+	$(RELEASE)/bin/python -c 'import penstock.broker.session as module; assert module.__file__.endswith(".so"), "not compiled"'
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(RELEASE)/bin/python -X dev -m pytest -q \
+		-m "not (uncompiled or interop or crash or chaos or scale or bench or spark)"
 
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka

@@ -47,6 +47,7 @@ def refusing(api_key: int) -> Callable[[connection.Request, Message], list[Buffe
     [(ApiKey.DESCRIBE_CLUSTER, DESCRIBE_CLUSTER), (ApiKey.METADATA, METADATA)],
     ids=["plain", "task"],
 )
+@pytest.mark.uncompiled
 def test_an_answer_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

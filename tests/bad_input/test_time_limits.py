@@ -131,6 +131,7 @@ def filled(broker: InsideBroker) -> None:
 LARGE_FETCH = fetch(topic=LARGE, bytes_max=8_000_000)
 
 
+@pytest.mark.uncompiled
 def test_a_client_that_never_reads_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.broker.listener.SLOW_READER_SECONDS_MAX", LIMIT_SECONDS)
     with InsideBroker() as broker:
@@ -144,6 +145,7 @@ def test_a_client_that_never_reads_is_closed(monkeypatch: pytest.MonkeyPatch) ->
         assert broker.metrics()["request_bytes_in_flight"] == 0
 
 
+@pytest.mark.uncompiled
 def test_a_client_that_reads_slowly_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for its unsent answer, and not for the request that waits behind it either."""
     monkeypatch.setattr("penstock.broker.listener.SLOW_READER_SECONDS_MAX", LIMIT_SECONDS)

@@ -42,8 +42,9 @@ def test_settings_read_back(settings: dict[str, str]) -> None:
 def test_other_values_read_back() -> None:
     broker = BrokerImage(3, "host", 9092, "rack", "directory", 12)
     assert values.read_broker(values.write_broker(broker), 3, 12) == broker
-    topic = values.TopicValue(ID, 4)
-    assert values.read_topic(values.write_topic(topic)) == topic
+    for is_adopted in (False, True):
+        topic = values.TopicValue(ID, 4, is_adopted)
+        assert values.read_topic(values.write_topic(topic)) == topic
     assert values.read_cluster_id(values.write_cluster_id("c")) == "c"
     assert values.read_next_producer_id(values.write_next_producer_id(2**40)) == 2**40
 

@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.membership import Membership
+from penstock.cluster.store import Snapshot
+from penstock.core.errors import StoreError
 from penstock.core.limits import BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS
 from penstock.testing.memory_store import MemoryMetadataStore
 
@@ -58,3 +62,45 @@ def test_a_session_that_is_kept_stays() -> None:
 def test_a_process_that_was_stopped_registers_again() -> None:
     first, last = epoch_after([BROKER_SESSION_SECONDS + 1, BROKER_KEEP_ALIVE_SECONDS])
     assert last > first
+
+
+class FlakyStore(MemoryMetadataStore):
+    """A store that does not answer for a while."""
+
+    def __init__(self, clock: StepClock, failures: int) -> None:
+        super().__init__(clock=clock)
+        self.failures = failures
+
+    def _answer(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the disk is busy")
+
+    async def keep_alive(self, session: int) -> None:
+        self._answer()
+        await super().keep_alive(session)
+
+    async def read(self, key: str, *, revision: int | None = None) -> Snapshot:
+        self._answer()
+        return await super().read(key, revision=revision)
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+@pytest.mark.parametrize("pause", [BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS + 1])
+def test_a_store_that_does_not_answer_is_asked_again(failures: int, pause: float) -> None:
+    """Also when the session was lost meanwhile, and when registering again fails at first."""
+
+    async def main() -> tuple[int, int]:
+        clock = StepClock([pause, *[BROKER_KEEP_ALIVE_SECONDS] * 5])
+        store = FlakyStore(clock, 0)
+        membership = Membership(store, Keys(), BROKER, sleep=clock.sleep)
+        first = await membership.join()
+        store.failures = failures
+        with pytest.raises(asyncio.CancelledError):
+            await membership.keep()
+        (pair,) = (await store.read(Keys().broker(1))).values
+        assert membership.guard().revision == pair.create_revision
+        return first, pair.create_revision
+
+    first, last = asyncio.run(main())
+    assert (last > first) is (pause > BROKER_SESSION_SECONDS)

@@ -104,7 +104,10 @@ def test_founding_survives_a_lost_answer_and_a_lost_write() -> None:
 @pytest.mark.parametrize("landed", [0, 1, 2])
 def test_adopting_topics_is_repeated_until_it_is_done(fault: Fault, landed: int) -> None:
     states = (PartitionImage((1,), 1, 3, (1,), 0),) * 100
-    topics = [TopicImage(name, UUID(int=n), states, {}, 0) for n, name in enumerate("ab", 500)]
+    topics = [
+        TopicImage(name, UUID(int=n), states, {}, 0, is_adopted=True)
+        for n, name in enumerate("ab", 500)
+    ]
 
     async def start(store: MemoryMetadataStore) -> bool:
         async with asyncio.TaskGroup() as tasks:
@@ -119,6 +122,7 @@ def test_adopting_topics_is_repeated_until_it_is_done(fault: Fault, landed: int)
                 assert service.image.cluster_id == "AoiVrXEJTO24QuSBQbC-Rw"
                 assert {t.id for t in service.image.topics.values()} == {t.id for t in topics}
                 assert service.image.topics["a"].partitions[0].leader_epoch == 3
+                assert all(topic.is_adopted for topic in service.image.topics.values())
             await service.stop()
         return wanted
 

@@ -134,6 +134,7 @@ GUARDS: dict[Patch, tuple[Fate, ...]] = {
 
 
 @pytest.mark.parametrize("remove", GUARDS, ids=lambda remove: remove.__name__)
+@pytest.mark.uncompiled
 def test_without_the_guard_a_cut_is_found_that_breaks_a_promise(
     remove: Patch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def append_twice() -> int:
     return log.end_offset
 
 
+@pytest.mark.uncompiled
 def test_without_the_sequence_check_a_repetition_is_stored_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -80,8 +80,8 @@ def test_a_read_that_fails_is_an_answer_and_not_the_end(disk: FaultyRoom, wire: 
 def test_a_topic_on_a_dead_disk_is_refused(disk: FaultyRoom, wire: Wire) -> None:
     disk.fail_next("sync", errno.EIO)
     assert wire.produce(b"failed")[0] == STORAGE_ERROR
-    wire.create("too-late")
-    assert wire.produce(b"x", topic="too-late")[0] == STORAGE_ERROR
+    assert wire.create("too-late") == STORAGE_ERROR
+    assert wire.produce(b"x", topic="too-late")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert wire.fetch() == (OK, [])
 
 

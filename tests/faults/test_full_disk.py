@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 from tests.faults.wire import FaultyRoom, Wire
 
-from penstock.node import topic_administration
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage import service
 from penstock.testing.broker import Broker
@@ -87,6 +86,7 @@ def test_no_room_for_a_new_segment(disk: FaultyRoom, wire: Wire) -> None:
     assert wire.fetch(topic="rolling") == (OK, [b"old", b"new"])
 
 
+@pytest.mark.uncompiled
 def test_no_room_for_the_small_files_of_a_flush(
     disk: FaultyRoom, broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +114,7 @@ def test_no_room_for_the_small_files_of_a_flush(
     assert wire.fetch() == (OK, [b"first"])
 
 
+@pytest.mark.uncompiled
 def test_the_guard_stops_produce_before_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "SPACE_SECONDS", 0.005)
     disk = FaultyDisk(MemoryDisk())
@@ -129,6 +130,7 @@ def test_the_guard_stops_produce_before_the_disk_is_full(monkeypatch: pytest.Mon
         assert wire.fetch()[1][taken:] == [b"after"]
 
 
+@pytest.mark.uncompiled
 def test_a_full_disk_does_not_end_the_duties(
     disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_full_disk_does_not_end_the_duties(
         assert wire.produce(b"more") == (OK, 1)
 
 
+@pytest.mark.uncompiled
 def test_deleting_a_topic_makes_room_on_a_full_disk(
     disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,15 +192,17 @@ def deleted_on_a_full_disk(disk: FaultyRoom, wire: Wire) -> None:
     assert wire.produce(b"more") == (OK, 1)
 
 
-def test_a_topic_that_finds_no_room_is_served_when_there_is_some(
-    disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
+def test_a_topic_that_finds_no_room_is_refused_and_can_be_created_later(
+    disk: FaultyRoom,
 ) -> None:
-    monkeypatch.setattr(topic_administration, "ROOM_SECONDS", 0.005)
+    """Nothing of it stays: neither in the metadata nor of the partitions that found room."""
     with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
-        disk.bytes_left = 0
-        assert wire.create("later", partitions=2) == OK
-        assert wire.produce(b"x", topic="later") == (STORAGE_ERROR, -1)
+        disk.bytes_left = 80
+        assert wire.create("later", partitions=2) == STORAGE_ERROR
+        assert wire.produce(b"x", topic="later") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         disk.bytes_left = None
-        eventually(lambda: wire.produce(b"first", topic="later")[0] == OK)
+        assert not [name for name in disk.list_directory("/penstock") if "later" in name]
+        assert wire.create("later", partitions=2) == OK
+        assert wire.produce(b"first", topic="later") == (OK, 0)
         assert wire.fetch(topic="later") == (OK, [b"first"])
         assert wire.fetch(topic="later", partition=1) == (OK, [])

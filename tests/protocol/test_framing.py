@@ -247,6 +247,7 @@ def test_many_small_frames_in_one_read_cost_one_copy_until_taken() -> None:
     assert take_all(reader) == [BODIES[0]] * 1_000
 
 
+@pytest.mark.uncompiled
 def test_an_idle_reader_holds_next_to_nothing() -> None:
     reader = make_reader()
     feed_buffered(reader, STREAM, 64)

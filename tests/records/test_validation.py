@@ -22,7 +22,12 @@ from penstock.records.batch import HEADER_BYTES, checksum_matches, patch_max_tim
 from penstock.records.builder import LOG_APPEND_TIME, build_batch, read_records
 from penstock.records.control import Marker, build_marker
 from penstock.records.record import Header, Record, append_varint
-from penstock.records.validation import ProduceRules, ValidatedBatch, validate_produced
+from penstock.records.validation import (
+    ProduceRules,
+    UnfoldAllowance,
+    ValidatedBatch,
+    validate_produced,
+)
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -357,3 +362,49 @@ def test_refused_batch_is_left_as_it_was() -> None:
         with pytest.raises(RecordsError):
             validate_produced(memoryview(sent), topic_limits=RULES, produce_version=11, now_ms=NOW)
         assert sent == data
+
+
+# --- What a request may unfold to ---
+
+
+def unfold(data: bytearray, allowance: UnfoldAllowance) -> None:
+    validate_produced(
+        memoryview(bytearray(data)),
+        topic_limits=RULES,
+        produce_version=11,
+        now_ms=NOW,
+        allowance=allowance,
+    )
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_batches_share_an_allowance(codec: int) -> None:
+    size = len(plain())
+    allowance = UnfoldAllowance(2 * size + 1)
+    unfold(batch(codec=codec), allowance)
+    unfold(batch(codec=codec), allowance)
+    assert allowance.left_bytes == 1
+    with pytest.raises(BatchTooLargeError):
+        unfold(batch(codec=codec), allowance)
+    unfold(batch(), allowance)
+
+
+@pytest.mark.parametrize("payload", [b"no frame", cramjam.zstd.compress(bytes(10_000))])
+def test_what_does_not_unfold_takes_the_whole_allowance(payload: bytes) -> None:
+    allowance = UnfoldAllowance(5_000)
+    with pytest.raises((BatchTooLargeError, CorruptBatchError)):
+        unfold(with_payload(4, bytes(payload)), allowance)
+    with pytest.raises(BatchTooLargeError):
+        unfold(batch(codec=4), allowance)
+
+
+def test_more_records_than_fit_are_refused_before_anything_is_unfolded() -> None:
+    data = batch(codec=4)
+    count = RULES.decompressed_bytes_max // 7 + 1
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    allowance = UnfoldAllowance()
+    before = allowance.left_bytes
+    with pytest.raises(InvalidBatchError, match="cannot be"):
+        unfold(seal(data), allowance)
+    assert allowance.left_bytes == before

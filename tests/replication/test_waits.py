@@ -114,3 +114,20 @@ def test_the_table_is_bounded() -> None:
     with pytest.raises(TooManyWaitersError):
         table.park_commit(CommitWait(Calls()), [(a, 1)], 10.0)
     table.validate()
+
+
+def test_the_partitions_that_are_waited_for_are_bounded() -> None:
+    table, calls = WaitTable(partitions_max=3), Calls()
+    a, b = PartitionWaits(A), PartitionWaits(B)
+    first = FetchWait(1, calls)
+    table.park_fetch(first, (a, b), 10.0)
+    with pytest.raises(TooManyWaitersError):
+        table.park_fetch(FetchWait(1, calls), (a, b), 10.0)
+    table.park_fetch(FetchWait(1, calls), (b,), 10.0)
+    table.validate()
+    table.cancel(first)
+    table.park_fetch(FetchWait(1, calls), (a, b), 10.0)
+    table.committed(b, 1, 1)
+    assert calls.count == 2
+    assert not a.fetches
+    table.validate()

@@ -106,6 +106,7 @@ def test_expiry_keeps_open_transactions() -> None:
     assert list(log.states.entries) == [8]
 
 
+@pytest.mark.uncompiled
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCER_IDS_PER_PARTITION_MAX", 100)
     log = Log()
@@ -158,3 +159,31 @@ def test_any_flipped_bit_is_seen(position: int, bit: int) -> None:
 def test_a_short_snapshot_is_refused() -> None:
     with pytest.raises(StorageError):
         ProducerStates.from_bytes(b"\x00\x01", 0)
+
+
+def test_a_snapshot_stays_what_it_was() -> None:
+    log = Log()
+    for producer_id in (7, 8):
+        log.append(header(0, producer_id=producer_id))
+    snapshot = log.states.snapshot()
+    before = snapshot.to_bytes()
+    for sequence in (1, 2):
+        log.append(header(sequence, producer_id=7))
+    log.append(header(0, producer_id=8, epoch=1, attributes=0x10))
+    log.append(header(0, producer_id=9))
+    log.states.expire(10**12)
+    assert snapshot.to_bytes() == before
+    assert log.states.to_bytes() != before
+    assert list(log.states.summary()) == [8]
+
+
+def test_an_entry_is_copied_once_for_each_snapshot() -> None:
+    log = Log()
+    log.append(header(0))
+    log.states.snapshot()
+    shared = log.states.entries[7]
+    log.append(header(1))
+    own = log.states.entries[7]
+    assert own is not shared
+    log.append(header(2))
+    assert log.states.entries[7] is own

@@ -2,12 +2,22 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Coroutine
 
 import pytest
-from tests.storage.logs import PARTITION, SMALL, Clock, batch, new_log, open_manager
+from tests.storage.logs import (
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    Clock,
+    batch,
+    new_log,
+    open_manager,
+)
 
 from penstock.core.errors import LogDirectoryOfflineError, QuarantinedLogError
+from penstock.core.types import TopicPartition
 from penstock.storage.disk_guard import DiskState
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import FlushMode, LogSettings
@@ -183,6 +193,7 @@ def test_searches_run_on_a_thread() -> None:
     run(go)
 
 
+@pytest.mark.uncompiled
 def test_no_room_for_a_small_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.storage.service._FULL_RETRY_SECONDS", 0.001)
 
@@ -218,6 +229,7 @@ def test_duties() -> None:
     run(go)
 
 
+@pytest.mark.uncompiled
 def test_duties_run_until_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.storage.service.SPACE_SECONDS", 0.001)
 
@@ -237,6 +249,154 @@ def test_duties_run_until_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_a_duty_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.storage.service.SPACE_SECONDS", 0.001)
+
+    async def go() -> None:
+        scene = Scene()
+        again = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        calls: list[str] = []
+
+        def space(path: str) -> object:
+            calls.append(path)
+            if len(calls) > 1:
+                loop.call_soon_threadsafe(again.set)
+            raise RuntimeError("not a disk's error")
+
+        scene.disk.space = space  # type: ignore[method-assign, assignment]
+        task = loop.create_task(scene.service.run_duties())
+        await asyncio.wait_for(again.wait(), 5)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_an_owed_sync_that_cannot_begin_is_told() -> None:
+    async def go() -> None:
+        scene = Scene(flush_mode=FlushMode.INTERVAL)
+        scene.append()
+        await asyncio.sleep(0)
+        scene.disk.fail_next("open", errno.EIO)
+        await scene.service._flush_owed()
+        assert [path for path, _ in scene.failures] == ["/data"]
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_a_segment_that_retention_began_is_synced() -> None:
+    async def go() -> None:
+        scene = Scene(LogSettings(retention_ms=1))
+        scene.append()
+        await asyncio.sleep(0)
+        assert not scene.log.is_dirty
+        await scene.service.run_retention()
+        assert len(scene.log.segments) == 2
+        await asyncio.sleep(0)
+        await scene.service._wait_between_rounds()
+        assert not scene.log.is_dirty
+        assert not scene.log.owes_sealed
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_retention_passes_over_a_log_whose_times_cannot_be_read() -> None:
+    async def go() -> None:
+        disk = FaultyDisk(MemoryDisk())
+        settings = LogSettings(segment_bytes=300, index_interval_bytes=100, retention_ms=1)
+        manager = open_manager(disk, settings)
+        names = [TopicPartition("a", 0), TopicPartition("b", 0)]
+        for name in names:
+            made = manager.create_log(name, TOPIC_ID, settings)
+            for _ in range(9):
+                made.append(batch(), leader_epoch=0)
+        manager.close()
+        manager = open_manager(disk, settings)
+        first, second = (manager.logs[name] for name in names)
+
+        def hook(_operation: str, path: str) -> None:
+            if path.startswith("/data/a-0/") and path.endswith(".timeindex"):
+                raise OSError(errno.EIO, "injected", path)
+
+        disk.hook = hook
+        service = StorageService(
+            manager, Clock(), on_durable=lambda _logs: None, on_failure=lambda _path, _error: None
+        )
+        service.start(asyncio.get_running_loop())
+        await service.run_retention()
+        assert first.log_start_offset == 0
+        assert second.log_start_offset > 0
+        disk.hook = None
+        await service.run_retention()
+        assert first.log_start_offset > 0
+        await service.stop()
+
+    run(go)
+
+
+def damage_index(scene: Scene, base_offset: int) -> str:
+    """Let the second entry of a segment's index lead astray."""
+    path = f"/data/orders-0/{base_offset:020d}.index"
+    scene.disk.open_file(path).write_at(bytes(7) + b"\x77", 8)
+    return path
+
+
+def test_the_index_of_the_growing_segment_is_rebuilt_on_the_loop() -> None:
+    async def go() -> None:
+        scene = Scene(LogSettings(index_interval_bytes=100, retention_ms=-1))
+        scene.append(30)
+        await scene.next_report()
+        scene.log.active.finish()
+        good = scene.disk.read_file("/data/orders-0/00000000000000000000.index")
+        path = damage_index(scene, 0)
+        writers: set[int] = set()
+
+        def hook(operation: str, path_: str) -> None:
+            if operation in ("write", "truncate") and path_ == path:
+                writers.add(threading.get_ident())
+
+        scene.disk.hook = hook
+        with pytest.raises(BlockingIOError):
+            scene.log.read(4, 99, offset_limit=30, at_least_one=True, nowait=True)
+        found = await scene.service.read_cold(scene.log, 4, 99, offset_limit=30, at_least_one=True)
+        assert found.first_offset == 4
+        assert writers == {threading.get_ident()}
+        assert scene.disk.read_file(path) == good
+        await scene.service.stop()
+
+    run(go)
+
+
+def test_the_index_of_a_sealed_segment_is_rebuilt_by_one_thread() -> None:
+    async def go() -> None:
+        scene = Scene()
+        scene.append(30)
+        await scene.next_report()
+        path = damage_index(scene, 0)
+        locked: list[bool] = []
+
+        def hook(operation: str, path_: str) -> None:
+            if operation == "truncate" and path_ == path:
+                locked.append(scene.log.rebuild_lock.locked())
+
+        scene.disk.hook = hook
+        reads = [
+            scene.service.read_cold(scene.log, 4, 99, offset_limit=30, at_least_one=True)
+            for _ in range(4)
+        ]
+        assert {found.first_offset for found in await asyncio.gather(*reads)} == {4}
+        assert locked == [True], "the others found it done"
         await scene.service.stop()
 
     run(go)

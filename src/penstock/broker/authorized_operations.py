@@ -22,6 +22,8 @@ def _bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
+NOT_ASKED: Final = -2147483648
+"""What stands for a set that was not asked for."""
 TOPIC_OPERATIONS: Final = _bits(
     _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
 )

@@ -16,6 +16,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
+from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings import Settings
@@ -141,6 +142,26 @@ class NoAnswer:
 Answer = Message | NoAnswer
 """What a handler gives in the end."""
 
+
+class WaitingAnswer(Deferred["Answer"]):
+    """An answer that waits for what others do. Whoever sent the request may lose interest in it."""
+
+    __slots__ = ()
+
+    def abandon(self) -> None:
+        """The client is gone: wait no longer. The answer may never be set."""
+        raise NotImplementedError
+
+    def hurry(self) -> None:
+        """The client sends no more: if what there is now is an answer, give it."""
+        raise NotImplementedError
+
+
+TOPIC_ID_VERSION: Final = 13
+"""From this version of Produce and of Fetch on, topics are named by their id."""
+
 NO_ANSWER: Final = NoAnswer(close_connection=False)
 CLOSE_CONNECTION: Final = NoAnswer(close_connection=True)
 """Kafka's way to tell an acks=0 producer of an error: the connection is closed."""
+DEFECT: Final = NoAnswer(close_connection=True)
+"""For a request that failed after it was parked, in a way that nobody expected: it is counted."""

@@ -198,8 +198,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._peer_was_wrong(error)
 
     def eof_received(self) -> bool:
-        """The client will send no more. Answers to what it sent before still go out."""
+        """The client will send no more. Answers to what it sent before still go out, soon."""
         self._is_draining = True
+        self._session.hurry()
         return not self._is_drained()
 
     def pause_writing(self) -> None:

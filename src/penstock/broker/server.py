@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4_096
 """Connections that wait to be accepted; ten thousand clients may come at once after a restart."""
+FREE_PORT_TRIES = 8
+"""Ports to try when any will do, before giving up."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
 
@@ -37,6 +39,17 @@ class Listener:
 
     def bind(self) -> None:
         """Take the address, so that it is known before anybody is served."""
+        for tries_left in reversed(range(FREE_PORT_TRIES)):
+            try:
+                return self._bind_all()
+            except ConfigError:
+                if self._settings.port or not tries_left:
+                    raise
+                # The port that is free on one address is taken on the other: try another one.
+                self.port = 0
+        return None
+
+    def _bind_all(self) -> None:
         hosts = (
             ["127.0.0.1", "::1"] if self._settings.host == "localhost" else [self._settings.host]
         )

@@ -8,7 +8,9 @@ guaranteed:
   none behind a fetch that waits, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave
   yet: a client that asks for much and reads nothing gets one large answer made, not sixty-four;
 - the bytes of a request count against the node's budget until it is answered. A fetch that waits
-  holds none: the client says how long that is, and others must not wait for it.
+  holds none: the client says how long that is, and others must not wait for it;
+- a request whose client is gone waits for nothing, and a fetch whose client sends no more is
+  answered with what there is.
 
 It knows neither sockets nor the event loop: `broker.listener` gives it a way to write and to close.
 """
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.broker.budget import MemoryBudget
-from penstock.broker.context import Answer, NoAnswer
+from penstock.broker.context import DEFECT, Answer, NoAnswer, WaitingAnswer
 from penstock.broker.dispatch import Dispatcher
 from penstock.core.deferred import Deferred
 from penstock.core.limits import (
@@ -45,12 +47,15 @@ class Writer(Protocol):
 class _Slot:
     """The place of one answer."""
 
-    __slots__ = ("buffers", "request", "size_bytes")
+    __slots__ = ("buffers", "request", "size_bytes", "waiting")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.buffers: list[Buffer] | None = None
         self.size_bytes = 0
+        self.waiting: WaitingAnswer | None = None
+        """What to tell when nobody wants the answer any more. It refers to this slot in turn, so it
+        goes as soon as the answer is there."""
 
 
 class Session:
@@ -63,6 +68,7 @@ class Session:
         "_held_bytes",
         "_is_collecting",
         "_is_fetch_waiting",
+        "_is_hurried",
         "_slots",
         "_write",
         "is_closed",
@@ -87,6 +93,7 @@ class Session:
         self._held_bytes = 0
         self._is_collecting = False
         self._is_fetch_waiting = False
+        self._is_hurried = False
         self.is_closed = False
         self.wants_room = False
         """Set by the owner when it holds requests back for want of room. After a burst it looks for
@@ -127,6 +134,10 @@ class Session:
                 request.forget_body()
             self._budget.reserve(request.frame_bytes)
             answer.then(lambda result: self._complete(slot, result))
+            if isinstance(answer, WaitingAnswer) and not answer.is_set:
+                slot.waiting = answer
+                if self._is_hurried:
+                    answer.hurry()
         else:
             self._budget.reserve(request.frame_bytes)
             self._complete(slot, answer)
@@ -135,13 +146,27 @@ class Session:
         """The connection is gone: answers that are still to come go nowhere."""
         self.is_closed = True
         while self._slots:
-            self._budget.release(self._slots.popleft().request.frame_bytes)
+            slot = self._slots.popleft()
+            self._budget.release(slot.request.frame_bytes)
+            waiting, slot.waiting = slot.waiting, None
+            if waiting is not None:
+                waiting.abandon()
+
+    def hurry(self) -> None:
+        """The client sends no more: fetches are answered with what there is and wait no longer."""
+        self._is_hurried = True
+        for slot in tuple(self._slots):
+            if slot.waiting is not None:
+                slot.waiting.hurry()
 
     def _complete(self, slot: _Slot, answer: Answer) -> None:
+        slot.waiting = None
         if self.is_closed:
             return
         if isinstance(answer, NoAnswer):
             if answer.close_connection:
+                if answer is DEFECT:
+                    self._dispatcher.failed()
                 self._close()
                 return
             slot.buffers = []

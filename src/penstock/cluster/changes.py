@@ -54,6 +54,7 @@ class TopicPublished:
     id: UUID
     partition_count: int
     revision: int
+    is_adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,9 @@ def _topic_change(name: str, pair: KeyValue | None) -> Change:
     if pair is None:
         return TopicRemoved(name)
     topic = values.read_topic(pair.value)
-    return TopicPublished(name, topic.id, topic.partition_count, pair.mod_revision)
+    return TopicPublished(
+        name, topic.id, topic.partition_count, pair.mod_revision, topic.is_adopted
+    )
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -202,7 +205,9 @@ def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[
     if states:
         yield PartitionsChanged(after.id, states)
     if before.revision != after.revision:
-        yield TopicPublished(after.name, after.id, len(after.partitions), after.revision)
+        yield TopicPublished(
+            after.name, after.id, len(after.partitions), after.revision, after.is_adopted
+        )
     if before.settings != after.settings:
         yield TopicSettingsChanged(after.name, after.settings)
 
@@ -311,7 +316,7 @@ class _Draft:
         added = tuple(waiting[index] for index in range(len(known), change.partition_count))
         settings = topic.settings if topic else NO_SETTINGS
         self._topics[change.name] = TopicImage(
-            change.name, change.id, known + added, settings, change.revision
+            change.name, change.id, known + added, settings, change.revision, change.is_adopted
         )
         self._names[change.id] = change.name
         self._partition_count += len(added)

@@ -37,8 +37,8 @@ from penstock.cluster.topic_rules import (
     DEFAULT,
     TopicRules,
     check_assignment,
+    check_creatable_name,
     check_replication_factor,
-    check_topic_name,
     partition_count,
 )
 from penstock.core.errors import (
@@ -141,7 +141,7 @@ def _new_topic(
     rules: TopicRules,
     taken: Mapping[str, str],
 ) -> TopicImage:
-    check_topic_name(topic.name)
+    check_creatable_name(topic.name)
     similar = similar_name(topic.name)
     collides = image.similar_names.get(similar) or taken.get(similar) if similar else None
     if collides is not None and collides != topic.name:
@@ -215,7 +215,7 @@ def creation_writes(
 
 
 def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
-    value = values.TopicValue(topic.id, len(topic.partitions))
+    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted)
     yield Put(keys.topic(topic.name), values.write_topic(value))
     if topic.settings:
         yield Put(keys.topic_settings(topic.name), values.write_settings(topic.settings))

@@ -48,6 +48,8 @@ class TopicImage:
     """Overrides as they were given; what is not here has its default."""
     revision: int
     """Revision of the store at which the topic was last published."""
+    is_adopted: bool = False
+    """Whether its logs were here before it: whoever wrote them may have compacted them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ knows.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster import controller, values
@@ -20,6 +21,8 @@ from penstock.core.limits import (
     BROKER_SESSION_SECONDS,
     METADATA_ATTEMPTS_MAX,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Membership:
@@ -77,9 +80,17 @@ class Membership:
         while True:
             await self._sleep(BROKER_KEEP_ALIVE_SECONDS)
             try:
-                await self._store.keep_alive(self._session)
-            except SessionLostError:
-                await self.join()
+                await self._keep_once()
+            except StoreError as error:
+                # The store may answer again. Until then no write of this broker gets past `guard`,
+                # and what is in the logs can be served all the same.
+                logger.warning("the metadata store does not answer, trying again: %s", error)
+
+    async def _keep_once(self) -> None:
+        try:
+            await self._store.keep_alive(self._session)
+        except SessionLostError:
+            await self.join()
 
     async def leave(self) -> None:
         """End the session: the broker is gone at once and not after a time."""

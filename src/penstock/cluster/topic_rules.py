@@ -27,6 +27,9 @@ from penstock.core.limits import (
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka keeps its own metadata in a directory of this name, which no start loads as a log."""
+
 DEFAULT: Final = -1
 """What a request says to get the cluster's default."""
 
@@ -58,6 +61,13 @@ def check_topic_name(name: str) -> None:
             f"Topic name is invalid: {name!r} contains one or more characters other than ASCII "
             "alphanumerics, '.', '_' and '-'"
         )
+
+
+def check_creatable_name(name: str) -> None:
+    """Refuse a name that a topic cannot be created under, although it may be asked for."""
+    check_topic_name(name)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
 
 
 def partition_count(asked: int, rules: TopicRules) -> int:

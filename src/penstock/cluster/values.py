@@ -25,6 +25,7 @@ class TopicValue(NamedTuple):
 
     id: UUID
     partition_count: int
+    is_adopted: bool = False
 
 
 class _PartitionValue(NamedTuple):
@@ -62,14 +63,21 @@ def write_adopted() -> bytes:
 
 
 def write_topic(topic: TopicValue) -> bytes:
-    """A topic's id and number of partitions."""
-    return _encode({"id": str(topic.id), "partitions": topic.partition_count})
+    """A topic's id and number of partitions, and whether its logs were there before it."""
+    fields: dict[str, object] = {"id": str(topic.id), "partitions": topic.partition_count}
+    if topic.is_adopted:
+        fields["adopted"] = True
+    return _encode(fields)
 
 
 def read_topic(value: bytes) -> TopicValue:
-    """A topic's id and number of partitions."""
+    """A topic's id and number of partitions, and whether its logs were there before it."""
     fields = _decode(value)
-    return TopicValue(topic_id_of(_text(fields, "id")), _integer(fields, "partitions"))
+    return TopicValue(
+        topic_id_of(_text(fields, "id")),
+        _integer(fields, "partitions"),
+        fields.get("adopted") is True,
+    )
 
 
 @lru_cache(maxsize=8192)

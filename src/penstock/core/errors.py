@@ -92,7 +92,7 @@ class LogDirectoryOfflineError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No space for this batch; nothing of it was kept, and the log goes on."""
+    """No space (or no descriptor) for this batch; nothing of it was kept, and the log goes on."""
 
 
 class QuarantinedLogError(StorageError):
@@ -101,6 +101,11 @@ class QuarantinedLogError(StorageError):
 
 class CorruptIndexError(StorageError):
     """An index file is damaged; it will be rebuilt from its segment."""
+
+    def __init__(self, message: str, base_offset: int = -1) -> None:
+        super().__init__(message)
+        self.base_offset = base_offset
+        """Which segment's index it is."""
 
 
 class OffsetOutOfRangeError(StorageError):
@@ -128,14 +133,6 @@ class OutOfOrderSequenceError(ProducerError):
     """A gap in a producer's sequence numbers."""
 
 
-class DuplicateSequenceError(ProducerError):
-    """A sequence older than the batches that are remembered."""
-
-
-class UnknownProducerError(ProducerError):
-    """The producer id is not known in this partition and the sequence does not start at zero."""
-
-
 class InvalidProducerEpochError(ProducerError):
     """The producer's epoch is older than the one that last wrote."""
 
@@ -153,10 +150,6 @@ class UnknownTopicOrPartitionError(MetadataError):
 
 class UnknownTopicIdError(MetadataError):
     """There is no topic with this id."""
-
-
-class InconsistentTopicIdError(MetadataError):
-    """The topic id of a request is not the one of the log."""
 
 
 class TopicExistsError(MetadataError):

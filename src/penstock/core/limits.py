@@ -37,6 +37,10 @@ DECOMPRESSED_BATCH_BYTES_MAX: Final = 134_217_728
 """128 MiB: what one batch may unfold to. zstd packs 256 MiB of zeros into 8 KiB, so the stored size
 says nothing; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
 
+DECOMPRESSED_REQUEST_BYTES_MAX: Final = DECOMPRESSED_BATCH_BYTES_MAX
+"""What all batches of one Produce request together may unfold to. The event loop stands still
+meanwhile, a tenth of a second and more for this much, and a request may hold a thousand batches."""
+
 # --- Connections ---
 
 CONNECTIONS_MAX_DEFAULT: Final = 12_000
@@ -73,6 +77,13 @@ wire has at most 32,767 bytes, and a character at most four."""
 
 PARKED_REQUESTS_MAX: Final = 100_000
 """Requests waiting for data, a commit or a deadline, over all connections."""
+
+PARKED_PARTITIONS_MAX: Final = 500_000
+"""Partitions that waiting fetches name, over all connections: fifty for each of 10,000 clients. One
+costs about 300 bytes, and without a bound a single client could name 200,000 in every fetch."""
+
+PRODUCE_WAIT_MS_MAX: Final = 300_000
+"""Longest wait of one Produce for its commit; clients use 30 s, and 2^31 ms would be 24 days."""
 
 FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of one Fetch; clients use 500 ms, and 2^31 ms would be 24 days."""
@@ -143,6 +154,10 @@ BROKER_KEEP_ALIVE_SECONDS: Final = 2.0
 
 FILES_OPEN_MAX: Final = 4_096
 """Segment and index files kept open: with 12,000 connections still under 20,000 descriptors."""
+
+DESCRIPTORS_RESERVED: Final = 256
+"""Descriptors for all but connections and segments: the metadata store, checkpoints, listeners,
+files of a flush that is under way, and whatever else is in the process."""
 
 SEGMENT_RELATIVE_OFFSET_MAX: Final = 2_147_483_647
 """Offsets in an index are 32 bits relative to the segment's base."""

@@ -3,15 +3,19 @@
 Metadata says which topics there are; the directory says which logs. Normally they agree. Where they
 do not:
 
-- a topic whose log is missing gets an empty one (it was created just before a crash);
+- a topic whose log is missing gets an empty one (it was created just before a crash); if something
+  was durable in it, somebody took it away, and that is reported;
 - a log whose topic is unknown, or was deleted and made anew under the same name, is set aside
   under a name that is never loaded and never deleted, and reported: it may be the only copy of
   something;
 - a directory without metadata of ours, such as one that Apache Kafka wrote, has its topics adopted:
-  names, ids and number of partitions are taken from the logs, settings are the defaults.
+  names, ids and number of partitions are taken from the logs, settings are the defaults. Nobody
+  knows whether such a log was compacted, so offsets may be missing in it, then and ever after.
 """
 
+import asyncio
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from uuid import UUID, uuid4
 
@@ -26,19 +30,40 @@ from penstock.storage.log_settings import LogSettings
 logger = logging.getLogger(__name__)
 
 
-def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping[str, str]) -> None:
-    """Load every log with the settings of its topic, and tell what is wrong with some."""
+class _GivenUpError(Exception):
+    """The start was cancelled while logs were loaded."""
+
+
+async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping[str, str]) -> None:
+    """Load every log with the settings of its topic, and tell what is wrong with some.
+
+    On a thread: after a crash this may take minutes, and signals must be heard meanwhile. When it
+    is cancelled it ends after the log that is being read.
+    """
+    is_given_up = threading.Event()
 
     def settings_for(topic_name: str) -> LogSettings:
+        if is_given_up.is_set():
+            raise _GivenUpError
         topic = image.topic(topic_name)
         overrides = NO_SETTINGS if topic is None else topic.settings
+        is_adopted = topic is None or topic.is_adopted
         try:
-            return log_settings(parse_topic_settings(overrides, defaults))
+            settings = parse_topic_settings(overrides, defaults)
         except InvalidTopicConfigError as error:
             logger.warning("settings of %s are not used: %s", topic_name, error)
-            return log_settings(parse_topic_settings(NO_SETTINGS, defaults))
+            settings = parse_topic_settings(NO_SETTINGS, defaults)
+        return log_settings(settings, is_adopted=is_adopted)
 
-    manager.start(settings_for)
+    loading = asyncio.get_running_loop().run_in_executor(None, manager.start, settings_for)
+    try:
+        await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        is_given_up.set()
+        # The caller lets the directory's lock go next: the thread must not write any more then.
+        await asyncio.wait([loading])
+        loading.exception()
+        raise
     for problem in manager.problems:
         level = logging.WARNING if problem.is_served else logging.ERROR
         logger.log(level, "%s: %s", problem.path, problem.message)
@@ -73,6 +98,7 @@ def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
                 ),
                 NO_SETTINGS,
                 0,
+                is_adopted=True,
             )
         )
     return topics
@@ -85,7 +111,13 @@ def first_free_producer_id(manager: LogManager) -> int:
     )
 
 
-def set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
+def settle_differences(manager: LogManager, image: MetadataImage) -> None:
+    """Report logs that are missing, and take those that belong to no topic out of the way."""
+    _report_lost(manager, image)
+    _set_strays_aside(manager, image)
+
+
+def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
     """Take logs that belong to no topic out of the way."""
     strays = list(_strays(manager, image))
     if strays:
@@ -96,6 +128,13 @@ def set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
                 "Delete it when you are sure that nobody needs it.",
                 name,
             )
+
+
+def _report_lost(manager: LogManager, image: MetadataImage) -> None:
+    """Say which partitions begin anew although they had records."""
+    for name in manager.lost_logs():
+        if image.partition(name.topic, name.partition) is not None:
+            logger.error("%s had records and its directory is gone: it begins anew, empty.", name)
 
 
 def _strays(manager: LogManager, image: MetadataImage) -> Iterable[TopicPartition]:

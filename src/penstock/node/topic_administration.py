@@ -1,13 +1,15 @@
 """`TopicAdministration`: metadata decides which partitions there are, this makes the logs follow.
 
 Order is what matters. Creating: the topic is in the store first, then its logs are made, then it is
-served, then the caller is told. Deleting: the topic leaves the store first, then it is no longer
+served, then the caller is told. When a log cannot be made, the topic is deleted again, so that an
+error means that there is no topic. Deleting: the topic leaves the store first, then it is no longer
 served, then its logs are renamed away, then the caller is told. A crash at any point leaves
 either a topic whose logs are made at the next start, or logs without a topic, which are set aside
 then.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -23,6 +25,8 @@ from penstock.replication.manager import ReplicaManager
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
+
+logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE: Final = 50
 """Logs made before other connections get a turn: about 5 ms of file work."""
@@ -56,11 +60,27 @@ class Topics:
         """One outcome for each topic, in the order asked."""
         async with self._one_at_a_time:
             outcomes = await self._metadata.create_topics(topics, validate_only=validate_only)
-            if not validate_only:
-                for outcome in outcomes:
-                    if isinstance(outcome, TopicImage):
-                        await self._host(outcome)
-            return outcomes
+            if validate_only:
+                return outcomes
+            return [
+                await self._serve(outcome) if isinstance(outcome, TopicImage) else outcome
+                for outcome in outcomes
+            ]
+
+    async def _serve(self, topic: TopicImage) -> TopicImage | PenstockError:
+        """Serve a new topic, or leave nothing of it and say why."""
+        failure = await self._host(topic)
+        if failure is None:
+            return topic
+        self._without_room.discard(topic.name)
+        (deleted,) = await self._metadata.delete_topics([topic.id])
+        if isinstance(deleted, TopicImage):
+            try:
+                await self._remove(deleted)
+            except StorageError:
+                # A disk that cannot delete either: what lies there is set aside at the next start.
+                logger.exception("what was made of the topic %s stays on the disk", topic.name)
+        return failure
 
     async def delete(self, topic_ids: Sequence[UUID]) -> list[PenstockError | None]:
         """One outcome for each topic, in the order asked; None is success."""
@@ -88,10 +108,15 @@ class Topics:
                         if topic is not None:
                             await self._host(topic)
 
-    async def _host(self, topic: TopicImage) -> None:
-        """Serve the partitions of `topic` that are placed here, making logs that are missing."""
+    async def _host(self, topic: TopicImage) -> StorageError | None:
+        """Serve the partitions of `topic` that are placed here, making logs that are missing.
+
+        The error of the first that cannot be served, if there is one.
+        """
         settings = parse_topic_settings(topic.settings, self._defaults)
-        rules, wanted_settings = produce_rules(settings), log_settings(settings)
+        rules = produce_rules(settings)
+        wanted_settings = log_settings(settings, is_adopted=topic.is_adopted)
+        failure: StorageError | None = None
         for index, partition in enumerate(topic.partitions):
             name = TopicPartition(topic.name, index)
             if self._node_id not in partition.replicas or name in self._replicas:
@@ -100,12 +125,14 @@ class Topics:
                 log = self._open(name, topic.id, wanted_settings)
             except StorageError as error:
                 self._replicas.refuse(name, error)
+                failure = failure or error
                 if isinstance(error, DiskFullError):
                     self._without_room.add(topic.name)
                 continue
             self._replicas.host(log, topic.id, partition.leader_epoch, rules)
             if index % LOGS_AT_ONCE == LOGS_AT_ONCE - 1:
                 await asyncio.sleep(0)
+        return failure
 
     def _open(self, name: TopicPartition, topic_id: UUID, settings: LogSettings) -> PartitionLog:
         manager = self._storage.manager

@@ -52,8 +52,11 @@ def produce_rules(settings: TopicSettings) -> ProduceRules:
     )
 
 
-def log_settings(settings: TopicSettings) -> LogSettings:
-    """What a topic's settings ask of a partition's log."""
+def log_settings(settings: TopicSettings, *, is_adopted: bool = False) -> LogSettings:
+    """What a topic's settings ask of a partition's log.
+
+    An adopted one may have been compacted by who wrote it, whatever its settings are here.
+    """
     return LogSettings(
         segment_bytes=settings.segment_bytes,
         segment_ms=settings.segment_ms,
@@ -61,5 +64,5 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         index_bytes_max=settings.segment_index_bytes,
         retention_ms=settings.retention_ms if settings.cleanup_delete else -1,
         retention_bytes=settings.retention_bytes if settings.cleanup_delete else -1,
-        is_compacted=settings.cleanup_compact,
+        is_compacted=settings.cleanup_compact or is_adopted,
     )

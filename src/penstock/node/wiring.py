@@ -32,12 +32,13 @@ from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.adapters import ColdReads, GroupTasks, LoopTimer, ProducerIdBlocks
+from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
-    set_strays_aside,
+    settle_differences,
     topics_in,
 )
 from penstock.node.topic_administration import Topics
@@ -79,7 +80,9 @@ async def start_parts(
     if filesystem is None:
         filesystem = MemoryDisk() if is_memory else DiskFileSystem()
     clock, metrics = SystemClock(), Registry()
-    logs = LogManager(filesystem, [path], clock, flush_mode=FlushMode(settings.flush.mode))
+    settings, files_max = _within_descriptors(settings)
+    mode = FlushMode(settings.flush.mode)
+    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
     logs.lock()
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -98,13 +101,13 @@ async def start_parts(
     )
 
     defaults = topic_defaults(settings.topics)
-    load_logs(logs, metadata.image, defaults)
+    await load_logs(logs, metadata.image, defaults)
     if is_new:
         await metadata.adopt_topics(
             topics_in(logs, settings.node.id), next_producer_id=first_free_producer_id(logs)
         )
-    set_strays_aside(logs, metadata.image)
-    storage, replicas = _start_storage(settings, logs, clock, stack)
+    settle_differences(logs, metadata.image)
+    storage, replicas = _start_storage(settings, logs, clock, metrics, stack)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
 
     services = BrokerServices(
@@ -137,8 +140,6 @@ async def start_parts(
     await listener.start()
     stack.push_async_callback(listener.stop)
     stack.callback(replicas.stop_waiting)
-    metrics.gauge("partitions", "Partitions served here.", lambda: len(replicas))
-    metrics.gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
     return Parts(metadata, metrics, host, port)
 
 
@@ -150,8 +151,15 @@ def _tell_if_slow() -> None:
         )
 
 
+def _within_descriptors(settings: Settings) -> tuple[Settings, int]:
+    """The settings with as many connections as there may be, and how many files may be open."""
+    shares = claim_descriptors(settings.listener.connections_max)
+    listener = settings.listener.model_copy(update={"connections_max": shares.connections})
+    return settings.model_copy(update={"listener": listener}), shares.files
+
+
 def _start_storage(
-    settings: Settings, logs: LogManager, clock: Clock, stack: AsyncExitStack
+    settings: Settings, logs: LogManager, clock: Clock, metrics: Registry, stack: AsyncExitStack
 ) -> tuple[StorageService, ReplicaManager]:
     """The log engine and the replicas over it, each telling the other."""
     loop = asyncio.get_running_loop()
@@ -177,4 +185,6 @@ def _start_storage(
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
     stack.push_async_callback(storage.stop)
+    metrics.gauge("partitions", "Partitions served here.", lambda: len(replicas))
+    metrics.gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
     return storage, replicas

@@ -32,7 +32,7 @@ from penstock.core.errors import (
     RecordsError,
     UnsupportedCompressionError,
 )
-from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX, DECOMPRESSED_REQUEST_BYTES_MAX
 from penstock.records import scan
 from penstock.records.batch import (
     CODEC_MASK,
@@ -58,6 +58,9 @@ _LENGTH_POSITION: Final = 8
 _RECORD_BYTES_MIN: Final = 14
 """The smallest message of any format; Kafka calls less corrupt before it looks at the magic."""
 
+_STORED_RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _AFTER_MAX_MS_DEFAULT: Final = 3_600_000
@@ -80,6 +83,19 @@ class ProduceRules(NamedTuple):
     """compression.type; None is `producer`: keep what the producer chose."""
     decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
     """What one batch may unfold to."""
+
+
+class UnfoldAllowance:
+    """What the compressed batches of one request may still unfold to.
+
+    A batch that does not unfold takes the rest: it may have cost all of it, and what honest clients
+    pack can be unpacked.
+    """
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, left_bytes: int = DECOMPRESSED_REQUEST_BYTES_MAX) -> None:
+        self.left_bytes = left_bytes
 
 
 class ValidatedBatch:
@@ -106,9 +122,17 @@ class ValidatedBatch:
 
 
 def validate_produced(
-    records: memoryview, *, topic_limits: ProduceRules, produce_version: int, now_ms: int
+    records: memoryview,
+    *,
+    topic_limits: ProduceRules,
+    produce_version: int,
+    now_ms: int,
+    allowance: UnfoldAllowance | None = None,
 ) -> ValidatedBatch:
-    """The one batch in `records`, checked, and changed where the topic's settings say so."""
+    """The one batch in `records`, checked, and changed where the topic's settings say so.
+
+    Batches of one request share an `allowance`.
+    """
     header = _only_batch(records, produce_version)
     size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
     buffer = records if size_bytes == len(records) else records[:size_bytes]
@@ -117,7 +141,7 @@ def validate_produced(
     start = HEADER_BYTES
     codec = header.codec
     if codec != NONE:
-        section = decompress(codec, buffer[HEADER_BYTES:], topic_limits.decompressed_bytes_max)
+        section = _unfold(buffer, header, topic_limits, allowance)
         start = 0
     max_timestamp_ms, delta = _check_records(section, start, header, topic_limits, now_ms)
     if topic_limits.codec is not None and topic_limits.codec != codec:
@@ -212,6 +236,27 @@ def _check_attributes(header: BatchHeader) -> None:
         raise InvalidTimestampError("only a broker may set the timestamp type LogAppendTime")
     if header.is_transactional and not header.has_producer:
         raise InvalidBatchError("a transaction without a producer id")
+
+
+def _unfold(
+    buffer: memoryview,
+    header: BatchHeader,
+    rules: ProduceRules,
+    allowance: UnfoldAllowance | None,
+) -> Buffer:
+    """The records of a compressed batch, within what the batch and its request may unfold to."""
+    if allowance is None:
+        allowance = UnfoldAllowance(rules.decompressed_bytes_max)
+    bytes_left = allowance.left_bytes
+    bytes_max = min(rules.decompressed_bytes_max, bytes_left)
+    if header.record_count > rules.decompressed_bytes_max // _STORED_RECORD_BYTES_MIN:
+        raise InvalidBatchError(f"{header.record_count} records cannot be in one batch")
+    if header.record_count > bytes_max // _STORED_RECORD_BYTES_MIN:
+        raise BatchTooLargeError("the batches of the request unfold to too much together")
+    allowance.left_bytes = 0
+    section = decompress(header.codec, buffer[HEADER_BYTES:], bytes_max)
+    allowance.left_bytes = bytes_left - memoryview(section).nbytes
+    return section
 
 
 def _check_records(

@@ -11,12 +11,12 @@ Everything here runs on one event loop and nothing in it waits; reads that would
 with `BlockingIOError` and done again by the caller through the storage service.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.core.errors import (
-    InconsistentTopicIdError,
     OffsetOutOfRangeError,
     PenstockError,
     UnknownTopicOrPartitionError,
@@ -25,6 +25,7 @@ from penstock.core.types import TopicPartition
 from penstock.records.validation import ProduceRules, ValidatedBatch
 from penstock.replication.partition import NO_EPOCH, PartitionState
 from penstock.replication.waits import CommitWait, FetchWait, PartitionWaits, WaitTable
+from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_types import AppendInfo
 from penstock.storage.partition_log import PartitionLog
 
@@ -72,13 +73,12 @@ class HostedPartition:
     """One partition that this node holds: log, watermark, rules for producers, waiting requests."""
 
     __slots__ = (
-        "appended_bytes",
         "log",
         "name",
         "rules",
         "state",
         "topic_id",
-        "visible_bytes",
+        "unseen",
         "waits",
     )
 
@@ -93,13 +93,22 @@ class HostedPartition:
             self.name, leader_epoch=leader_epoch, is_leader=True, durable_offset=log.durable_offset
         )
         self.waits = PartitionWaits(self.name)
-        self.appended_bytes = 0
-        self.visible_bytes = 0
+        self.unseen: deque[tuple[int, int]] = deque()
+        """(last offset, bytes) of each batch that the high watermark has not passed yet."""
 
     def require_readable(self) -> None:
         """Raise the reason why the log is not served, if there is one."""
         if self.log.problem is not None:
             raise self.log.problem
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where the largest epoch that is not above `epoch` ends.
+
+        The current one ends where the log does, also before anything was written in it.
+        """
+        if epoch == self.state.leader_epoch:
+            return EpochEnd(epoch, self.log.end_offset)
+        return self.log.end_offset_for_epoch(epoch)
 
 
 class ReplicaManager:
@@ -156,6 +165,11 @@ class ReplicaManager:
             raise UnknownTopicOrPartitionError(f"there is no partition {name} here")
         return partition
 
+    def is_served(self, name: TopicPartition) -> bool:
+        """Whether the partition is here and its log is whole."""
+        partition = self._partitions.get(name)
+        return partition is not None and partition.log.problem is None
+
     def stop_waiting(self) -> None:
         """Answer waiting fetches with what there is, now and from now on: the broker stops."""
         self._is_stopping = True
@@ -169,7 +183,7 @@ class ReplicaManager:
         state.require_leader(NO_EPOCH)
         info = partition.log.append(batch, leader_epoch=state.leader_epoch)
         if not info.is_duplicate:
-            partition.appended_bytes += len(batch.buffer)
+            partition.unseen.append((info.last_offset, len(batch.buffer)))
             self._on_append()
         if partition.log.durable_offset != state.high_watermark:
             self._advance(partition)
@@ -205,13 +219,13 @@ class ReplicaManager:
         state, log = partition.state, partition.log
         state.require_leader(current_leader_epoch)
         high_watermark, start = state.high_watermark, log.log_start_offset
-        if last_fetched_epoch != NO_EPOCH:
+        if last_fetched_epoch > NO_EPOCH:
             diverging = self._divergence(partition, last_fetched_epoch, offset)
             if diverging is not None:
                 return PartitionRead(high_watermark, start, EMPTY, diverging)
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRangeError(offset, start, log.end_offset)
-        if offset >= high_watermark or bytes_max <= 0:
+        if offset >= high_watermark or (bytes_max <= 0 and not at_least_one):
             partition.require_readable()
             return PartitionRead(high_watermark, start, EMPTY)
         found = log.read(
@@ -237,18 +251,13 @@ class ReplicaManager:
         self._set_alarm()
         return True
 
-    def require_topic_id(self, partition: HostedPartition, topic_id: UUID) -> None:
-        """Refuse a request that means another topic of the same name."""
-        if partition.topic_id != topic_id:
-            raise InconsistentTopicIdError(f"{partition.name} has topic id {partition.topic_id}")
-
     def _divergence(
         self, partition: HostedPartition, last_fetched_epoch: int, offset: int
     ) -> DivergingEpoch | None:
         log = partition.log
         if last_fetched_epoch == partition.state.leader_epoch and offset <= log.end_offset:
             return None
-        epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+        epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise OffsetOutOfRangeError(offset, log.log_start_offset, log.end_offset)
         if epoch < last_fetched_epoch or end_offset < offset:
@@ -273,11 +282,15 @@ class ReplicaManager:
 
     def _advance(self, partition: HostedPartition) -> None:
         if partition.state.local_durable(partition.log.durable_offset):
-            new_bytes = partition.appended_bytes - partition.visible_bytes
-            partition.visible_bytes = partition.appended_bytes
+            high_watermark = partition.state.high_watermark
+            new_bytes = 0
+            # What was appended while the disk synced is not seen yet, and counts later.
+            unseen = partition.unseen
+            while unseen and unseen[0][0] < high_watermark:
+                new_bytes += unseen.popleft()[1]
             waits = partition.waits
             if waits.commits or waits.fetches:
-                self.waits.committed(waits, partition.state.high_watermark, new_bytes)
+                self.waits.committed(waits, high_watermark, new_bytes)
 
     # --- Deadlines ---
 

@@ -48,7 +48,7 @@ class PartitionState:
         """Refuse a caller that does not mean this leader in this epoch (KIP-320)."""
         if not self.is_leader:
             raise NotLeaderError(f"this broker does not lead {self.name}")
-        if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch <= NO_EPOCH or current_leader_epoch == self.leader_epoch:
             return
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(

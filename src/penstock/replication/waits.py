@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from penstock.core.deadlines import DeadlineTable
 from penstock.core.errors import PenstockError, RequestTimedOutError, TooManyWaitersError
-from penstock.core.limits import PARKED_REQUESTS_MAX
+from penstock.core.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX
 from penstock.core.types import TopicPartition
 
 
@@ -56,14 +56,24 @@ class PartitionWaits:
         self.fetches: dict[FetchWait, None] = {}
 
 
+def _nothing() -> None:
+    """A wait that is over has nobody to tell."""
+
+
 class WaitTable:
     """All parked requests of this node."""
 
-    __slots__ = ("_deadlines", "parked_max")
+    __slots__ = ("_deadlines", "_fetched_partitions", "parked_max", "partitions_max")
 
-    def __init__(self, parked_max: int = PARKED_REQUESTS_MAX) -> None:
+    def __init__(
+        self,
+        parked_max: int = PARKED_REQUESTS_MAX,
+        partitions_max: int = PARKED_PARTITIONS_MAX,
+    ) -> None:
         self._deadlines: DeadlineTable[CommitWait | FetchWait] = DeadlineTable()
+        self._fetched_partitions = 0
         self.parked_max = parked_max
+        self.partitions_max = partitions_max
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -83,6 +93,9 @@ class WaitTable:
     ) -> None:
         """Wait until enough bytes are visible in these partitions together."""
         self._require_room()
+        if self._fetched_partitions + len(partitions) > self.partitions_max:
+            raise TooManyWaitersError(f"{self.partitions_max} partitions are waited for already")
+        self._fetched_partitions += len(partitions)
         wait.partitions = partitions
         for partition in partitions:
             partition.fetches[wait] = None
@@ -149,13 +162,17 @@ class WaitTable:
                 self._finish(fetch)
 
     def _finish(self, wait: CommitWait | FetchWait) -> None:
+        on_done = wait.on_done
         self._remove(wait)
-        wait.on_done()
+        on_done()
 
     def _remove(self, wait: CommitWait | FetchWait) -> None:
         wait.is_done = True
+        # What is called refers to its wait: without this, every request would leave a cycle.
+        wait.on_done = _nothing
         self._deadlines.discard(wait, wait.deadline_key)
         if isinstance(wait, FetchWait):
+            self._fetched_partitions -= len(wait.partitions)
             for partition in wait.partitions:
                 partition.fetches.pop(wait, None)
 
@@ -163,3 +180,6 @@ class WaitTable:
         """Assert what must hold."""
         self._deadlines.validate()
         assert len(self._deadlines) <= self.parked_max
+        assert self._fetched_partitions == sum(
+            len(wait.partitions) for wait in self._deadlines if isinstance(wait, FetchWait)
+        )

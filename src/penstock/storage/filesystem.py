@@ -36,6 +36,10 @@ kernel reads ahead and drops pages in larger pieces; a piece that is missed cost
 
 FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No room, no quota, or a size limit of this process: the disk itself is well."""
+DESCRIPTOR_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
+"""Nothing could be opened: no write or sync was tried, so nothing is lost."""
+RETRIABLE_ERRNOS: Final = (*FULL_ERRNOS, *DESCRIPTOR_ERRNOS, errno.ENOMEM)
+"""What passes when something else gives way. It never excuses a failed sync of data."""
 
 
 class Space(NamedTuple):

@@ -11,8 +11,8 @@ each round.
 
 The order inside a job is the law of durability: epochs, data, snapshots, names; only then does the
 durable offset move. A failed sync is final (fsyncgate: a retry may succeed with the data gone): the
-directory is offline, nothing after it is acknowledged. Lack of room for the small files is not: the
-job is owed again.
+directory is offline, nothing after it is acknowledged. Lack of room for the small files is not, nor
+is a lack of descriptors: the job is owed again.
 """
 
 import threading
@@ -23,7 +23,13 @@ from queue import SimpleQueue
 
 from penstock.core.clock import Clock
 from penstock.core.limits import SYNC_ON_LOOP_SECONDS_MAX
-from penstock.storage.filesystem import FULL_ERRNOS, File, FileSystem, write_fully
+from penstock.storage.filesystem import (
+    DESCRIPTOR_ERRNOS,
+    RETRIABLE_ERRNOS,
+    File,
+    FileSystem,
+    write_fully,
+)
 from penstock.storage.log_directory import Flushable, FlushJob, LogDirectory
 from penstock.storage.log_loader import LEADER_EPOCH_FILE
 from penstock.storage.log_settings import FlushMode
@@ -65,12 +71,12 @@ class FlushRound:
         self.error: BaseException | None = None
         """Why the directory is dead, or None."""
         self.is_full = False
-        """No room for a small file: nothing is lost, the jobs are owed again."""
+        """No room for a small file, or no descriptor: nothing is lost, the jobs are owed again."""
         self.seconds = 0.0
 
 
-class _SmallFileFullError(Exception):
-    """A small file found no room; raised and caught in this module."""
+class _ShortageError(Exception):
+    """A small file found no room, or nothing could be opened; caught in this module."""
 
 
 def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
@@ -84,12 +90,17 @@ def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
         for file in job.files:
             file.sync()
     _write_snapshots(filesystem, jobs)
-    for job in jobs:
-        if job.sync_directory or job.epochs is not None:
-            filesystem.sync_directory(job.log.directory)
-    parents = {job.log.directory.rpartition("/")[0] for job in jobs if job.sync_parent}
-    for parent in parents:
-        filesystem.sync_directory(parent)
+    try:
+        for job in jobs:
+            if job.sync_directory or job.epochs is not None:
+                filesystem.sync_directory(job.log.directory)
+        parents = {job.log.directory.rpartition("/")[0] for job in jobs if job.sync_parent}
+        for parent in parents:
+            filesystem.sync_directory(parent)
+    except OSError as error:
+        if error.errno in DESCRIPTOR_ERRNOS:
+            raise _ShortageError from error
+        raise
 
 
 def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
@@ -113,9 +124,9 @@ def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
     written: list[File] = []
     with _telling_full():
         for job in jobs:
-            for name, data in job.snapshots:
+            for name, snapshot in job.snapshots:
                 file = filesystem.create_file(f"{job.log.directory}/{name}")
-                write_fully(file, data, 0)
+                write_fully(file, snapshot.to_bytes(), 0)
                 written.append(file)
         for file in written:
             file.sync()
@@ -131,8 +142,8 @@ def _telling_full() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL_ERRNOS:
-            raise _SmallFileFullError from error
+        if error.errno in RETRIABLE_ERRNOS:
+            raise _ShortageError from error
         raise
 
 
@@ -150,7 +161,7 @@ class Flusher:
         it."""
         self._mean_seconds = 0.0
         self._rounds: SimpleQueue[FlushRound | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._syncer: threading.Thread | None = None
         self._report: Callable[[FlushRound], None] | None = None
 
     @property
@@ -186,15 +197,33 @@ class Flusher:
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
         directory.appends_waiting = 0
-        self._under_way = FlushRound(self._take_jobs(logs, sealed_only=False))
+        jobs, directory.dirty = self._take_jobs(logs, sealed_only=False)
+        self._under_way = FlushRound(jobs)
+        self._under_way.is_full = bool(directory.dirty) and not jobs
         return self._under_way
 
-    def _take_jobs(self, logs: list[Flushable], *, sealed_only: bool) -> list[FlushJob]:
-        """The logs' jobs. A file that cannot be opened for its sync is a failed sync."""
-        try:
-            return [log.take_flush_job(sealed_only=sealed_only) for log in logs]
-        except OSError as error:
-            raise self._directory.fail(error) from error
+    def _take_jobs(
+        self, logs: list[Flushable], *, sealed_only: bool
+    ) -> tuple[list[FlushJob], list[Flushable]]:
+        """The logs' jobs, and the logs that have to wait for the next round.
+
+        A round holds its files open, so their number is bounded. A file that cannot be opened for
+        another reason than their number is a failed sync.
+        """
+        jobs: list[FlushJob] = []
+        files_left = self._directory.open_files.files_max
+        for number, log in enumerate(logs):
+            if files_left <= 0:
+                return jobs, logs[number:]
+            try:
+                job = log.take_flush_job(sealed_only=sealed_only)
+            except OSError as error:
+                if error.errno not in RETRIABLE_ERRNOS:
+                    raise self._directory.fail(error) from error
+                return jobs, logs[number:]
+            jobs.append(job)
+            files_left -= len(job.files)
+        return jobs, []
 
     def execute(self, flush_round: FlushRound) -> None:
         """Do the round's work; errors are kept in it, never raised."""
@@ -202,7 +231,7 @@ class Flusher:
         started = self._clock.monotonic()
         try:
             execute_jobs(filesystem, flush_round.jobs)
-        except _SmallFileFullError:
+        except _ShortageError:
             flush_round.is_full = True
         except OSError as error:
             flush_round.error = error
@@ -251,9 +280,12 @@ class Flusher:
         logs = [log for log in self._owed if not sealed_only or log.owes_sealed]
         if not logs:
             return None
-        for log in logs:
+        jobs, _ = self._take_jobs(logs, sealed_only=sealed_only)
+        for log in logs[: len(jobs)]:
             del self._owed[log]
-        self._under_way = FlushRound(self._take_jobs(logs, sealed_only=sealed_only))
+        if not jobs:
+            return None
+        self._under_way = FlushRound(jobs)
         return self._under_way
 
     def forget(self, log: Flushable) -> None:
@@ -265,24 +297,24 @@ class Flusher:
 
     def start(self, report: Callable[[FlushRound], None]) -> None:
         """Start the thread; `report` is called on it once for each finished round."""
-        assert self._thread is None
+        assert self._syncer is None
         self._report = report
-        self._thread = threading.Thread(
+        self._syncer = threading.Thread(
             target=self._run, name=f"flusher {self._directory.path}", daemon=True
         )
-        self._thread.start()
+        self._syncer.start()
 
     def submit(self, flush_round: FlushRound) -> None:
         """Have the thread do a round that was begun."""
-        assert self._thread is not None
+        assert self._syncer is not None
         self._rounds.put(flush_round)
 
     def stop(self) -> None:
         """End the thread after the round it is at; waits for it."""
-        if self._thread is not None:
+        if self._syncer is not None:
             self._rounds.put(None)
-            self._thread.join()
-            self._thread = None
+            self._syncer.join()
+            self._syncer = None
 
     def _run(self) -> None:
         assert self._report is not None

@@ -17,6 +17,7 @@ from penstock.storage.filesystem import File, FileSystem
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.open_files import OpenFiles
+from penstock.storage.producer_state import ProducerSnapshot
 from penstock.storage.segment import Segment
 
 _PERIODIC_KEPT: Final = 2
@@ -46,7 +47,7 @@ class FlushJob:
     segments: list[Segment] = field(default_factory=list)
     epochs: bytes | None = None
     """Content of the leader-epoch checkpoint, when an epoch is new."""
-    snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    snapshots: list[tuple[str, ProducerSnapshot]] = field(default_factory=list)
     obsolete: list[str] = field(default_factory=list)
     """Snapshots that newer ones replace; removed when those are written."""
     small_paths: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class OwedWork:
     """Each once; the active one, if it is there, is the last."""
     small_paths: list[str] = field(default_factory=list)
     """Small files of a new log. Paths, because a log without data should hold no descriptor."""
-    snapshots: list[tuple[str, bytes]] = field(default_factory=list)
+    snapshots: list[tuple[str, ProducerSnapshot]] = field(default_factory=list)
     periodic: list[str] = field(default_factory=list)
     """Snapshots that were taken between two segments; all but the last two may go."""
     epochs: bool = False
@@ -89,16 +90,19 @@ class OwedWork:
         *,
         sealed_only: bool,
     ) -> FlushJob:
-        """Turn everything owed into a job."""
-        segments, self.segments = self.segments, []
+        """Turn everything owed into a job; after an `OSError` all of it is still owed."""
+        segments, kept = self.segments, []
         if sealed_only and segments and segments[-1] is active:
-            self.segments = [segments.pop()]
+            segments, kept = segments[:-1], segments[-1:]
         files = [filesystem.open_file(path) for path in self.small_paths]
         for segment in segments:
-            segment.is_dirty = False
             files.append(segment.file())
             if segment is not active:
                 files += [segment.offset_index.finish(), segment.time_index.finish()]
+        # Nothing may fail from here on: what could not be opened is still owed.
+        self.segments = kept
+        for segment in segments:
+            segment.is_dirty = False
         epochs = log.epochs.to_bytes() if self.epochs else None
         obsolete, self.periodic = self.periodic[:-_PERIODIC_KEPT], self.periodic[-_PERIODIC_KEPT:]
         job = FlushJob(

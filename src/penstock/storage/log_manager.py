@@ -11,6 +11,7 @@ Plain blocking code, called by the thread that owns the logs; `service` runs the
 others.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -19,26 +20,31 @@ from uuid import UUID, uuid4
 from penstock.core.clock import Clock
 from penstock.core.errors import (
     DiskFullError,
-    LogDirectoryOfflineError,
     QuarantinedLogError,
     RecordsError,
     StorageError,
 )
+from penstock.core.limits import FILES_OPEN_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage import data_directory as names
 from penstock.storage.checkpoint import LOG_START_FILE, RECOVERY_POINT_FILE
-from penstock.storage.filesystem import FULL_ERRNOS, FileSystem, write_fully
+from penstock.storage.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
 from penstock.storage.flusher import Flusher, execute_jobs
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_loader import create_log, load_log
 from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory
+from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory, Removal
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import LOG_SUFFIX, segment_name
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_SETTINGS = LogSettings()
 _LOGS_CLOSED_AT_ONCE = 500
-"""Logs synced together at a stop: each holds up to four open files meanwhile."""
+"""Logs synced together at a stop."""
+_FILES_TO_CLOSE_LOG = 4
+"""Files that a log holds open meanwhile."""
 
 
 class LogProblem(NamedTuple):
@@ -62,34 +68,39 @@ class LogManager:
         *,
         flush_mode: FlushMode = FlushMode.ALWAYS,
         new_id: Callable[[], str] = lambda: uuid4().hex,
-        open_files: OpenFiles | None = None,
+        files_open_max: int = FILES_OPEN_MAX,
     ) -> None:
         assert data_directories, "at least one data directory"
         self._filesystem = filesystem
         self._clock = clock
         self._new_id = new_id
-        self._open_files = open_files or OpenFiles()
+        self._open_files = OpenFiles(files_open_max)
         self._directories = [
             ManagedDirectory(LogDirectory(path, filesystem, self._open_files, flush_mode), clock)
             for path in data_directories
         ]
+        self.flushers: list[Flusher] = [directory.flusher for directory in self._directories]
+        """One for each data directory."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, ManagedDirectory] = {}
+        """Where each log is, also the damaged ones."""
         self._quarantined: dict[TopicPartition, QuarantinedLogError] = {}
         self.problems: list[LogProblem] = []
         """What was found while loading, for the operator."""
-        self._doomed: list[str] = []
-        """Directories of deleted logs whose files are still there."""
-
-    @property
-    def flushers(self) -> list[Flusher]:
-        """One for each data directory."""
-        return [directory.flusher for directory in self._directories]
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """All logs that are served."""
         return self._logs
+
+    def damaged_logs(self) -> dict[TopicPartition, UUID | None]:
+        """Logs that are not served because of damage, with the topic id that each says."""
+        return {
+            partition: self._read_topic_id(
+                f"{self._homes[partition].path}/{names.log_name(partition)}"
+            )
+            for partition in self._quarantined
+        }
 
     # --- Loading ---
 
@@ -99,7 +110,6 @@ class LogManager:
             if directory.lock is None:
                 names.make_directories(self._filesystem, directory.path)
                 directory.lock = self._filesystem.lock(f"{directory.path}/{names.LOCK_FILE}")
-                directory.properties = names.read_properties(self._filesystem, directory.path)
 
     def unlock(self) -> None:
         """Let the directories go, if they are still held: another process may use them."""
@@ -131,7 +141,7 @@ class LogManager:
                 settings = settings_for(partition.topic)
                 self._load(directory, partition, settings, is_clean=is_clean and not note)
             elif name.endswith(names.DELETE_SUFFIX):
-                self._doomed.append(f"{path}/{name}")
+                directory.doomed.append(f"{path}/{name}")
         if not is_clean:
             # What was verified and synced need not be verified again.
             self._write_recovery_points(directory, self._logs_in(directory))
@@ -161,7 +171,7 @@ class LogManager:
                 is_clean=is_clean,
             )
         except (StorageError, RecordsError) as error:
-            self._quarantine(path, partition, error)
+            self._quarantine(directory, partition, error)
             return
         if loaded.cut:
             text = f"cut a torn tail at offset {loaded.end_offset}: {loaded.cut}"
@@ -180,14 +190,27 @@ class LogManager:
             return None
         return names.parse_partition_metadata(data)
 
-    def _quarantine(self, path: str, partition: TopicPartition, error: Exception) -> None:
+    def _quarantine(
+        self, directory: ManagedDirectory, partition: TopicPartition, error: Exception
+    ) -> QuarantinedLogError:
         wrapped = QuarantinedLogError(str(error))
         wrapped.__cause__ = error
         self._quarantined[partition] = wrapped
-        self._report(path, partition, str(error))
+        self._homes[partition] = directory
+        self._report(f"{directory.path}/{names.log_name(partition)}", partition, str(error))
+        return wrapped
 
     def _report(self, path: str, partition: TopicPartition, message: str) -> None:
         self.problems.append(LogProblem(path, partition, message, is_served=False))
+
+    def lost_logs(self) -> list[TopicPartition]:
+        """Partitions of which something was durable once, and whose directory is not there."""
+        return [
+            partition
+            for directory in self._directories
+            for partition, offset in directory.recovery_points.items()
+            if offset and partition not in self._logs and partition not in self._quarantined
+        ]
 
     # --- Single logs ---
 
@@ -210,12 +233,16 @@ class LogManager:
         filesystem = self._filesystem
         try:
             directory.forget([topic_partition])
+            directory.write_forgotten()
             filesystem.make_directory(path)
             metadata = f"{path}/{names.PARTITION_FILE}"
             write_fully(
                 filesystem.create_file(metadata), names.format_partition_metadata(topic_id), 0
             )
             loaded = create_log(filesystem, self._open_files, path)
+        except FileExistsError as error:
+            # Somebody else's files are in the way; every other log is well.
+            raise self._quarantine(directory, topic_partition, error) from error
         except OSError as error:
             raise self._creation_failed(directory, path, error) from error
         loaded.unsynced.append(metadata)
@@ -243,62 +270,56 @@ class LogManager:
         self, directory: ManagedDirectory, path: str, error: OSError
     ) -> StorageError:
         """Leave nothing of a log that could not be created."""
-        if error.errno not in FULL_ERRNOS:
+        if error.errno not in RETRIABLE_ERRNOS:
             return directory.shared.fail(error)
         with suppress(OSError):
-            _remove_tree(self._filesystem, path)
+            # By name: listing a directory takes a descriptor, and there may be none.
+            for name in (names.PARTITION_FILE, segment_name(0) + LOG_SUFFIX):
+                with suppress(FileNotFoundError):
+                    self._filesystem.remove_file(f"{path}/{name}")
+            self._filesystem.remove_directory(path)
         return DiskFullError(f"no room in {directory.path} for a new log: {error}")
+
+    def take_out(
+        self, partitions: Iterable[TopicPartition], *, keep: bool = False
+    ) -> list[Removal]:
+        """Take logs out of service; owner's thread. `Removal.rename` frees their names.
+
+        A log that is damaged is kept under another name, as all are with `keep`.
+        """
+        removals: dict[str, Removal] = {}
+        for partition in partitions:
+            home = self._homes.pop(partition, None)
+            if home is None:
+                continue
+            path = f"{home.path}/{names.log_name(partition)}"
+            is_damaged = self._quarantined.pop(partition, None) is not None
+            if is_damaged:
+                self.problems = [problem for problem in self.problems if problem.path != path]
+            else:
+                self._close(self._logs.pop(partition), home)
+            home.forget([partition])
+            rename = names.stray_name if keep or is_damaged else names.deleted_name
+            removal = removals.setdefault(home.path, Removal(home, []))
+            removal.moves.append((path, f"{home.path}/{rename(partition, self._new_id())}"))
+        return list(removals.values())
+
+    @staticmethod
+    def _close(log: PartitionLog, home: ManagedDirectory) -> None:
+        log.close(StorageError(f"{log.topic_partition} is deleted"))
+        if log.is_dirty:
+            home.shared.dirty.remove(log)
+        home.flusher.forget(log)
 
     def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
         """Take logs out of service; `purge_deleted` removes their files later."""
-        by_directory: dict[str, list[TopicPartition]] = {}
-        for partition in partitions:
-            home = self._homes.get(partition)
-            if home is not None:
-                by_directory.setdefault(home.path, []).append(partition)
-        for directory in self._directories:
-            doomed = by_directory.get(directory.path)
-            if not doomed:
-                continue
-            try:
-                self._forget_if_room(directory, doomed)
-                for partition in doomed:
-                    self._rename_away(directory, partition)
-                self._filesystem.sync_directory(directory.path)
-            except OSError as error:
-                raise directory.shared.fail(error) from error
-
-    @staticmethod
-    def _forget_if_room(directory: ManagedDirectory, doomed: list[TopicPartition]) -> None:
-        """Deleting makes room, so a full disk must not stop it; `create_log` forgets them else."""
-        try:
-            directory.forget(doomed)
-        except OSError as error:
-            if error.errno not in FULL_ERRNOS:
-                raise
+        for removal in self.take_out(partitions):
+            removal.rename()
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """Rename logs that belong to nobody: they are never loaded and never deleted."""
-        for partition in partitions:
-            directory = self._homes[partition]
-            directory.forget([partition])
-            target = names.stray_name(partition, self._new_id())
-            self._rename(directory, partition, f"{directory.path}/{target}")
-            self._filesystem.sync_directory(directory.path)
-
-    def _rename_away(self, directory: ManagedDirectory, partition: TopicPartition) -> None:
-        target = f"{directory.path}/{names.deleted_name(partition, self._new_id())}"
-        self._rename(directory, partition, target)
-        self._doomed.append(target)
-
-    def _rename(self, directory: ManagedDirectory, partition: TopicPartition, target: str) -> None:
-        log = self._logs.pop(partition)
-        del self._homes[partition]
-        log.close(StorageError(f"{partition} is deleted"))
-        if log.is_dirty:
-            directory.shared.dirty.remove(log)
-        directory.flusher.forget(log)
-        self._filesystem.rename(log.directory, target)
+        for removal in self.take_out(partitions, keep=True):
+            removal.rename()
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Take one log out of service."""
@@ -306,14 +327,8 @@ class LogManager:
 
     def purge_deleted(self) -> None:
         """Remove the files of deleted logs. Slow; any thread."""
-        while self._doomed:
-            path = self._doomed.pop()
-            try:
-                _remove_tree(self._filesystem, path)
-            except OSError:
-                # Nobody misses the room more than the logs that live; the next time may do.
-                self._doomed.append(path)
-                return
+        for directory in self._directories:
+            directory.purge()
 
     def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
         """Cut a log back to `offset`, or to where the batch that holds it begins, durably."""
@@ -362,23 +377,28 @@ class LogManager:
         detached = []
         for log in logs:
             log.expire_producers(now_ms)
-            # A log that finds no room to roll keeps its last segment until there is some.
-            with suppress(DiskFullError, LogDirectoryOfflineError):
+            try:
                 gone = log.delete_old_segments(now_ms)
-                if gone:
-                    home = self._homes[log.topic_partition]
-                    home.log_starts[log.topic_partition] = log.log_start_offset
-                    detached.append(DetachedSegments(log, gone))
+            except (OSError, StorageError, RecordsError) as error:
+                # No room to roll, or times that cannot be read: the log keeps what it has.
+                logger.warning("retention passes over %s: %s", log.topic_partition, error)
+                continue
+            if gone:
+                home = self._homes[log.topic_partition]
+                home.log_starts[log.topic_partition] = log.log_start_offset
+                detached.append(DetachedSegments(log, gone))
         return detached
 
     def remove_segments(self, detached: list[DetachedSegments]) -> list[DetachedSegments]:
         """Remove detached segments' files; gives those that wait for room. Slow; any thread."""
         waiting = []
         for directory in self._directories:
+            # The log itself and not its name: another log may have the same one by now.
             mine = [
                 entry
                 for entry in detached
-                if self._homes.get(entry.log.topic_partition) is directory
+                if self._logs.get(entry.log.topic_partition) is entry.log
+                and self._homes.get(entry.log.topic_partition) is directory
             ]
             if mine and directory.shared.failure is None and not directory.remove_segments(mine):
                 waiting += mine
@@ -412,8 +432,10 @@ class LogManager:
         filesystem = self._filesystem
         logs = self._logs_in(directory)
         touched = [log for log in logs if log.is_touched]
-        for start in range(0, len(touched), _LOGS_CLOSED_AT_ONCE):
-            part = touched[start : start + _LOGS_CLOSED_AT_ONCE]
+        files_max = self._open_files.files_max
+        at_once = max(1, min(_LOGS_CLOSED_AT_ONCE, files_max // _FILES_TO_CLOSE_LOG))
+        for start in range(0, len(touched), at_once):
+            part = touched[start : start + at_once]
             jobs = [log.finish() for log in part]
             execute_jobs(filesystem, jobs)
             for log, job in zip(part, jobs, strict=True):
@@ -423,18 +445,6 @@ class LogManager:
         )
         directory.write_log_starts()
         self._write_recovery_points(directory, logs)
-        if not any(path.startswith(directory.path + "/") for path in self._quarantined_paths()):
+        unserved = (problem.path for problem in self.problems if not problem.is_served)
+        if not any(path.startswith(directory.path + "/") for path in unserved):
             names.write_clean_marker(filesystem, directory.path)
-
-    def _quarantined_paths(self) -> list[str]:
-        return [problem.path for problem in self.problems if not problem.is_served]
-
-
-def _remove_tree(filesystem: FileSystem, path: str) -> None:
-    """Remove a log's directory with its files; it has no directories in it."""
-    try:
-        for name in filesystem.list_directory(path):
-            filesystem.remove_file(f"{path}/{name}")
-        filesystem.remove_directory(path)
-    except FileNotFoundError:
-        return

@@ -4,10 +4,13 @@ The usual read costs one `preadv`: where the last read of a consumer ended is re
 next one needs no index; where the durable end is in the file is known, so the limit needs no walk.
 All else asks the sparse index and walks over at most a few kilobytes of headers.
 
-The bytes are checked as they come out: the first batch must hold the offset asked for. An index
-that leads elsewhere is rebuilt, on a thread. Checksums of cold data are checked in `service`.
+The bytes are checked as they come out: the first batch must hold the offset asked for, and where a
+segment ends the next one must go on; in a compacted log the first batch behind the gap will do. An
+index that leads elsewhere is rebuilt, a sealed segment's on the thread that found it, the active
+one's by the owner. Checksums of cold data are checked in `service`.
 """
 
+import threading
 from bisect import bisect_right
 from typing import Final, Protocol
 
@@ -44,6 +47,8 @@ class ReadableLog(Protocol):
     """Where the last other limit was."""
     positions: dict[int, tuple[Segment, int]]
     """Where earlier reads ended: offset of the next batch to its place."""
+    rebuild_lock: threading.Lock
+    """Held by the thread that makes a sealed segment's index anew."""
 
 
 def read_log(
@@ -66,13 +71,42 @@ def read_log(
     except CorruptIndexError:
         if nowait:
             raise BlockingIOError("an index has to be rebuilt") from None
-        segment = _segment_for(log.segments, offset)
-        rebuild_indexes(segment, log.settings.index_interval_bytes)
-        return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=nowait)
-    except (BlockingIOError, FileNotFoundError):
+        return _read_rebuilding(log, offset, bytes_max, limit, at_least_one=at_least_one)
+    except CorruptBatchError:
+        if nowait:
+            raise BlockingIOError("damage has to be looked at") from None
+        raise
+    except BlockingIOError:
         raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not nowait:
+            # Retention may have been faster than this thread; the service knows.
+            raise
         raise StorageError(f"the disk could not be read: {error}") from error
+
+
+def _read_rebuilding(
+    log: ReadableLog, offset: int, bytes_max: int, limit: int, *, at_least_one: bool
+) -> LogRead:
+    """Repeat a read that an index led astray, making that index anew; not on the loop.
+
+    The active segment's index grows meanwhile, and only the owner may touch it: the error stands.
+    """
+    with log.rebuild_lock:
+        try:
+            # Another thread may have been here before.
+            return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=False)
+        except CorruptIndexError as error:
+            segment = _segment_for(log.segments, error.base_offset)
+            if segment is log.active:
+                raise
+            rebuild_indexes(segment, log.settings.index_interval_bytes)
+    return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=False)
+
+
+def rebuild_active(log: ReadableLog) -> None:
+    """Make the active segment's indexes anew; on the owner's thread."""
+    rebuild_indexes(log.active, log.settings.index_interval_bytes)
 
 
 def _read(
@@ -83,6 +117,10 @@ def _read(
     if located is None or (located[1] >= located[0].size and located[0] is not log.active):
         segment = _segment_for(log.segments, offset)
         position = segment.find(offset, nowait=nowait)
+        if position >= segment.size and segment is not log.active:
+            segment, position = _behind_gap(log, segment, offset), 0
+            if segment.base_offset >= limit:
+                return LogRead(_NOTHING, -1, offset)
     else:
         segment, position = located
     stop, next_offset = _stop(log, segment, limit, nowait=nowait)
@@ -113,6 +151,17 @@ def _segment_for(segments: list[Segment], offset: int) -> Segment:
     """The segment that holds `offset`."""
     number = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     return segments[max(number, 0)]
+
+
+def _behind_gap(log: ReadableLog, segment: Segment, offset: int) -> Segment:
+    """The segment that goes on where `segment` ends before `offset`."""
+    segments = log.segments
+    number = bisect_right(segments, segment.base_offset, key=lambda other: other.base_offset)
+    if not log.settings.is_compacted or number >= len(segments):
+        raise CorruptBatchError(f"segment {segment.base_offset} ends before offset {offset}")
+    while segments[number].size == 0 and number + 1 < len(segments):
+        number += 1
+    return segments[number]
 
 
 def _stop(log: ReadableLog, segment: Segment, limit: int, *, nowait: bool) -> tuple[int, int]:

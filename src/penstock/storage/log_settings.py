@@ -33,5 +33,5 @@ class LogSettings:
     retention_bytes: int = -1
     """Size of the log above which its oldest segments may go; -1 for never."""
     is_compacted: bool = False
-    """Whether offsets may be missing in the log (cleanup.policy=compact): recovery then allows
-    gaps."""
+    """Whether offsets may be missing in the log (cleanup.policy=compact, now or once): recovery
+    and reads then allow gaps."""

@@ -1,12 +1,13 @@
-"""`ManagedDirectory`: one data directory in use: its flusher, its lock and its checkpoints.
+"""`ManagedDirectory`: one data directory in use: flusher, lock, checkpoints, and what is to go.
 
 The recovery points and log starts in memory are what the files say or will say next; they never run
-ahead of what is synced. Writing is serialised, and takes the newest state under the lock, so any
-thread may write and the last writer is right.
+ahead of what is synced. The owner's thread changes them. Writing is serialised, and takes the
+newest state under the lock, so any thread may write and the last writer is right.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.core.clock import Clock
@@ -17,7 +18,8 @@ from penstock.storage.checkpoint import (
     format_offsets,
     replace_file,
 )
-from penstock.storage.filesystem import FULL_ERRNOS, Lock
+from penstock.storage.data_directory import DELETE_SUFFIX
+from penstock.storage.filesystem import DESCRIPTOR_ERRNOS, RETRIABLE_ERRNOS, FileSystem, Lock
 from penstock.storage.flusher import Flusher
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.partition_log import PartitionLog
@@ -42,7 +44,10 @@ class ManagedDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         """As checkpointed; never above what is synced."""
         self.log_starts: dict[TopicPartition, int] = {}
-        self.properties: dict[str, str] = {}
+        self.doomed: list[str] = []
+        """Directories of deleted logs whose files are still there."""
+        self._unwritten: set[TopicPartition] = set()
+        """Partitions that are forgotten here and still in the files."""
         self._write_lock = threading.Lock()
 
     def write_recovery_points(self) -> None:
@@ -58,30 +63,59 @@ class ManagedDirectory:
             replace_file(self.shared.filesystem, self.path, LOG_START_FILE, data)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop partitions from the checkpoints, durably: their names may be used again."""
-        known = [
-            partition
-            for partition in partitions
-            if partition in self.recovery_points or partition in self.log_starts
-        ]
-        if not known:
-            return
-        before = dict(self.recovery_points), dict(self.log_starts)
-        for partition in known:
-            self.recovery_points.pop(partition, None)
-            self.log_starts.pop(partition, None)
-        try:
+        """Drop partitions from the checkpoints; `write_forgotten` makes it durable."""
+        for partition in partitions:
+            if partition in self.recovery_points or partition in self.log_starts:
+                self.recovery_points.pop(partition, None)
+                self.log_starts.pop(partition, None)
+                self._unwritten.add(partition)
+
+    def write_forgotten(self) -> None:
+        """Take forgotten partitions out of the files: their names may be used again."""
+        forgotten = set(self._unwritten)
+        if forgotten:
             self.write_recovery_points()
             self.write_log_starts()
-        except OSError:
-            self.recovery_points, self.log_starts = before
-            raise
+            self._unwritten -= forgotten
+
+    def rename_logs(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Rename directories of logs that are out of service. Any thread.
+
+        Deleting makes room, so a full disk must not stop it: `write_forgotten` comes again before
+        one of the names is used. That a name is not durably gone is harmless, because metadata
+        knows that its topic is.
+        """
+        filesystem = self.shared.filesystem
+        try:
+            _unless(RETRIABLE_ERRNOS, self.write_forgotten)
+            for source, target in moves:
+                with suppress(FileNotFoundError):
+                    filesystem.rename(source, target)
+                    if target.endswith(DELETE_SUFFIX):
+                        self.doomed.append(target)
+            _unless(DESCRIPTOR_ERRNOS, lambda: filesystem.sync_directory(self.path))
+        except OSError as error:
+            raise self.shared.fail(error) from error
+
+    def purge(self) -> None:
+        """Remove the files of deleted logs. Slow; any thread, also several at once."""
+        while True:
+            try:
+                path = self.doomed.pop()
+            except IndexError:
+                return
+            try:
+                remove_tree(self.shared.filesystem, path)
+            except OSError:
+                # Nobody misses the room more than the logs that live; the next time may do.
+                self.doomed.append(path)
+                return
 
     def remove_segments(self, detached: Iterable[DetachedSegments]) -> bool:
         """Remove the files of segments that their logs let go; whether it is done. Any thread.
 
         First the new starts are durable, and the names of the segments that stay: a crash in
-        between must not leave a hole or nothing. On a full disk it is to be tried again.
+        between must not leave a hole or nothing. For lack of room it is to be tried again.
         """
         filesystem = self.shared.filesystem
         try:
@@ -91,7 +125,37 @@ class ManagedDirectory:
                 for segment in segments:
                     segment.remove()
         except OSError as error:
-            if error.errno not in FULL_ERRNOS:
+            if error.errno not in RETRIABLE_ERRNOS:
                 self.shared.fail(error)
             return False
         return True
+
+
+class Removal(NamedTuple):
+    """Logs that are out of service and whose directories still have their names."""
+
+    directory: ManagedDirectory
+    moves: list[tuple[str, str]]
+
+    def rename(self) -> None:
+        """Free the names. Any thread."""
+        self.directory.rename_logs(self.moves)
+
+
+def _unless(errnos: tuple[int, ...], call: Callable[[], None]) -> None:
+    """Call, and let errors of these numbers pass."""
+    try:
+        call()
+    except OSError as error:
+        if error.errno not in errnos:
+            raise
+
+
+def remove_tree(filesystem: FileSystem, path: str) -> None:
+    """Remove a log's directory with its files; it has no directories in it."""
+    try:
+        for name in filesystem.list_directory(path):
+            filesystem.remove_file(f"{path}/{name}")
+        filesystem.remove_directory(path)
+    except FileNotFoundError:
+        return

@@ -6,6 +6,7 @@ crashes see `recording_disk`, for errors see `faulty_disk`.
 """
 
 import errno
+import threading
 from collections.abc import Sequence
 
 from typing_extensions import Buffer
@@ -14,14 +15,31 @@ from penstock.core.errors import DataDirectoryLockedError
 from penstock.storage.filesystem import File, Lock, Space
 
 
+class Usage:
+    """Bytes in all files of a disk; counted as they come, because a walk would meet changes."""
+
+    __slots__ = ("_lock", "used_bytes")
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count `size` more bytes, or less."""
+        with self._lock:
+            self.used_bytes += size
+
+
 class Inode:
     """A file's bytes, or a directory's names."""
 
-    __slots__ = ("data", "names", "number")
+    __slots__ = ("_counted_bytes", "_usage", "data", "names", "number")
 
-    def __init__(self, number: int, *, is_directory: bool) -> None:
+    def __init__(self, number: int, *, is_directory: bool, usage: Usage | None = None) -> None:
         self.number = number
         self.data = bytearray()
+        self._usage = usage
+        self._counted_bytes = 0
         self.names: dict[str, Inode] | None = {} if is_directory else None
 
     def entries(self) -> "dict[str, Inode]":
@@ -36,6 +54,7 @@ class Inode:
         if position > len(self.data):
             self.data.extend(bytes(position - len(self.data)))
         self.data[position : position + len(view)] = view
+        self._count()
 
     def truncate(self, size: int) -> None:
         """Cut the bytes, or extend them with zeros."""
@@ -43,6 +62,26 @@ class Inode:
             del self.data[size:]
         else:
             self.data.extend(bytes(size - len(self.data)))
+        self._count()
+
+    def _count(self) -> None:
+        """Tell how the size changed, while the file has a name."""
+        if self._usage is not None:
+            self._usage.add(len(self.data) - self._counted_bytes)
+            self._counted_bytes = len(self.data)
+
+    def join(self, usage: Usage) -> None:
+        """Count this file, or all in this directory, from now on."""
+        self._usage, self._counted_bytes = usage, 0
+        self._count()
+        for child in (self.names or {}).values():
+            child.join(usage)
+
+    def leave(self) -> None:
+        """The file has no name any more: it does not count, whoever still writes to it."""
+        usage, self._usage = self._usage, None
+        if usage is not None:
+            usage.add(-self._counted_bytes)
 
 
 class MemoryFile:
@@ -106,6 +145,8 @@ class MemoryDisk:
 
     def __init__(self, root: Inode | None = None, *, total_bytes: int = 1 << 40) -> None:
         self.root = root or Inode(0, is_directory=True)
+        self._usage = Usage()
+        self.root.join(self._usage)
         self._numbers = 0
         self._locks: set[str] = set()
         self._total_bytes = total_bytes
@@ -132,7 +173,7 @@ class MemoryDisk:
     def new_inode(self, *, is_directory: bool) -> Inode:
         """An inode with a number of its own."""
         self._numbers += 1
-        return Inode(self._numbers, is_directory=is_directory)
+        return Inode(self._numbers, is_directory=is_directory, usage=self._usage)
 
     # --- FileSystem ---
 
@@ -166,13 +207,17 @@ class MemoryDisk:
         old, old_name = self.parent_of(source)
         new, new_name = self.parent_of(target)
         del old.entries()[old_name]
+        replaced = new.entries().get(new_name)
         new.entries()[new_name] = inode
+        if replaced is not None and replaced is not inode:
+            replaced.leave()
 
     def remove_file(self, path: str) -> None:
         """Take the name away."""
-        self.find(path)
+        inode = self.find(path)
         parent, name = self.parent_of(path)
         del parent.entries()[name]
+        inode.leave()
 
     def make_directory(self, path: str) -> None:
         """Make a directory."""
@@ -206,10 +251,7 @@ class MemoryDisk:
     def space(self, path: str) -> Space:
         """As much as was promised, less what all files hold."""
         self.find(path)
-        return Space(self._total_bytes - self._used(self.root), self._total_bytes)
-
-    def _used(self, inode: Inode) -> int:
-        return len(inode.data) + sum(self._used(child) for child in (inode.names or {}).values())
+        return Space(self._total_bytes - self._usage.used_bytes, self._total_bytes)
 
     def lock(self, path: str) -> Lock:
         """Take a lock, or raise at once."""

@@ -10,7 +10,7 @@ It is not a cache of contents, and nobody asks it on the hot path: a holder sets
 """
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 from penstock.core.limits import FILES_OPEN_MAX
@@ -31,8 +31,8 @@ class OpenFiles:
 
     def __init__(self, files_max: int = FILES_OPEN_MAX) -> None:
         assert files_max > 0
-        self._files_max = files_max
-        self._holders: deque[FileHolder] = deque()
+        self.files_max = files_max
+        self._holders: OrderedDict[FileHolder, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -41,21 +41,19 @@ class OpenFiles:
     def opened(self, holder: FileHolder) -> None:
         """`holder` has just opened its file; somebody else may have to let go."""
         with self._lock:
-            self._holders.append(holder)
+            self._holders[holder] = None
             chances = len(self._holders)
-            while len(self._holders) > self._files_max:
-                oldest = self._holders.popleft()
+            while len(self._holders) > self.files_max:
+                oldest = next(iter(self._holders))
                 if oldest.was_used and chances > 0:
                     oldest.was_used = False
-                    self._holders.append(oldest)
+                    self._holders.move_to_end(oldest)
                     chances -= 1
                 else:
+                    del self._holders[oldest]
                     oldest.release_file()
 
     def closed(self, holder: FileHolder) -> None:
         """`holder` has no file any more."""
         with self._lock:
-            try:
-                self._holders.remove(holder)
-            except ValueError:
-                return
+            self._holders.pop(holder, None)

@@ -17,20 +17,15 @@ decide when to sync (`flusher`), what to delete (`retention`) or what a damaged 
 (`recovery`).
 """
 
+import threading
+from contextlib import suppress
 from uuid import UUID
 
-from penstock.core.errors import (
-    DiskFullError,
-    OffsetOutOfRangeError,
-    StorageError,
-)
-from penstock.core.limits import (
-    PRODUCER_SNAPSHOT_INTERVAL_BYTES,
-    SEGMENT_RELATIVE_OFFSET_MAX,
-)
+from penstock.core.errors import DiskFullError, OffsetOutOfRangeError, StorageError
+from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, SEGMENT_RELATIVE_OFFSET_MAX
 from penstock.core.types import TopicPartition
 from penstock.records.batch import patch_for_append
-from penstock.storage.filesystem import FULL_ERRNOS
+from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
 from penstock.storage.log_loader import LoadedLog, load_producers
@@ -65,6 +60,7 @@ class PartitionLog:
         "positions",
         "problem",
         "producers",
+        "rebuild_lock",
         "segments",
         "settings",
         "synced_offset",
@@ -101,6 +97,8 @@ class PartitionLog:
         self.durable_mark = end
         self.limit_mark = end
         self.positions: dict[int, tuple[Segment, int]] = {}
+        self.rebuild_lock = threading.Lock()
+        """Held by the thread that makes a sealed segment's index anew."""
         self.problem: StorageError | None = None
         """Why the log is not served (closed, deleted or quarantined), or None."""
         self.truncations = 0
@@ -226,7 +224,7 @@ class PartitionLog:
         """Have the flusher write what is known of producers at `end_offset`; the file's name."""
         self.producers.map_end_offset = self.end_offset
         name = f"{segment_name(self.end_offset)}.snapshot"
-        self._owed.snapshots.append((name, self.producers.to_bytes()))
+        self._owed.snapshots.append((name, self.producers.snapshot()))
         self._snapshot_bytes = 0
         return name
 
@@ -237,8 +235,8 @@ class PartitionLog:
         self._latest_epoch = self.epochs.latest_epoch
 
     def _append_failed(self, error: OSError) -> StorageError:
-        """After a failed write: cut it off and live on if the disk is only full."""
-        if error.errno not in FULL_ERRNOS:
+        """After a failed write: cut it off and live on if only room or descriptors are short."""
+        if error.errno not in RETRIABLE_ERRNOS:
             return self._shared.fail(error)
         try:
             self.active.cut_back()
@@ -254,10 +252,11 @@ class PartitionLog:
         mark = LogMark(self.end_offset, active, active.size)
         if sealed_only:
             mark = LogMark(active.base_offset, active, 0)
-        self.is_dirty = False
-        return self._owed.take(
+        job = self._owed.take(
             self._shared.filesystem, self, mark, self.truncations, active, sealed_only=sealed_only
         )
+        self.is_dirty = False
+        return job
 
     def flush_done(self, job: FlushJob) -> bool:
         """The job's work is on the disk; whether the durable offset moved."""
@@ -404,7 +403,9 @@ class PartitionLog:
         )
         if count == len(segments):
             # The last one goes next time, when its successor and the producers are on the disk.
-            self.roll()
+            # Without room for a successor it stays, and the others make room.
+            with suppress(DiskFullError):
+                self.roll()
             count -= 1
         if count == 0:
             return []

@@ -64,15 +64,33 @@ _NO_BATCH: Final = ProducerBatch(-1, -1, -1, -1, -1)
 class ProducerEntry:
     """One producer id in one partition."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "open_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "generation",
+        "last_timestamp_ms",
+        "open_offset",
+    )
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, generation: int = 0) -> None:
         self.epoch = epoch
+        self.generation = generation
+        """Snapshots that had been taken when this entry was made; a later one shares it."""
         self.batches: list[ProducerBatch] = []
         self.last_timestamp_ms = -1
         self.coordinator_epoch = -1
         self.open_offset = -1
         """First offset of the transaction that is open, or -1."""
+
+    def copy(self, generation: int) -> "ProducerEntry":
+        """The same, to be changed while a snapshot keeps this one."""
+        entry = ProducerEntry(self.epoch, generation)
+        entry.batches = list(self.batches)
+        entry.last_timestamp_ms = self.last_timestamp_ms
+        entry.coordinator_epoch = self.coordinator_epoch
+        entry.open_offset = self.open_offset
+        return entry
 
     def add(self, batch: ProducerBatch) -> None:
         """Remember a batch, forgetting the oldest."""
@@ -83,12 +101,44 @@ class ProducerEntry:
         self.last_timestamp_ms = batch.timestamp_ms
 
 
+class ProducerSnapshot:
+    """All producers at one offset. Nothing changes it, so any thread may pack it."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: dict[int, ProducerEntry]) -> None:
+        self._entries = entries
+
+    def to_bytes(self) -> bytes:
+        """The snapshot file."""
+        body = bytearray(_SNAPSHOT_HEADER.size)
+        count = 0
+        for producer_id, entry in self._entries.items():
+            for batch in entry.batches or [_NO_BATCH]:
+                count += 1
+                body += _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    entry.epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.last_offset - batch.base_offset,
+                    entry.last_timestamp_ms if batch is _NO_BATCH else batch.timestamp_ms,
+                    entry.coordinator_epoch,
+                    entry.open_offset,
+                )
+        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, 0, count)
+        crc = checksum(memoryview(body)[_CRC_END:])
+        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, crc, count)
+        return bytes(body)
+
+
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("entries", "map_end_offset")
+    __slots__ = ("_generation", "entries", "map_end_offset")
 
     def __init__(self) -> None:
+        self._generation = 0
         self.entries: dict[int, ProducerEntry] = {}
         self.map_end_offset = 0
         """Every batch below this offset has been taken into account."""
@@ -131,10 +181,14 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         if entry is None:
             self._make_room()
-            entry = self.entries[producer_id] = ProducerEntry(header.producer_epoch)
-        elif entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
-            entry.batches = []
+            entry = ProducerEntry(header.producer_epoch, self._generation)
+            self.entries[producer_id] = entry
+        else:
+            if entry.generation != self._generation:
+                entry = self.entries[producer_id] = entry.copy(self._generation)
+            if entry.epoch != header.producer_epoch:
+                entry.epoch = header.producer_epoch
+                entry.batches = []
         if header.attributes & _CONTROL:
             entry.open_offset = -1
             entry.last_timestamp_ms = timestamp_ms
@@ -176,27 +230,17 @@ class ProducerStates:
         for _, producer_id in oldest:
             del self.entries[producer_id]
 
+    def snapshot(self) -> "ProducerSnapshot":
+        """What is known now; packing it is left to whoever writes the file.
+
+        The entries belong to the snapshot from here on: `update` copies one before it changes it.
+        """
+        self._generation += 1
+        return ProducerSnapshot(dict(self.entries))
+
     def to_bytes(self) -> bytes:
         """The snapshot file."""
-        body = bytearray(_SNAPSHOT_HEADER.size)
-        count = 0
-        for producer_id, entry in self.entries.items():
-            for batch in entry.batches or [_NO_BATCH]:
-                count += 1
-                body += _SNAPSHOT_ENTRY.pack(
-                    producer_id,
-                    entry.epoch,
-                    batch.last_sequence,
-                    batch.last_offset,
-                    batch.last_offset - batch.base_offset,
-                    entry.last_timestamp_ms if batch is _NO_BATCH else batch.timestamp_ms,
-                    entry.coordinator_epoch,
-                    entry.open_offset,
-                )
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, 0, count)
-        crc = checksum(memoryview(body)[_CRC_END:])
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, crc, count)
-        return bytes(body)
+        return self.snapshot().to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, map_end_offset: int) -> "ProducerStates":

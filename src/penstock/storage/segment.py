@@ -59,6 +59,7 @@ class Segment:
         "_max_timestamp_offset",
         "_open_files",
         "_path",
+        "_torn",
         "base_offset",
         "bytes_since_index",
         "directory",
@@ -84,6 +85,8 @@ class Segment:
         self._open_files = open_files
         self._path = name + LOG_SUFFIX
         self._file: File | None = None
+        self._torn: File | None = None
+        """The file of a write that failed, until what it left is cut."""
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -120,9 +123,13 @@ class Segment:
         file = self._file
         if file is None:
             file = self.file()
-        written = file.write_at(buffer, position)
-        if written != size:
-            write_fully(file, memoryview(buffer)[written:], position + written)
+        try:
+            written = file.write_at(buffer, position)
+            if written != size:
+                write_fully(file, memoryview(buffer)[written:], position + written)
+        except OSError:
+            self._torn = file
+            raise
         self.size = position + size
         self.was_used = True
         self.note(position, size, last_offset, timestamp_ms, interval_bytes)
@@ -162,8 +169,10 @@ class Segment:
         self.wants_index_write = False
 
     def cut_back(self) -> None:
-        """Remove what a failed write left behind `size`."""
-        self.file().truncate(self.size)
+        """Remove what a failed write left behind `size`; nothing, if it never came to a write."""
+        torn, self._torn = self._torn, None
+        if torn is not None:
+            torn.truncate(self.size)
 
     def finish(self) -> list[File]:
         """Complete the indexes, as sealing and closing do; the files that are to be synced."""
@@ -276,7 +285,7 @@ class Segment:
         return self.find_batch(offset, nowait=nowait)[0]
 
     def find_batch(self, offset: int, *, nowait: bool) -> tuple[int, int]:
-        """The first batch that reaches `offset`: position and base offset, or `size` and -1."""
+        """The first batch that reaches `offset`: position and base offset, or the end and -1."""
         position = start = self._start_for(offset, nowait=nowait)
         while position < self.size:
             chunk = self.read(position, min(_WALK_BYTES, self.size - position), nowait=nowait)
@@ -287,13 +296,15 @@ class Segment:
                     raise
                 step, base_offset = 0, offset + 1
             if base_offset > offset and position + step == start and start > 0:
-                raise CorruptIndexError(f"{self._path}: index entry for {offset} is wrong")
+                raise CorruptIndexError(
+                    f"{self._path}: index entry for {offset} is wrong", self.base_offset
+                )
             if base_offset >= 0:
                 return position + step, base_offset
             if step == 0:
                 raise CorruptBatchError(f"{self._path}: no batch at {position}")
             position += step
-        return self.size, -1
+        return position, -1
 
     def _start_for(self, offset: int, *, nowait: bool) -> int:
         """Where to begin looking for `offset`."""
@@ -304,7 +315,7 @@ class Segment:
         if entry is None:
             return 0
         if entry.position >= self.size:
-            raise CorruptIndexError(f"{self._path}: index points behind the end")
+            raise CorruptIndexError(f"{self._path}: index points behind the end", self.base_offset)
         return entry.position
 
     def boundary_before(self, position: int, *, nowait: bool) -> OffsetEntry | None:

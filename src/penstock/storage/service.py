@@ -14,6 +14,7 @@ which directory died; both are called on the loop. Nothing here decides what a w
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Final, TypeVar
 from penstock.core.clock import Clock
 from penstock.core.errors import (
     CorruptBatchError,
+    CorruptIndexError,
     LogDirectoryOfflineError,
     QuarantinedLogError,
     StorageError,
@@ -29,14 +31,17 @@ from penstock.core.errors import (
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard, DiskState
-from penstock.storage.filesystem import FULL_ERRNOS
+from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_manager import LogManager
+from penstock.storage.log_reader import rebuild_active
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_types import LogRead, TimestampAndOffset
 from penstock.storage.managed_directory import DetachedSegments
 from penstock.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -86,6 +91,8 @@ class StorageService:
         self._retry: asyncio.TimerHandle | None = None
         self._unremoved: list[DetachedSegments] = []
         """What retention took out of the logs and could not remove: the disk was full."""
+        self._file_removal = asyncio.Lock()
+        """Held while files of segments or logs go: a name that is freed may be used again."""
         self._told: set[str] = set()
         """Directories whose failure was reported."""
         self._is_stopping = False
@@ -126,8 +133,7 @@ class StorageService:
         for flusher in self.manager.flushers:
             await self._wait_between_rounds()
             flusher.stop()
-            if flusher.directory.dirty and flusher.directory.failure is None:
-                self._finish_appends(flusher)
+            self._finish_appends(flusher)
         assert self._workers is not None
         self._workers.shutdown()
         for flusher in self.manager.flushers:
@@ -135,18 +141,21 @@ class StorageService:
         self.manager.close()
 
     def _finish_appends(self, flusher: Flusher) -> None:
-        """The last round of a directory, on this thread."""
-        if self._flush_mode is not FlushMode.ALWAYS:
-            logs = flusher.take_acknowledged()
-            self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
-            return
-        try:
-            flush_round = flusher.begin_round()
-        except LogDirectoryOfflineError:
-            self.report_failure(flusher.directory)
-            return
-        flusher.execute(flush_round)
-        self._finish_round(flusher, flush_round)
+        """The last rounds of a directory, on this thread."""
+        while flusher.directory.dirty and flusher.directory.failure is None:
+            if self._flush_mode is not FlushMode.ALWAYS:
+                logs = flusher.take_acknowledged()
+                self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
+                return
+            try:
+                flush_round = flusher.begin_round()
+            except LogDirectoryOfflineError:
+                self.report_failure(flusher.directory)
+                return
+            flusher.execute(flush_round)
+            self._finish_round(flusher, flush_round)
+            if flush_round.is_full:
+                return
 
     async def run_duties(self) -> None:
         """All periodic work, until cancelled. Run it in a task group."""
@@ -161,7 +170,11 @@ class StorageService:
     async def _every(seconds: float, duty: Callable[[], Coroutine[None, None, None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await duty()
+            try:
+                await duty()
+            except Exception:
+                # The next time may do; logs are served without any of this.
+                logger.exception("a periodic duty of storage failed")
 
     # --- Flushing ---
 
@@ -206,7 +219,11 @@ class StorageService:
 
     def _begin_owed(self, flusher: Flusher) -> None:
         if not flusher.is_round_under_way and flusher.directory.failure is None:
-            flush_round = flusher.begin_owed_round()
+            try:
+                flush_round = flusher.begin_owed_round()
+            except LogDirectoryOfflineError:
+                self.report_failure(flusher.directory)
+                return
             if flush_round is not None:
                 flusher.submit(flush_round)
 
@@ -240,10 +257,19 @@ class StorageService:
     async def delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
         """Take logs out of service; their files are removed on a worker thread.
 
-        Between rounds: a round that is under way may still write into the logs' directories.
+        Between rounds: a round that is under way may still write into the logs' directories. The
+        caller makes no log of the same name before this returns.
         """
-        await self._wait_between_rounds()
-        self.manager.delete_logs(partitions)
+        async with self._file_removal:
+            await self._wait_between_rounds()
+            for removal in self.manager.take_out(partitions):
+                await self._work(removal.rename)
+            logs = self.manager.logs
+            self._unremoved = [
+                entry
+                for entry in self._unremoved
+                if logs.get(entry.log.topic_partition) is entry.log
+            ]
         await self._work(self.manager.purge_deleted)
 
     async def _wait_between_rounds(self) -> None:
@@ -280,14 +306,21 @@ class StorageService:
             verify_checksums(answer.records)
             return answer
 
+        is_rebuilt = False
         while True:
             truncations = log.truncations
             try:
                 answer = await self._work(read)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 if offset >= log.log_start_offset and log.truncations == truncations:
-                    raise
+                    raise StorageError(f"the disk could not be read: {error}") from error
                 # Retention was faster than the read; asking again says so.
+                continue
+            except CorruptIndexError:
+                if is_rebuilt:
+                    raise
+                is_rebuilt = True
+                _rebuild_active(log)
                 continue
             except CorruptBatchError as error:
                 if log.truncations != truncations:
@@ -322,7 +355,7 @@ class StorageService:
                 await self._work(directory.write_recovery_points)
             except OSError as error:
                 # Without room the old points stay: a start after a crash verifies more.
-                if error.errno not in FULL_ERRNOS:
+                if error.errno not in RETRIABLE_ERRNOS:
                     self._fail(directory.shared, error)
         self.schedule_flush()
 
@@ -332,10 +365,13 @@ class StorageService:
         logs = list(manager.logs.values())
         for start in range(0, len(logs), _RETENTION_SLICE):
             part = logs[start : start + _RETENTION_SLICE]
-            detached = manager.detach_old_segments(part, self._clock.now_ms())
-            if detached or self._unremoved:
-                detached += self._unremoved
-                self._unremoved = await self._work(partial(manager.remove_segments, detached))
+            async with self._file_removal:
+                detached = manager.detach_old_segments(part, self._clock.now_ms())
+                if detached or self._unremoved:
+                    detached += self._unremoved
+                    self._unremoved = await self._work(partial(manager.remove_segments, detached))
+            # A log that began a new segment owes its sync.
+            self.schedule_flush()
             await asyncio.sleep(0)
         await self._work(manager.purge_deleted)
 
@@ -359,6 +395,14 @@ class StorageService:
     def _fail(self, directory: LogDirectory, error: OSError) -> None:
         directory.fail(error)
         self.report_failure(directory)
+
+
+def _rebuild_active(log: PartitionLog) -> None:
+    """The index of the segment that grows is wrong: only the loop, which writes it, may mend it."""
+    try:
+        rebuild_active(log)
+    except OSError as error:
+        raise StorageError(f"an index could not be rebuilt: {error}") from error
 
 
 def verify_checksums(records: memoryview) -> None:

@@ -9,6 +9,7 @@ says so, and is held to that.
 
 import itertools
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -94,10 +95,12 @@ def values_in(data: fetch.PartitionData) -> list[bytes | None]:
 class Asker:
     """One connection."""
 
-    def __init__(self, port: int, *, is_kafka: bool = False, host: str = HOST) -> None:
+    def __init__(
+        self, port: int, *, is_kafka: bool = False, host: str = HOST, source: str = ""
+    ) -> None:
         self.port = port
         self.is_kafka = is_kafka
-        self._socket = socket.create_connection((host, port), SECONDS_MAX)
+        self._socket = socket.create_connection((host, port), SECONDS_MAX, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._protocol = ClientConnection("asker")
 
@@ -107,6 +110,11 @@ class Asker:
         """Send a request and do not wait."""
         _, frame = self._protocol.send_request(message, version, expects_response=is_answered)
         self._socket.sendall(b"".join(frame))
+
+    def send_together(self, *messages: tuple[Message, int]) -> None:
+        """Send requests, each with its version, so that they arrive in one piece."""
+        frames = [self._protocol.send_request(*message)[1] for message in messages]
+        self._socket.sendall(b"".join(part for frame in frames for part in frame))
 
     def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -157,6 +165,14 @@ class Asker:
             return True
         finally:
             self._socket.settimeout(SECONDS_MAX)
+
+    def finish_sending(self) -> None:
+        """Say that no more requests will come, and go on reading."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Let the close be a reset, as when a process is killed."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def another(self) -> "Asker":
         """A second connection to the same broker."""
@@ -225,7 +241,11 @@ class Asker:
         request = delete_topics.DeleteTopicsRequest(topic_names=(name,), timeout_ms=TIMEOUT_MS)
         (result,) = self.ask(request, 5, delete_topics.DeleteTopicsResponse).responses
         assert result.error_code == ErrorCode.NONE, result
-        self.until(lambda: self.describe(name).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.until_described(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def until_described(self, name: str, code: ErrorCode) -> None:
+        """Assert what Metadata says of a topic."""
+        self.until(lambda: self.describe(name).error_code == code)
 
     # --- Records ---
 

@@ -43,7 +43,9 @@ def test_produce_is_named_from_version_0(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 99, 32_767])
-@pytest.mark.parametrize("body", [b"", b"\x00\x06future\x00", b"\xff" * 40])
+@pytest.mark.parametrize(
+    "body", [b"\x00", b"\x00\x07future\x00", b"\x00" + b"\xff" * 40], ids=["empty", "text", "noise"]
+)
 def test_a_version_of_the_future_is_answered_in_version_0(
     asker: Asker, version: int, body: bytes
 ) -> None:

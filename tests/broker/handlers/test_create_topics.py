@@ -58,6 +58,7 @@ REFUSED = [
     (topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (topic("ü"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
     (topic(fresh_name(), partitions=0), ErrorCode.INVALID_PARTITIONS),
     (topic(fresh_name(), partitions=-2), ErrorCode.INVALID_PARTITIONS),
     (topic(fresh_name(), replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
@@ -118,7 +119,7 @@ def test_the_others_of_a_request_are_made(asker: Asker) -> None:
         names[1]: ErrorCode.NONE,
     }
     for name in names:
-        asker.until(lambda name=name: asker.describe(name).error_code == ErrorCode.NONE)
+        asker.until_described(name, ErrorCode.NONE)
 
 
 def test_a_name_twice_in_a_request_is_refused_once(asker: Asker) -> None:

@@ -50,11 +50,7 @@ def test_by_name_and_by_id(asker: Asker) -> None:
         (second, second_id, ErrorCode.NONE),
     }
     for name in (first, second):
-        asker.until(
-            lambda name=name: (
-                asker.describe(name).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-        )
+        asker.until_described(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_what_nobody_has(asker: Asker) -> None:

@@ -114,7 +114,7 @@ def test_a_topic_named_twice_is_answered_once(asker: Asker) -> None:
 def test_asking_for_a_topic_makes_it(asker: Asker) -> None:
     name = fresh_name()
     ask(asker, 13, name, create=True)
-    asker.until(lambda: asker.describe(name).error_code == ErrorCode.NONE)
+    asker.until_described(name, ErrorCode.NONE)
     assert len(asker.describe(name).partitions) == 1
 
 
@@ -175,3 +175,9 @@ def test_operations_are_not_told_to_who_does_not(asker: Asker) -> None:
     answer = ask(asker, 10, name)
     assert answer.topics[0].topic_authorized_operations == NOT_ASKED
     assert answer.cluster_authorized_operations == NOT_ASKED
+
+
+def test_the_topic_of_the_cluster_itself_is_not_made(asker: Asker) -> None:
+    for _ in range(2):
+        (topic,) = ask(asker, 13, "__cluster_metadata", create=True).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

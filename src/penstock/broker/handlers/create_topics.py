@@ -18,6 +18,11 @@ from penstock.protocol.messages.create_topics import (
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create what can be created; duplicates in one request are all refused."""
+    refusal = context.services.accepts_produce()
+    if refusal is not None:
+        return CreateTopicsResponse(
+            topics=tuple(_result(topic.name, refusal, context) for topic in request.topics)
+        )
     outcomes = await context.services.topics.create(
         [_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
     )

@@ -1,7 +1,8 @@
-"""DescribeCluster: the brokers that are registered."""
+"""DescribeCluster: the brokers that are registered, and what the client may do with them."""
 
 from typing import Final
 
+from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_cluster import (
@@ -39,4 +40,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             )
             for broker in image.brokers.values()
         ),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions: topics page by page, so that a large cluster fits into bounded answers.
 
 Topics come in the order of their names. An answer holds at most as many partitions as the client
-asks for and the broker allows; where it stopped is the cursor that the client sends back.
+asks for and the broker allows; where it stopped is the cursor that the client sends back. A cursor
+that lies outside of what is asked for is refused, as in Kafka.
 """
 
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from penstock.broker.authorized_operations import TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.partition_states import partition_states
 from penstock.cluster.image import TopicImage
 from penstock.cluster.topic_rules import check_topic_name
 from penstock.core.errors import PenstockError
@@ -35,7 +37,9 @@ def handle(
     first_name, first_partition = "", 0
     if request.cursor is not None:
         first_name = request.cursor.topic_name
-        first_partition = max(0, request.cursor.partition_index)
+        first_partition = request.cursor.partition_index
+        if first_partition < 0 or (request.topics and first_name not in names):
+            return _page([_refused(name, ErrorCode.INVALID_REQUEST) for name in names], None)
     left = max(1, min(request.response_partition_limit, PARTITIONS_PER_ANSWER_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(name for name in names if name >= first_name):
@@ -47,7 +51,7 @@ def handle(
             topics.append(_missing(name))
             continue
         end = min(len(topic.partitions), begin + left)
-        topics.append(_described(topic, begin, end))
+        topics.append(_described(topic, begin, end, context))
         left -= max(0, end - begin)
         if end < len(topic.partitions):
             return _page(topics, ResponseCursor(topic_name=name, partition_index=end))
@@ -66,12 +70,19 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_topic_name(name)
     except PenstockError as error:
         code = code_of(error)
+    return _refused(name, code)
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, topic_id=None, partitions=()
     )
 
 
-def _described(topic: TopicImage, begin: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    topic: TopicImage, begin: int, end: int, context: RequestContext
+) -> DescribeTopicPartitionsResponseTopic:
+    states = partition_states(topic, context)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -79,16 +90,15 @@ def _described(topic: TopicImage, begin: int, end: int) -> DescribeTopicPartitio
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE
-                if topic.partitions[index].leader >= 0
-                else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=states[index].error_code,
                 partition_index=index,
-                leader_id=topic.partitions[index].leader,
+                leader_id=states[index].leader,
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].isr,
                 eligible_leader_replicas=(),
                 last_known_elr=(),
+                offline_replicas=states[index].offline_replicas,
             )
             for index in range(begin, end)
         ),

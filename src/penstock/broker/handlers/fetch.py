@@ -6,10 +6,17 @@ cache are read on a thread, and only that fetch waits for them. While clients le
 unread, a fetch gets a single batch.
 """
 
+import logging
 from typing import Final
 from uuid import UUID
 
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.context import (
+    DEFECT,
+    TOPIC_ID_VERSION,
+    Answer,
+    RequestContext,
+    WaitingAnswer,
+)
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition
 from penstock.core.deferred import Deferred
@@ -23,6 +30,7 @@ from penstock.core.limits import FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -33,12 +41,12 @@ from penstock.records.compression import ZSTD
 from penstock.replication.manager import HostedPartition, PartitionRead
 from penstock.replication.waits import FetchWait
 
-TOPIC_ID_VERSION: Final = 13
-"""From this version on, topics are named by their id."""
+logger = logging.getLogger(__name__)
+
 ZSTD_VERSION: Final = 10
 """Clients that speak an older version cannot unpack zstd (KIP-110)."""
-CONSUMER: Final = -1
-"""Replica id of a client that is no broker."""
+READ_COMMITTED: Final = 1
+"""Isolation level of a client that sees no open or aborted transactions."""
 
 _Outcome = PartitionRead | PenstockError
 
@@ -68,6 +76,7 @@ class _Fetch:
         "_plan",
         "_request",
         "_response",
+        "_wait",
     )
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
@@ -76,7 +85,10 @@ class _Fetch:
         self._plan = plan
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
         self._deadline = 0.0
-        self._response: Deferred[Answer] | None = None
+        self._response: _FetchAnswer | None = None
+        """Until the answer is set: they refer to each other."""
+        self._wait: FetchWait | None = None
+        """While it is parked."""
         self._outcomes: list[_Outcome] = []
         self._hosted: list[HostedPartition] = []
 
@@ -86,36 +98,65 @@ class _Fetch:
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
-            self._response = Deferred()
+            cold = _FetchAnswer(self)
+            self._response = cold
             self._context.services.tasks.start(self._read_cold())
-            return self._response
+            return cold
         if wait_ms == 0 or self._is_satisfied(found_bytes):
             return self._answer()
         self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
         if not self._park(found_bytes, wait_ms):
             return self._answer()
-        self._response = Deferred()
+        self._response = _FetchAnswer(self)
         return self._response
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
         wait = FetchWait(self._request.min_bytes - found_bytes, self._look_again)
         try:
-            return self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
+            is_parked = self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
         except TooManyWaitersError:
             return False
+        if is_parked:
+            self._wait = wait
+        return is_parked
+
+    def abandon(self) -> None:
+        """Nobody wants the answer. What is being read on a thread is read to its end."""
+        if self._wait is not None:
+            self._context.services.replicas.waits.cancel(self._wait)
+            self._wait = None
+            self._response = None
+
+    def hurry(self) -> None:
+        """Answer with what there is."""
+        if self._wait is not None:
+            self._context.services.replicas.waits.cancel(self._wait)
+            self._deadline = 0.0
+            self._look_again()
+
+    def _respond(self, answer: Answer) -> None:
+        response = self._response
+        assert response is not None
+        self._response = None
+        response.set(answer)
 
     def _look_again(self) -> None:
         """Woken by bytes, a change or the deadline."""
-        assert self._response is not None
+        self._wait = None
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
             self._context.services.tasks.start(self._read_cold())
             return
+        except Exception:
+            # Not for whoever woke it, who is another client's request.
+            logger.exception("a fetch failed when it was woken; its connection is closed")
+            self._respond(DEFECT)
+            return
         left_ms = round((self._deadline - self._context.services.clock.monotonic()) * 1000)
         if left_ms > 0 and not self._is_satisfied(found_bytes) and self._park(found_bytes, left_ms):
             return
-        self._response.set(self._answer())
+        self._respond(self._answer())
 
     def _is_satisfied(self, found_bytes: int) -> bool:
         return (
@@ -158,7 +199,17 @@ class _Fetch:
 
     async def _read_cold(self) -> None:
         """Read on a thread what is not cached, and answer with what was found."""
-        assert self._response is not None
+        answer: Answer
+        try:
+            await self._read_each_cold()
+            answer = self._answer()
+        except Exception:
+            # Nobody else would: a task that ends with an exception ends the broker.
+            logger.exception("a fetch from the disk failed; its connection is closed")
+            answer = DEFECT
+        self._respond(answer)
+
+    async def _read_each_cold(self) -> None:
         self._outcomes.clear()
         bytes_limit = self._bytes_limit_now()
         found_bytes = 0
@@ -176,7 +227,6 @@ class _Fetch:
                 self._outcomes.append(found)
             except PenstockError as error:
                 self._outcomes.append(error)
-        self._response.set(self._answer())
 
     def _partition(self, asked: SessionPartition) -> HostedPartition:
         services = self._context.services
@@ -196,8 +246,10 @@ class _Fetch:
     def _answer(self) -> FetchResponse:
         topics: dict[UUID | str, list[PartitionData]] = {}
         names: dict[UUID | str, SessionPartition] = {}
+        # Who reads what is committed is told of aborted transactions, of which there are none.
+        aborted = () if self._request.isolation_level == READ_COMMITTED else None
         for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):
-            data = _partition_data(asked, outcome)
+            data = _partition_data(asked, outcome, aborted)
             has_news = bool(data.error_code or data.records) or data.diverging_epoch.epoch >= 0
             if self._plan.include(
                 asked,
@@ -219,7 +271,27 @@ class _Fetch:
         )
 
 
-def _partition_data(asked: SessionPartition, outcome: _Outcome) -> PartitionData:
+class _FetchAnswer(WaitingAnswer):
+    """The answer to a fetch that was not answered at once."""
+
+    __slots__ = ("_fetch",)
+
+    def __init__(self, fetch: _Fetch) -> None:
+        super().__init__()
+        self._fetch = fetch
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self._fetch.abandon()
+
+    def hurry(self) -> None:
+        """The client sends no more."""
+        self._fetch.hurry()
+
+
+def _partition_data(
+    asked: SessionPartition, outcome: _Outcome, aborted: tuple[AbortedTransaction, ...] | None
+) -> PartitionData:
     if isinstance(outcome, PenstockError):
         return PartitionData(
             partition_index=asked.partition,
@@ -245,5 +317,6 @@ def _partition_data(asked: SessionPartition, outcome: _Outcome) -> PartitionData
         high_watermark=outcome.high_watermark,
         last_stable_offset=outcome.high_watermark,
         log_start_offset=outcome.log_start_offset,
+        aborted_transactions=aborted,
         records=outcome.records,
     )

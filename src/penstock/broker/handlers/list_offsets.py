@@ -88,9 +88,12 @@ async def _find(partition: HostedPartition, asked: int, context: RequestContext)
     partition.require_readable()
     if asked == LATEST:
         return -1, state.high_watermark, state.leader_epoch
-    if asked in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
-        return -1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset)
-    if asked == LATEST_TIERED:
+    if asked in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        # A log without records begins with what this leader writes next.
+        is_empty = start == log.end_offset
+        return -1, start, state.leader_epoch if is_empty else log.epochs.epoch_at(start)
+    if asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     found = await context.services.cold_reader.find_by_time(
         partition, None if asked == MAX_TIMESTAMP else asked

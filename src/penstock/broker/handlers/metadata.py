@@ -4,14 +4,13 @@ A topic that is created here is served when the answer leaves, so the client nee
 version 0 an empty list means all topics; from version 1 on that is null, and empty means none.
 """
 
-from typing import Final
-
-from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.partition_states import partition_states
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
-from penstock.cluster.topic_rules import check_topic_name
+from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC, check_topic_name
 from penstock.core.errors import PenstockError, TopicExistsError
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
@@ -24,9 +23,6 @@ from penstock.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-NOT_ASKED: Final = -2147483648
-"""What stands for authorized operations that were not asked for."""
-
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
@@ -34,7 +30,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         images = sorted(
             context.services.metadata.image.topics.values(), key=lambda topic: topic.name
         )
-        topics = [_described(topic, request) for topic in images]
+        topics = [_described(topic, request, context) for topic in images]
     else:
         created = await _create_missing(request, context)
         # Each once, as in Kafka: a short name may stand for thousands of partitions.
@@ -62,13 +58,17 @@ async def _create_missing(
 ) -> dict[str, PenstockError]:
     """Create the named topics that do not exist, where that is allowed; returns what failed."""
     services = context.services
-    if not (request.allow_auto_topic_creation and services.settings.topics.auto_create):
+    is_allowed = request.allow_auto_topic_creation and services.settings.topics.auto_create
+    if not is_allowed or services.accepts_produce() is not None:
         return {}
     image = services.metadata.image
     missing = {
         asked.name: None
         for asked in request.topics or ()
-        if asked.name is not None and asked.topic_id is None and image.topic(asked.name) is None
+        if asked.name is not None
+        and asked.topic_id is None
+        and asked.name != CLUSTER_METADATA_TOPIC
+        and image.topic(asked.name) is None
     }
     if not missing:
         return {}
@@ -95,11 +95,11 @@ def _answer(
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, partitions=()
             )
-        return _described(by_id, request)
+        return _described(by_id, request, context)
     name = asked.name or ""
     topic = image.topic(name)
     if topic is not None:
-        return _described(topic, request)
+        return _described(topic, request, context)
     return MetadataResponseTopic(
         error_code=_missing_code(name, failed.get(name)), name=name, partitions=()
     )
@@ -113,7 +113,10 @@ def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if failure is None else code_of(failure)
 
 
-def _described(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _described(
+    topic: TopicImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    states = partition_states(topic, context)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -121,16 +124,15 @@ def _described(topic: TopicImage, request: MetadataRequest) -> MetadataResponseT
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE
-                if partition.leader >= 0
-                else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=state.error_code,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=state.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
+                offline_replicas=state.offline_replicas,
             )
-            for index, partition in enumerate(topic.partitions)
+            for index, (partition, state) in enumerate(zip(topic.partitions, states, strict=True))
         ),
         topic_authorized_operations=TOPIC_OPERATIONS
         if request.include_topic_authorized_operations

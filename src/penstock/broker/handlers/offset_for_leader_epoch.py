@@ -40,7 +40,7 @@ def _end_offset(
     try:
         partition = context.services.replicas.partition(TopicPartition(topic, asked.partition))
         partition.state.require_leader(asked.current_leader_epoch)
-        epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     except PenstockError as error:
         return EpochEndOffset(error_code=code_of(error), partition=asked.partition)
     return EpochEndOffset(

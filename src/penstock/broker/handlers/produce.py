@@ -13,20 +13,27 @@ from uuid import UUID
 from penstock.broker.context import (
     CLOSE_CONNECTION,
     NO_ANSWER,
+    TOPIC_ID_VERSION,
     Answer,
     RequestContext,
+    WaitingAnswer,
 )
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     InvalidBatchError,
+    InvalidTimestampError,
     PenstockError,
+    RecordsError,
+    TooManyWaitersError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from penstock.core.limits import PRODUCE_WAIT_MS_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -34,30 +41,31 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.records.validation import validate_produced
-from penstock.replication.manager import HostedPartition
+from penstock.records.validation import UnfoldAllowance, validate_produced
+from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
 
 ACKS_NONE: Final = 0
 ACKS_ALLOWED: Final = (-1, 0, 1)
-TOPIC_ID_VERSION: Final = 13
-"""From this version on, topics are named by their id."""
 
 _Appended = dict[HostedPartition, int]
-"""The partitions that this request appended to, each with the last offset."""
+"""The partitions that this request names, each with the last offset appended or `_NOTHING`."""
+_NOTHING: Final = -1
+"""Below every high watermark, so it is not waited for."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Append every batch of the request."""
     refusal = _refusal(request, context)
     appended: _Appended = {}
+    allowance = UnfoldAllowance()
     has_error = False
     topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]] = []
     for topic in request.topic_data:
         name, error = _topic_name(topic, context)
         results = []
         for data in topic.partition_data:
-            result = _append(name, data, refusal or error, context, appended)
+            result = _append(name, data, refusal or error, context, appended, allowance)
             has_error = has_error or result.error_code != ErrorCode.NONE
             results.append(result)
         topics.append((name, topic, results))
@@ -100,6 +108,7 @@ def _append(
     refusal: PenstockError | ErrorCode | None,
     context: RequestContext,
     appended: _Appended,
+    allowance: UnfoldAllowance,
 ) -> PartitionProduceResponse:
     if refusal is not None:
         return _refused(data.index, refusal)
@@ -108,11 +117,14 @@ def _append(
         partition = services.replicas.partition(TopicPartition(topic, data.index))
         if partition in appended:
             return _refused(data.index, ErrorCode.INVALID_REQUEST)
+        # Before the batch is looked at: a refused one has cost time too.
+        appended[partition] = _NOTHING
         batch = validate_produced(
             _writable(data.records),
             topic_limits=partition.rules,
             produce_version=context.api_version,
             now_ms=services.clock.now_ms(),
+            allowance=allowance,
         )
         if batch.header.is_transactional:
             return _refused(data.index, ErrorCode.INVALID_TXN_STATE)
@@ -137,11 +149,24 @@ def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
 def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduceResponse:
     if isinstance(refusal, ErrorCode):
         return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
-    message = None
-    if isinstance(refusal, InvalidBatchError | UnknownTopicOrPartitionError):
+    message: str | None = None
+    record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()
+    if isinstance(
+        refusal, InvalidBatchError | InvalidTimestampError | UnknownTopicOrPartitionError
+    ):
         message = message_of(refusal)
+    if isinstance(refusal, RecordsError) and refusal.record_index >= 0:
+        record_errors = (
+            BatchIndexAndErrorMessage(
+                batch_index=refusal.record_index, batch_index_error_message=message
+            ),
+        )
     return PartitionProduceResponse(
-        index=index, error_code=code_of(refusal), base_offset=-1, error_message=message
+        index=index,
+        error_code=code_of(refusal),
+        base_offset=-1,
+        record_errors=record_errors,
+        error_message=message,
     )
 
 
@@ -150,11 +175,34 @@ def _when_committed(
     pending: list[tuple[HostedPartition, int]],
     timeout_ms: int,
     context: RequestContext,
-) -> Deferred[Answer]:
-    deferred: Deferred[Answer] = Deferred()
-    wait = CommitWait(lambda: deferred.set(_response(topics, wait.errors)))
-    context.services.replicas.wait_committed(wait, pending, max(0, timeout_ms))
-    return deferred
+) -> Answer | Deferred[Answer]:
+    wait = CommitWait(lambda: answer.set(_response(topics, wait.errors)))
+    replicas = context.services.replicas
+    answer = _CommitAnswer(wait, replicas)
+    try:
+        replicas.wait_committed(wait, pending, min(max(0, timeout_ms), PRODUCE_WAIT_MS_MAX))
+    except TooManyWaitersError as error:
+        # As when time runs out: the records are appended, and nobody says that they are committed.
+        return _response(topics, {partition.name: error for partition, _ in pending})
+    return answer
+
+
+class _CommitAnswer(WaitingAnswer):
+    """The answer to a produce whose records are not on the disk yet."""
+
+    __slots__ = ("_replicas", "_wait")
+
+    def __init__(self, wait: CommitWait, replicas: ReplicaManager) -> None:
+        super().__init__()
+        self._wait = wait
+        self._replicas = replicas
+
+    def abandon(self) -> None:
+        """The client is gone. What it sent is kept."""
+        self._replicas.waits.cancel(self._wait)
+
+    def hurry(self) -> None:
+        """There is no answer but the whole one, and it comes with the next sync."""
 
 
 def _response(

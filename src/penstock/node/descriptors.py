@@ -1,0 +1,72 @@
+"""How many files and connections this process may have open, and who gets how many.
+
+Every connection and every open segment costs a descriptor, and the system limits them. The soft
+limit is raised as far as is wanted and the hard limit allows. Where that is not enough, connections
+and files get less, and the operator is told how to change it: a connection that is refused and a
+file that is closed and opened again cost little, a write that finds no descriptor costs much.
+
+It does not count descriptors that others in the process use; it leaves some for them.
+"""
+
+import logging
+import resource
+from typing import Final, NamedTuple
+
+from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
+
+logger = logging.getLogger(__name__)
+
+_FILES_SHARE: Final = 4
+"""Files get a quarter of what there is when it is not enough: as with the defaults."""
+_LEAST: Final = 16
+"""Of each, however low the limit is: less would serve nobody."""
+
+
+class Shares(NamedTuple):
+    """Who gets how many descriptors."""
+
+    files: int
+    connections: int
+
+
+def claim_descriptors(connections_max: int, *, files_max: int = FILES_OPEN_MAX) -> Shares:
+    """Raise the limit of this process as far as is needed and allowed, and share it out."""
+    wanted = DESCRIPTORS_RESERVED + files_max + connections_max
+    limit = _raise_limit(wanted)
+    shares = share(limit, connections_max, files_max)
+    if shares != (files_max, connections_max):
+        logger.warning(
+            "only %d files may be open, and %d are wanted: at most %d connections are taken and "
+            "%d segment files kept open. Raise the limit with `ulimit -n %d` or with LimitNOFILE "
+            "of the service, or lower listener.connections_max.",
+            limit,
+            wanted,
+            shares.connections,
+            shares.files,
+            wanted,
+        )
+    return shares
+
+
+def share(limit: int, connections_max: int, files_max: int) -> Shares:
+    """What each gets of `limit` descriptors."""
+    left = limit - DESCRIPTORS_RESERVED
+    if left >= files_max + connections_max:
+        return Shares(files_max, connections_max)
+    files = min(files_max, max(_LEAST, left // _FILES_SHARE, left - connections_max))
+    return Shares(files, min(connections_max, max(_LEAST, left - files)))
+
+
+def _raise_limit(wanted: int) -> int:
+    """Raise the soft limit up to `wanted` where the hard one allows it; what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if allowed > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        except (OSError, ValueError):
+            # Some systems have a second limit below the hard one.
+            return soft
+    return max(soft, allowed)

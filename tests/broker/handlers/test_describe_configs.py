@@ -1,0 +1,152 @@
+"""DescribeConfigs: every setting, where it comes from and what it means."""
+
+import pytest
+from tests.broker.handlers.asker import Asker, fresh_name
+
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+
+TOPIC, BROKER = 2, 4
+TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
+BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
+
+
+def ask(
+    asker: Asker,
+    kind: int,
+    name: str,
+    keys: tuple[str, ...] | None = None,
+    *,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=(
+            DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=keys
+            ),
+        ),
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+    (result,) = asker.ask(request, 4, DescribeConfigsResponse).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def configs_in(result: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+    assert result.error_code == ErrorCode.NONE, result
+    return {config.name: config for config in result.configs}
+
+
+@pytest.fixture
+def topic(asker: Asker) -> str:
+    name = fresh_name()
+    asker.create(name, configs={"retention.ms": "1234567"})
+    return name
+
+
+def test_a_topic_has_every_setting(asker: Asker, topic: str) -> None:
+    found = configs_in(ask(asker, TOPIC, topic))
+    changed = found["retention.ms"]
+    assert (changed.value, changed.config_source) == ("1234567", TOPIC_SOURCE)
+    for name, value, kind in (
+        ("cleanup.policy", "delete", LIST),
+        ("compression.type", "producer", STRING),
+        ("max.message.bytes", "1048588", INT),
+        ("retention.bytes", "-1", LONG),
+        ("segment.bytes", "1073741824", INT),
+        ("preallocate", "false", BOOLEAN),
+    ):
+        config = found[name]
+        assert (config.value, config.config_source) == (value, DEFAULT_SOURCE)
+        assert config.config_type == kind
+        assert not config.read_only
+        assert not config.is_sensitive
+        assert config.synonyms == ()
+        assert config.documentation is None
+
+
+def test_the_names_are_those_of_kafka(asker: Asker, topic: str) -> None:
+    assert len(configs_in(ask(asker, TOPIC, topic))) == 33
+
+
+def test_only_the_keys_that_were_asked_for(asker: Asker, topic: str) -> None:
+    found = configs_in(ask(asker, TOPIC, topic, ("retention.ms", "no.such.key")))
+    assert list(found) == ["retention.ms"]
+
+
+def test_synonyms_in_the_order_in_which_they_win(asker: Asker, topic: str) -> None:
+    keys = ("retention.ms", "segment.bytes")
+    found = configs_in(ask(asker, TOPIC, topic, keys, synonyms=True))
+    assert [(one.name, one.value, one.source) for one in found["retention.ms"].synonyms][:1] == [
+        ("retention.ms", "1234567", TOPIC_SOURCE)
+    ]
+    assert [(one.name, one.value, one.source) for one in found["segment.bytes"].synonyms] == [
+        ("log.segment.bytes", "1073741824", DEFAULT_SOURCE)
+    ]
+
+
+def test_documentation_is_told_to_who_asks(asker: Asker, topic: str) -> None:
+    found = configs_in(ask(asker, TOPIC, topic, documentation=True))
+    assert all(config.documentation for config in found.values())
+
+
+def test_a_topic_that_nobody_has(asker: Asker) -> None:
+    result = ask(asker, TOPIC, fresh_name())
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result.configs == ()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "..", "x" * 250])
+def test_a_topic_whose_name_cannot_be(asker: Asker, name: str) -> None:
+    assert ask(asker, TOPIC, name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_broker(asker: Asker) -> None:
+    found = configs_in(ask(asker, BROKER, "1", synonyms=True, documentation=True))
+    for name in ("node.id", "num.partitions", "message.max.bytes", "auto.create.topics.enable"):
+        assert found[name].value is not None
+        assert found[name].documentation
+    assert found["node.id"].value == "1"
+    assert found["node.id"].read_only
+
+
+def test_there_are_no_settings_of_all_brokers(penstock: Asker) -> None:
+    """Kafka has those that were changed while it ran."""
+    assert configs_in(ask(penstock, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize("name", ["2", "x", "-1"])
+def test_another_broker(asker: Asker, name: str) -> None:
+    result = ask(asker, BROKER, name)
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert result.error_message
+
+
+@pytest.mark.parametrize("kind", [0, 1, 3, 99])
+def test_resources_that_nobody_knows(asker: Asker, kind: int) -> None:
+    assert ask(asker, kind, "x").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_one_refused_resource_leaves_the_others(asker: Asker, topic: str) -> None:
+    missing = fresh_name()
+    request = DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=name, configuration_keys=("retention.ms",)
+            )
+            for name in (missing, topic)
+        )
+    )
+    results = asker.ask(request, 4, DescribeConfigsResponse).results
+    assert {result.resource_name: result.error_code for result in results} == {
+        missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        topic: ErrorCode.NONE,
+    }

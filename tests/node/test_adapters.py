@@ -1,0 +1,89 @@
+"""The glue: producer ids from blocks, one alarm, and the gate in front of a full disk."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from penstock.core.errors import DiskFullError, StoreError
+from penstock.node.adapters import LoopTimer, ProducerIdBlocks
+from penstock.node.disk import ProduceGate
+from penstock.storage.disk_guard import DiskState
+
+
+class Blocks:
+    """A metadata service that hands out blocks of three ids, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.fails = False
+
+    async def allocate_producer_ids(self) -> range:
+        await asyncio.sleep(0)
+        if self.fails:
+            raise StoreError("no store")
+        self.next += 3
+        return range(self.next - 3, self.next)
+
+
+def test_ids_are_given_once_over_blocks_and_tasks() -> None:
+    async def ask() -> list[int]:
+        ids = ProducerIdBlocks(Blocks())  # type: ignore[arg-type]
+        return list(await asyncio.gather(*(ids.next_id() for _ in range(10))))
+
+    assert sorted(asyncio.run(ask())) == list(range(10))
+
+
+def test_a_store_that_fails_is_asked_again() -> None:
+    async def ask() -> int:
+        blocks = Blocks()
+        ids = ProducerIdBlocks(blocks)  # type: ignore[arg-type]
+        blocks.fails = True
+        with pytest.raises(StoreError):
+            await ids.next_id()
+        blocks.fails = False
+        return await ids.next_id()
+
+    assert asyncio.run(ask()) == 0
+
+
+def test_the_last_alarm_counts() -> None:
+    async def wait() -> list[str]:
+        loop = asyncio.get_running_loop()
+        timer, rung = LoopTimer(loop), list[str]()
+        done = asyncio.Event()
+
+        def ring(name: str) -> Callable[[], None]:
+            def note() -> None:
+                rung.append(name)
+                done.set()
+
+            return note
+
+        timer.set_alarm(timer.now() + 0.001, ring("first"))
+        timer.set_alarm(timer.now() + 0.002, ring("second"))
+        await done.wait()
+        timer.set_alarm(timer.now(), ring("third"))
+        timer.cancel()
+        await asyncio.sleep(0)
+        return rung
+
+    assert asyncio.run(wait()) == ["second"]
+
+
+class Disk:
+    """A storage service that knows one state."""
+
+    def __init__(self, state: DiskState) -> None:
+        self.state = state
+
+    def disk_state(self, path: str) -> DiskState:
+        assert path == "/data"
+        return self.state
+
+
+@pytest.mark.parametrize("state", DiskState)
+@pytest.mark.uncompiled
+def test_only_a_full_disk_closes_the_gate(state: DiskState) -> None:
+    refusal = ProduceGate(Disk(state), "/data")()  # type: ignore[arg-type]
+    assert isinstance(refusal, DiskFullError) == (state is DiskState.FULL)

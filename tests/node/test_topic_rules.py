@@ -1,0 +1,53 @@
+"""Settings as each layer wants them."""
+
+from penstock.cluster.topic_configs import parse_topic_settings
+from penstock.core.settings import TopicsSettings
+from penstock.node.topic_rules import log_settings, produce_rules, topic_defaults
+from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
+from penstock.records.compression import GZIP, NONE
+
+
+def test_only_what_the_user_changed_is_a_default() -> None:
+    assert topic_defaults(TopicsSettings()) == {}
+    changed = TopicsSettings(retention_ms=5_000, message_bytes_max=100)
+    assert topic_defaults(changed) == {"retention.ms": "5000", "max.message.bytes": "100"}
+
+
+def test_rules_for_producers() -> None:
+    plain = produce_rules(parse_topic_settings({}))
+    assert (plain.batch_bytes_max, plain.compacted) == (1_048_588, False)
+    assert (plain.timestamp_type, plain.codec) == (CREATE_TIME, None)
+    changed = produce_rules(
+        parse_topic_settings(
+            {
+                "cleanup.policy": "compact,delete",
+                "compression.type": "gzip",
+                "max.message.bytes": "77",
+                "message.timestamp.type": "LogAppendTime",
+                "message.timestamp.before.max.ms": "5",
+                "message.timestamp.after.max.ms": "6",
+            }
+        )
+    )
+    assert (changed.batch_bytes_max, changed.compacted, changed.codec) == (77, True, GZIP)
+    assert (changed.timestamp_type, changed.before_max_ms) == (LOG_APPEND_TIME, 5)
+    assert changed.after_max_ms == 6
+    assert produce_rules(parse_topic_settings({"compression.type": "uncompressed"})).codec == NONE
+
+
+def test_retention_is_for_topics_that_delete() -> None:
+    bounds = {"retention.ms": "5000", "retention.bytes": "6000"}
+    deleted = log_settings(parse_topic_settings(bounds))
+    assert (deleted.retention_ms, deleted.retention_bytes, deleted.is_compacted) == (
+        5_000,
+        6_000,
+        False,
+    )
+    compacted = log_settings(parse_topic_settings({**bounds, "cleanup.policy": "compact"}))
+    assert (compacted.retention_ms, compacted.retention_bytes, compacted.is_compacted) == (
+        -1,
+        -1,
+        True,
+    )
+    both = log_settings(parse_topic_settings({**bounds, "cleanup.policy": "compact,delete"}))
+    assert (both.retention_ms, both.is_compacted) == (5_000, True)
