@@ -52,7 +52,9 @@ def sums_of(text: str, pattern: str) -> Figures:
     """The sums of the numbers that a pattern finds in each line, put into `text`."""
 
     def figures(output: str) -> str:
-        rows = [[int(number) for number in match] for match in re.findall(pattern, output)]
+        rows = [
+            [int(number) for number in match.groups()] for match in re.finditer(pattern, output)
+        ]
         if not rows:
             return ""
         sums = [sum(column) for column in zip(*rows, strict=True)]

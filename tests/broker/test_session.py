@@ -48,13 +48,20 @@ def answer_later(text: str = "") -> DescribeClusterResponse:
     return DescribeClusterResponse(cluster_id=text, brokers=())
 
 
-class Parked(WaitingAnswer):
+class Parked:
     """An answer that notes what it is told, and gives `hurried` when it is in a hurry."""
 
     def __init__(self, hurried: Message | None) -> None:
-        super().__init__()
+        self.answer = WaitingAnswer(self)
         self._hurried = hurried
         self.is_abandoned = False
+
+    @property
+    def is_set(self) -> bool:
+        return self.answer.is_set
+
+    def set(self, answer: Answer) -> None:
+        self.answer.set(answer)
 
     def abandon(self) -> None:
         self.is_abandoned = True
@@ -96,7 +103,7 @@ class Connection:
     def _later(self, request: Message, context: RequestContext) -> Deferred[Answer]:
         is_fetch = isinstance(request, FetchRequest)
         self.deferred.append(Parked(FetchResponse(responses=()) if is_fetch else None))
-        return self.deferred[-1]
+        return self.deferred[-1].answer
 
     async def _task(self, request: MetadataRequest, context: RequestContext) -> Answer:
         if self.raises is not None:

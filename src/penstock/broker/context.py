@@ -143,18 +143,26 @@ Answer = Message | NoAnswer
 """What a handler gives in the end."""
 
 
-class WaitingAnswer(Deferred["Answer"]):
-    """An answer that waits for what others do. Whoever sent the request may lose interest in it."""
-
-    __slots__ = ()
+class Waiter(Protocol):
+    """Whoever an answer waits for; told when the client loses interest."""
 
     def abandon(self) -> None:
-        """The client is gone: wait no longer. The answer may never be set."""
-        raise NotImplementedError
+        """The client is gone: wait no longer. The answer need not be set."""
+        ...
 
     def hurry(self) -> None:
         """The client sends no more: if what there is now is an answer, give it."""
-        raise NotImplementedError
+        ...
+
+
+class WaitingAnswer(Deferred["Answer"]):
+    """An answer that waits for what others do, and that its client may lose interest in."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        super().__init__()
+        self.waiter = waiter
 
 
 TOPIC_ID_VERSION: Final = 13

@@ -137,7 +137,7 @@ class Session:
             if isinstance(answer, WaitingAnswer) and not answer.is_set:
                 slot.waiting = answer
                 if self._is_hurried:
-                    answer.hurry()
+                    answer.waiter.hurry()
         else:
             self._budget.reserve(request.frame_bytes)
             self._complete(slot, answer)
@@ -150,14 +150,14 @@ class Session:
             self._budget.release(slot.request.frame_bytes)
             waiting, slot.waiting = slot.waiting, None
             if waiting is not None:
-                waiting.abandon()
+                waiting.waiter.abandon()
 
     def hurry(self) -> None:
         """The client sends no more: fetches are answered with what there is and wait no longer."""
         self._is_hurried = True
         for slot in tuple(self._slots):
             if slot.waiting is not None:
-                slot.waiting.hurry()
+                slot.waiting.waiter.hurry()
 
     def _complete(self, slot: _Slot, answer: Answer) -> None:
         slot.waiting = None

@@ -138,11 +138,12 @@ def _report_lost(manager: LogManager, image: MetadataImage) -> None:
 
 
 def _strays(manager: LogManager, image: MetadataImage) -> Iterable[TopicPartition]:
-    for name, log in manager.logs.items():
+    found = {name: log.topic_id for name, log in manager.logs.items()}
+    for name, topic_id in {**found, **manager.damaged_logs()}.items():
         topic = image.topic(name.topic)
         if (
             topic is None
             or name.partition >= len(topic.partitions)
-            or (log.topic_id is not None and log.topic_id != topic.id)
+            or (topic_id is not None and topic_id != topic.id)
         ):
             yield name

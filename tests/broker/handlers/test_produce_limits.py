@@ -103,9 +103,9 @@ def test_a_producer_that_is_gone_waits_for_nothing(fake: FakeServices) -> None:
         produce_request(TOPIC, {0: batch_of(b"x", timestamps_ms=[0])}), fake.context(VERSION)
     )
     assert isinstance(outcome, WaitingAnswer)
-    outcome.hurry()
+    outcome.waiter.hurry()
     assert len(fake.node.replicas.waits) == 1
-    outcome.abandon()
+    outcome.waiter.abandon()
     assert len(fake.node.replicas.waits) == 0
     fake.node.sync()
     assert not outcome.is_set

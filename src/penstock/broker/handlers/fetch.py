@@ -85,7 +85,7 @@ class _Fetch:
         self._plan = plan
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
         self._deadline = 0.0
-        self._response: _FetchAnswer | None = None
+        self._response: WaitingAnswer | None = None
         """Until the answer is set: they refer to each other."""
         self._wait: FetchWait | None = None
         """While it is parked."""
@@ -98,7 +98,7 @@ class _Fetch:
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
-            cold = _FetchAnswer(self)
+            cold = WaitingAnswer(self)
             self._response = cold
             self._context.services.tasks.start(self._read_cold())
             return cold
@@ -107,7 +107,7 @@ class _Fetch:
         self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
         if not self._park(found_bytes, wait_ms):
             return self._answer()
-        self._response = _FetchAnswer(self)
+        self._response = WaitingAnswer(self)
         return self._response
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
@@ -269,24 +269,6 @@ class _Fetch:
                 for key, found in topics.items()
             ),
         )
-
-
-class _FetchAnswer(WaitingAnswer):
-    """The answer to a fetch that was not answered at once."""
-
-    __slots__ = ("_fetch",)
-
-    def __init__(self, fetch: _Fetch) -> None:
-        super().__init__()
-        self._fetch = fetch
-
-    def abandon(self) -> None:
-        """The client is gone."""
-        self._fetch.abandon()
-
-    def hurry(self) -> None:
-        """The client sends no more."""
-        self._fetch.hurry()
 
 
 def _partition_data(

@@ -178,7 +178,7 @@ def _when_committed(
 ) -> Answer | Deferred[Answer]:
     wait = CommitWait(lambda: answer.set(_response(topics, wait.errors)))
     replicas = context.services.replicas
-    answer = _CommitAnswer(wait, replicas)
+    answer = WaitingAnswer(_Commit(wait, replicas))
     try:
         replicas.wait_committed(wait, pending, min(max(0, timeout_ms), PRODUCE_WAIT_MS_MAX))
     except TooManyWaitersError as error:
@@ -187,13 +187,12 @@ def _when_committed(
     return answer
 
 
-class _CommitAnswer(WaitingAnswer):
-    """The answer to a produce whose records are not on the disk yet."""
+class _Commit:
+    """`Waiter` of a produce whose records are not on the disk yet."""
 
     __slots__ = ("_replicas", "_wait")
 
     def __init__(self, wait: CommitWait, replicas: ReplicaManager) -> None:
-        super().__init__()
         self._wait = wait
         self._replicas = replicas
 
