@@ -25,7 +25,7 @@ $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/pip install --quiet --upgrade pip
 	rm -rf build
-	$(RELEASE)/bin/pip install --quiet --force-reinstall .
+	PENSTOCK_COMPILE=1 $(RELEASE)/bin/pip install --quiet --force-reinstall .
 	touch $@
 
 .PHONY: release
