@@ -20,12 +20,12 @@ from typing import Self
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from benchmarks.variants import Variant
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.kafka_jars import SERVER_JVM
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
-
-from benchmarks.variants import Variant
 
 KAFKA_PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
 """Topics of earlier runs leave the disk soon; everything else is Kafka's default."""

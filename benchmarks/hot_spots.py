@@ -21,12 +21,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.oracle.cache import tool
-from tests.oracle.running_broker import RunningBroker
 
 from benchmarks.contestants import Stage, new_broker
 from benchmarks.variants import PENSTOCK_DURABLE, PENSTOCK_UNSYNCED, Variant
 from benchmarks.workloads import WORKLOADS, Sizes, Workload
+from tests.oracle.cache import tool
+from tests.oracle.running_broker import RunningBroker
 
 SAMPLES_PER_SECOND = 500
 SAMPLER_STOP_SECONDS = 60

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.oracle.running_broker import RunningBroker
 
 from benchmarks.contestants import Topics, new_broker
 from benchmarks.load import idle_connections, run_raw
 from benchmarks.variants import KAFKA_UNSYNCED, PENSTOCK_DURABLE
+from tests.oracle.running_broker import RunningBroker
 
 SINGLE_REQUESTS = 5_000
 SETTLE_SECONDS = 2.0

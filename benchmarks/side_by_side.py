@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from tests.oracle.kafka_jars import KAFKA_VERSION, SERVER_JVM
 
 from benchmarks.contestants import KAFKA_PROPERTIES, Stage
 from benchmarks.librdkafka_producer import SETTINGS
@@ -35,6 +34,7 @@ from benchmarks.report import (
 )
 from benchmarks.variants import Variant
 from benchmarks.workloads import WORKLOADS, Sizes, Workload
+from tests.oracle.kafka_jars import KAFKA_VERSION, SERVER_JVM
 
 README = Path(__file__).resolve().parent / "README.md"
 

@@ -7,8 +7,6 @@ two are the fault, the batch is left unsealed. Positions are those of Kafka's fo
 import struct
 from typing import Final
 
-from tests.bad_input.wire import well_formed, zigzag
-
 from penstock.core.clock import SystemClock
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
@@ -19,6 +17,7 @@ from penstock.records.builder import build_batch
 from penstock.records.compression import compress
 from penstock.records.crc32c import checksum
 from penstock.records.record import Record
+from tests.bad_input.wire import well_formed, zigzag
 
 HEADER_BYTES: Final = 61
 PRODUCE_VERSION: Final = 9

@@ -9,6 +9,9 @@ from functools import partial
 from itertools import chain
 
 import cramjam
+
+from penstock.protocol.error_codes import ErrorCode
+from penstock.records.compression import compress
 from tests.bad_input.batches import (
     COMPACTED,
     HEADER_BYTES,
@@ -25,9 +28,6 @@ from tests.bad_input.batches import (
 )
 from tests.bad_input.case import MEBIBYTE, NOT_COMPARED, Case, NotCompared
 from tests.bad_input.wire import int32, zigzag
-
-from penstock.protocol.error_codes import ErrorCode
-from penstock.records.compression import compress
 
 CORRUPT = ErrorCode.CORRUPT_MESSAGE
 INVALID = ErrorCode.INVALID_RECORD

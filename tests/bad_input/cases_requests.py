@@ -8,10 +8,6 @@ to others.
 from collections.abc import Iterator
 from itertools import chain
 
-from tests.bad_input.batches import DOTTED, VICTIM, good, produce
-from tests.bad_input.case import CLOSED, NOT_COMPARED, Case
-from tests.bad_input.wire import int32, request, string, well_formed
-
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.create_topics import (
@@ -38,6 +34,9 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.bad_input.batches import DOTTED, VICTIM, good, produce
+from tests.bad_input.case import CLOSED, NOT_COMPARED, Case
+from tests.bad_input.wire import int32, request, string, well_formed
 
 INVALID_TOPIC = ErrorCode.INVALID_TOPIC_EXCEPTION
 UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

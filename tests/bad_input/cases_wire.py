@@ -8,6 +8,15 @@ import random
 from collections.abc import Iterator
 from itertools import chain
 
+from penstock.broker.handlers import HANDLERS
+from penstock.core.limits import (
+    CONTROL_FRAME_BYTES_MAX,
+    ELEMENTS_PER_REQUEST_MAX,
+    FRAME_BYTES_MAX,
+    TAGGED_FIELDS_MAX,
+)
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.error_codes import ErrorCode
 from tests.bad_input.case import CLOSED, MEBIBYTE, NOT_COMPARED, Case, Outcome
 from tests.bad_input.wire import (
     compact_string,
@@ -19,16 +28,6 @@ from tests.bad_input.wire import (
     tags,
     varint,
 )
-
-from penstock.broker.handlers import HANDLERS
-from penstock.core.limits import (
-    CONTROL_FRAME_BYTES_MAX,
-    ELEMENTS_PER_REQUEST_MAX,
-    FRAME_BYTES_MAX,
-    TAGGED_FIELDS_MAX,
-)
-from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.error_codes import ErrorCode
 
 METADATA_V12_NO_TOPICS = b"\x01" + b"\x00\x00" + b"\x00"
 """An empty array, two booleans, no tags."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from tests.bad_input.ward import Ward
 from tests.oracle.penstock_broker import penstock_broker
 

@@ -8,6 +8,7 @@ that goes away with a new Kafka fails here.
 from collections.abc import Iterator
 
 import pytest
+
 from tests.bad_input import cases_records, cases_requests, cases_wire
 from tests.bad_input.case import NOT_COMPARED, Case
 from tests.bad_input.ward import create_topics, outcome_of

@@ -9,13 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.bad_input.batches import LARGE, VICTIM, changed, good, produce
-from tests.bad_input.case import MEBIBYTE
-from tests.bad_input.cases_requests import create, fetch
-from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS
-from tests.bad_input.ward import WITNESS_SECONDS_MAX, Ward
-from tests.bad_input.wire import Peer, decoded, int16, int32, request, well_formed
-from tests.oracle.penstock_broker import penstock_broker
 
 from penstock.core.limits import (
     FETCH_SESSIONS_MAX,
@@ -36,6 +29,13 @@ from penstock.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tests.bad_input.batches import LARGE, VICTIM, changed, good, produce
+from tests.bad_input.case import MEBIBYTE
+from tests.bad_input.cases_requests import create, fetch
+from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS
+from tests.bad_input.ward import WITNESS_SECONDS_MAX, Ward
+from tests.bad_input.wire import Peer, decoded, int16, int32, request, well_formed
+from tests.oracle.penstock_broker import penstock_broker
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 

@@ -8,11 +8,6 @@ each half of it is right.
 from collections.abc import Callable
 
 import pytest
-from tests.bad_input.batches import VICTIM, good
-from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS
-from tests.bad_input.inside import InsideBroker
-from tests.bad_input.ward import create_topics
-from tests.bad_input.wire import Peer, request
 
 from penstock.protocol import connection
 from penstock.protocol.api_keys import ApiKey
@@ -25,6 +20,11 @@ from penstock.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.bad_input.batches import VICTIM, good
+from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS
+from tests.bad_input.inside import InsideBroker
+from tests.bad_input.ward import create_topics
+from tests.bad_input.wire import Peer, request
 
 METADATA = request(ApiKey.METADATA, 12, METADATA_V12_NO_TOPICS)
 API_VERSIONS = request(ApiKey.API_VERSIONS, 0, b"")

@@ -9,6 +9,7 @@ to what they were.
 from collections.abc import Iterator
 
 import pytest
+
 from tests.bad_input import cases_records, cases_requests, cases_wire
 from tests.bad_input.case import CLOSED, Case
 from tests.bad_input.inside import InsideBroker

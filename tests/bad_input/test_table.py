@@ -5,6 +5,7 @@ slow peers and floods do, has tests of its own beside this file.
 """
 
 import pytest
+
 from tests.bad_input import cases_records, cases_requests, cases_wire
 from tests.bad_input.case import Case
 from tests.bad_input.ward import Ward, outcome_of

@@ -7,6 +7,7 @@ waits for something, or is held back by the broker itself is not.
 import time
 
 import pytest
+
 from tests.bad_input.batches import LARGE, good, produce
 from tests.bad_input.cases_requests import fetch
 from tests.bad_input.cases_wire import METADATA_V12_NO_TOPICS

@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from tests.bad_input.batches import PRODUCE_VERSION, TOPICS, WITNESS, good, produce
-from tests.bad_input.case import CLOSED, CODES, Case, Outcome
-from tests.bad_input.wire import Peer, decoded
-from tests.oracle.running_broker import RunningBroker
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.create_topics import (
@@ -35,6 +31,10 @@ from penstock.protocol.messages.fetch import (
     FetchTopic,
 )
 from penstock.protocol.messages.produce import ProduceResponse
+from tests.bad_input.batches import PRODUCE_VERSION, TOPICS, WITNESS, good, produce
+from tests.bad_input.case import CLOSED, CODES, Case, Outcome
+from tests.bad_input.wire import Peer, decoded
+from tests.oracle.running_broker import RunningBroker
 
 WITNESS_SECONDS_MAX: Final = 2.0
 """A produce and a fetch take a few milliseconds; the rest is for a machine that is shared."""

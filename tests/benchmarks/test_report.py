@@ -1,6 +1,7 @@
 """Verdicts of the comparison: what is met, what is missed, and what the rounds disagree on."""
 
 import pytest
+
 from benchmarks.report import (
     BEGIN_MARK,
     END_MARK,

@@ -8,15 +8,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.handlers.asker import (
-    NAMED,
-    SECONDS_MAX,
-    Asker,
-    batch_of,
-    fetch_request,
-    fresh_name,
-    produce_request,
-)
 
 from penstock.broker import server
 from penstock.core.config import BrokerConfig
@@ -30,6 +21,15 @@ from penstock.protocol.messages.produce import ProduceResponse
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.broker.handlers.asker import (
+    NAMED,
+    SECONDS_MAX,
+    Asker,
+    batch_of,
+    fetch_request,
+    fresh_name,
+    produce_request,
+)
 
 LONG_MS = 20_000
 TOPIC = "records"

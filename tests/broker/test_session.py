@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from tests.broker.handlers.fakes import FakeServices
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.context import (
@@ -32,6 +31,7 @@ from penstock.protocol.messages.describe_cluster import (
 )
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.broker.handlers.fakes import FakeServices
 
 VERSION = {ApiKey.API_VERSIONS: 0, ApiKey.DESCRIBE_CLUSTER: 0, ApiKey.FETCH: 12, ApiKey.METADATA: 0}
 NOW = ApiVersionsRequest()

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from struct import pack
 
-from tests.cli.conftest import Penstock
-
 from penstock.records.builder import build_batch
 from penstock.records.control import Marker, build_marker
 from penstock.records.record import Header, Record
+from tests.cli.conftest import Penstock
 
 
 def segment(folder: Path, *, damage: bool = False) -> str:

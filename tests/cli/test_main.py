@@ -5,7 +5,6 @@ import sys
 
 import click
 import pytest
-from tests.cli.conftest import Penstock
 
 from penstock.cli import exits
 from penstock.cli import main as main_module
@@ -18,6 +17,7 @@ from penstock.core.errors import (
     PenstockError,
     TopicExistsError,
 )
+from tests.cli.conftest import Penstock
 
 
 def test_help_names_every_command_and_imports_none(penstock: Penstock) -> None:

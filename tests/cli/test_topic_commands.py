@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Penstock
-from tests.client.fake_broker import FakeCluster, FakeConnection
 
 from penstock.cli import brokers
 from penstock.client.addresses import Address
@@ -14,6 +12,8 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import create_topics, produce
 from penstock.records.batch import read_header
 from penstock.records.builder import read_records
+from tests.cli.conftest import Penstock
+from tests.client.fake_broker import FakeCluster, FakeConnection
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,10 @@
 """A cluster in memory, and a client of it that never sleeps."""
 
 import pytest
-from tests.client.fake_broker import FakeCluster
 
 from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
+from tests.client.fake_broker import FakeCluster
 
 
 class StepClock:

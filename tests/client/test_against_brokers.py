@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.oracle.kafka_broker import kafka_broker
-from tests.oracle.penstock_broker import penstock_broker
-from tests.oracle.running_broker import RunningBroker
 
 from penstock.client.addresses import parse_addresses
 from penstock.client.blocking import connect
@@ -21,6 +18,9 @@ from penstock.client.topic_reader import TopicReader, topic_partitions
 from penstock.client.topic_writer import TopicWriter
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.records.compression import CODEC_NAMES
+from tests.oracle.kafka_broker import kafka_broker
+from tests.oracle.penstock_broker import penstock_broker
+from tests.oracle.running_broker import RunningBroker
 
 pytestmark = pytest.mark.interop
 

@@ -1,8 +1,6 @@
 """Finding brokers, and what is repeated and what is not."""
 
 import pytest
-from tests.client.conftest import StepClock
-from tests.client.fake_broker import FakeCluster
 
 from penstock.client.addresses import Address
 from penstock.client.calls import NewTopic
@@ -22,6 +20,8 @@ from penstock.protocol.messages import (
     list_offsets,
     metadata,
 )
+from tests.client.conftest import StepClock
+from tests.client.fake_broker import FakeCluster
 
 
 def count_of(fake: FakeCluster, kind: type) -> int:

@@ -3,7 +3,6 @@
 from itertools import islice
 
 import pytest
-from tests.client.fake_broker import FakeCluster
 
 from penstock.client.cluster import Cluster
 from penstock.client.positions import parse_start
@@ -15,6 +14,7 @@ from penstock.protocol.messages import fetch
 from penstock.records.builder import build_batch
 from penstock.records.control import Marker, build_marker
 from penstock.records.record import Record
+from tests.client.fake_broker import FakeCluster
 
 AT = TopicPartition("orders", 0)
 

@@ -1,7 +1,6 @@
 """Each record once with acks=all; ambiguity told without it; partitions by key and in turns."""
 
 import pytest
-from tests.client.fake_broker import FakeCluster
 
 from penstock.client.cluster import Cluster
 from penstock.client.partitioner import partition_of_key
@@ -16,6 +15,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import init_producer_id, produce
 from penstock.records.batch import read_header
 from penstock.records.builder import read_records
+from tests.client.fake_broker import FakeCluster
 
 AT = TopicPartition("orders", 0)
 

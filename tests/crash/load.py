@@ -27,6 +27,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from kafka import KafkaProducer
+
 from tests.crash.clients import BACKOFF_MS, GIVE_UP_SECONDS, PARTITIONS, TOPIC
 from tests.crash.ledger import Sent
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from penstock.records.batch import iterate_headers
 from tests.crash.clients import TOPIC
 from tests.crash.loop_disk import LoopDisk
 from tests.crash.rounds import Run, running, seed_of_this_run
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
-
-from penstock.records.batch import iterate_headers
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 

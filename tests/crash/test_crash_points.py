@@ -9,9 +9,9 @@ PENSTOCK_CRASH_FULL=1 every prefix is taken for several workloads and seeds.
 import os
 
 import pytest
-from tests.crash.workload import check_cut, cuts, record
 
 from penstock.testing.recording_disk import Fate
+from tests.crash.workload import check_cut, cuts, record
 
 FULL = os.environ.get("PENSTOCK_CRASH_FULL") == "1"
 

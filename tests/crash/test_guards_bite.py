@@ -8,8 +8,6 @@ The unchanged code passes the same check in the first test.
 from collections.abc import Callable
 
 import pytest
-from tests.crash.workload import first_failure, record
-from tests.storage.logs import new_log, producer_batch, sync
 
 from penstock.records.batch import BatchHeader
 from penstock.storage import flusher, recovery
@@ -21,6 +19,8 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.producer_state import ProducerBatch, ProducerStates
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
+from tests.crash.workload import first_failure, record
+from tests.storage.logs import new_log, producer_batch, sync
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

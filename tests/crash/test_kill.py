@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.crash.rounds import IS_PROOF, Run, crash_rounds, running, seed_of_this_run
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker

@@ -1,6 +1,7 @@
 """The checker is checked: each kind of violation is found, and a right log has none."""
 
 import pytest
+
 from tests.crash.ledger import Ledger, Sent, sent_of
 
 Log = dict[int, list[tuple[int, bytes]]]

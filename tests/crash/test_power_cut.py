@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.crash.loop_disk import LoopDisk
 from tests.crash.rounds import IS_PROOF, Run, crash_rounds, running, seed_of_this_run
 from tests.oracle.penstock_broker import penstock_broker

@@ -6,11 +6,11 @@ wherever a segment ended and a snapshot was taken in between.
 """
 
 import pytest
-from tests.storage.logs import let_go, new_log, open_manager, producer_batch, sync
 
 from penstock.core.limits import PRODUCER_BATCHES_REMEMBERED
 from penstock.storage.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import let_go, new_log, open_manager, producer_batch, sync
 
 
 def reopened(disk: MemoryDisk) -> PartitionLog:

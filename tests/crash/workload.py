@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.storage.logs import TOPIC_ID, batch, let_go, open_manager, producer_batch
-
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.storage.log_manager import LogManager
@@ -20,6 +18,7 @@ from penstock.storage.log_settings import LogSettings
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.producer_state import ProducerBatch, ProducerStates
 from penstock.testing.recording_disk import Fate, RecordingDisk
+from tests.storage.logs import TOPIC_ID, batch, let_go, open_manager, producer_batch
 
 ORDERS = TopicPartition("orders", 0)
 EVENTS = TopicPartition("events", 3)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.oracle.running_broker import free_port
 
 from penstock.testing import Broker
+from tests.oracle.running_broker import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.faults.wire import FaultyRoom, Wire
 
 from penstock.testing.broker import Broker
 from penstock.testing.memory_disk import MemoryDisk
+from tests.faults.wire import FaultyRoom, Wire
 
 
 @pytest.fixture

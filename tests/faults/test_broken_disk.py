@@ -12,10 +12,10 @@ import errno
 import threading
 
 import pytest
-from tests.faults.wire import FaultyRoom, Wire
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing.broker import Broker
+from tests.faults.wire import FaultyRoom, Wire
 
 OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 WAIT_SECONDS_MAX = 10.0

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.faults.wire import FaultyRoom, Wire
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage import service
 from penstock.testing.broker import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.faults.wire import FaultyRoom, Wire
 
 OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 WAIT_SECONDS_MAX = 10.0

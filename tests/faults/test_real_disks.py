@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from penstock.protocol.error_codes import ErrorCode
 from tests.crash.loop_disk import LoopDisk
 from tests.faults.wire import Wire
 from tests.interop.client_drivers import CLIENTS, DriverError, DriverProcess
@@ -21,8 +23,6 @@ from tests.interop.driver_protocol import Fetch, Produce, Record
 from tests.oracle.cache import OracleError, run, tool
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
-
-from penstock.protocol.error_codes import ErrorCode
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 

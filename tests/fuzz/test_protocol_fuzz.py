@@ -13,7 +13,6 @@ from functools import cache
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.properties.test_messages import Builder, KioFields, kio_class
 
 from penstock.core.errors import (
     FrameError,
@@ -28,6 +27,7 @@ from penstock.protocol.connection import ClientConnection, ServerConnection
 from penstock.protocol.framing import FrameReader, ReadArena
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest
+from tests.properties.test_messages import Builder, KioFields, kio_class
 
 SERVED = {
     ApiKey.PRODUCE: (3, 13),

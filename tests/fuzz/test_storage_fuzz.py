@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.storage.logs import PARTITION, batch, let_go, new_log, open_manager, read_all, sync
 
 from penstock.core.errors import CorruptBatchError, StorageError
 from penstock.core.types import TopicPartition
@@ -31,6 +30,7 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.producer_state import ProducerBatch, ProducerEntry, ProducerStates
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import PARTITION, batch, let_go, new_log, open_manager, read_all, sync
 
 LOG = "/data/orders-0/00000000000000000000.log"
 SETTINGS = LogSettings(index_interval_bytes=200, retention_ms=-1)

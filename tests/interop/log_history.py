@@ -13,6 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
 from tests.interop.client_drivers import DriverProcess
 from tests.interop.driver_protocol import Produce, Record
 from tests.oracle.running_broker import RunningBroker

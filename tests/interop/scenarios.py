@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+
 from tests.interop.client_drivers import DriverError, DriverProcess
 from tests.interop.driver_protocol import NO_OFFSET, UNSUPPORTED, Fetch, Produce, Record
 

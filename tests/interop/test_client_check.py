@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.interop.conftest import BrokerNamed
 from tests.oracle.cache import OracleError, built, content_key, progress, run, tool
 from tests.oracle.kafka_jars import class_path, java_command, java_version

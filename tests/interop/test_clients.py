@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 
 import pytest
+
 from tests.interop.client_drivers import CLIENTS
 from tests.interop.conftest import BrokerNamed, DriverOn
 from tests.interop.driver_protocol import Fetch, Produce, Record

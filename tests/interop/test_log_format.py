@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.interop.client_drivers import DriverProcess
 from tests.interop.driver_protocol import Fetch, Produce, Record
 from tests.interop.log_history import (

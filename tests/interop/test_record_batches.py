@@ -14,7 +14,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.oracle.kafka_jars import java_command, kafka_jars
 
 from penstock.core.errors import (
     BatchTooLargeError,
@@ -29,6 +28,7 @@ from penstock.records.batch import HEADER_BYTES, patch_max_timestamp, read_heade
 from penstock.records.builder import build_batch, read_records
 from penstock.records.record import Header, Record
 from penstock.records.validation import ProduceRules, validate_produced
+from tests.oracle.kafka_jars import java_command, kafka_jars
 
 pytestmark = [
     pytest.mark.interop,

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from tests.broker.handlers.asker import Asker, batch_of, values_in
-
 from penstock.core.config import BrokerConfig
 from penstock.testing import Broker
+from tests.broker.handlers.asker import Asker, batch_of, values_in
 
 TOPIC = "orders"
 

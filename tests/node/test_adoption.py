@@ -5,15 +5,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.broker.handlers.asker import Asker, batch_of, values_in
-from tests.node.data import TOPIC, broker_on, crash, fill
-
 from penstock.cluster.image import MetadataImage
 from penstock.core.clock import SystemClock
 from penstock.node.log_loading import load_logs
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import LogSettings
 from penstock.testing.memory_disk import MemoryDisk
+from tests.broker.handlers.asker import Asker, batch_of, values_in
+from tests.node.data import TOPIC, broker_on, crash, fill
 
 LOG = f"{TOPIC}-0/00000000000000000000.log"
 

@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-from tests.broker.handlers.asker import SECONDS_MAX, Asker, batch_of
 
 from penstock.core.config import BrokerConfig
 from penstock.core.settings import Settings
@@ -11,6 +10,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.broker.handlers.asker import SECONDS_MAX, Asker, batch_of
 
 TOPIC = "records"
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.node.data import broker_on, fill, records
 
 from penstock.core.errors import ConfigError
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.storage.data_directory import read_properties, write_properties
 from penstock.testing.memory_disk import MemoryDisk
+from tests.node.data import broker_on, fill, records
 
 PATH = "/data"
 

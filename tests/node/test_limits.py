@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of
-from tests.node.data import TOPIC, broker_on, fill, records
 
 from penstock.core.config import BrokerConfig
 from penstock.core.limits import CONNECTIONS_MAX_DEFAULT, DESCRIPTORS_RESERVED, FILES_OPEN_MAX
@@ -19,6 +17,8 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.storage.filesystem import DiskFileSystem
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
+from tests.broker.handlers.asker import Asker, batch_of
+from tests.node.data import TOPIC, broker_on, fill, records
 
 ENOUGH = DESCRIPTORS_RESERVED + FILES_OPEN_MAX + CONNECTIONS_MAX_DEFAULT
 WAIT_SECONDS_MAX = 10.0

@@ -6,11 +6,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.broker.handlers.asker import batch_of
-from tests.node.data import TOPIC, broker_on, crash, fill, names_in, records
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage.data_directory import format_partition_metadata
+from tests.broker.handlers.asker import batch_of
+from tests.node.data import TOPIC, broker_on, crash, fill, names_in, records
 
 METADATA = "metadata.sqlite3"
 

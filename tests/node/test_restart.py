@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of
-from tests.node.data import TOPIC, broker_on, crash, fill, records
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError, DataDirectoryLockedError
@@ -16,6 +14,8 @@ from penstock.protocol.messages.describe_configs import (
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.testing import Broker
+from tests.broker.handlers.asker import Asker, batch_of
+from tests.node.data import TOPIC, broker_on, crash, fill, records
 
 
 def retention_of(asker: Asker, topic: str) -> str | None:

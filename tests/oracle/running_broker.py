@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Self
 
 import psutil
+
 from tests.oracle.cache import OracleError
 
 HOST = "127.0.0.1"

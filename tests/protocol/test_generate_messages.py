@@ -4,9 +4,8 @@ All files are compared by `tools/generate_messages.py --check` in `make check`; 
 everything in it stands for them.
 """
 
-from tools import generate_messages
-
 from penstock.protocol.messages import describe_topic_partitions, fetch
+from tools import generate_messages
 
 
 def source_of(api_name: str) -> str:

@@ -7,14 +7,13 @@ So a test can hold a request at any point between append and commit.
 from collections.abc import Callable
 from uuid import UUID
 
-from tests.storage.logs import Batch, new_log, sync
-
 from penstock.core.types import TopicPartition
 from penstock.records.validation import ProduceRules, ValidatedBatch
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.storage.log_settings import FlushMode, LogSettings
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import Batch, new_log, sync
 
 SETTINGS = LogSettings(retention_ms=-1)
 RULES = ProduceRules(batch_bytes_max=1_000_000)

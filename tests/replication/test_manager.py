@@ -3,8 +3,6 @@
 from functools import partial
 
 import pytest
-from tests.replication.replicas import RULES, Node
-from tests.storage.logs import batch, headers, producer_batch
 
 from penstock.core.errors import (
     FencedLeaderEpochError,
@@ -19,6 +17,8 @@ from penstock.core.types import TopicPartition
 from penstock.replication.manager import HostedPartition, PartitionRead
 from penstock.replication.waits import CommitWait, FetchWait
 from penstock.storage.log_settings import FlushMode
+from tests.replication.replicas import RULES, Node
+from tests.storage.logs import batch, headers, producer_batch
 
 SECOND_MS = 1_000
 

@@ -4,7 +4,6 @@ import errno
 import threading
 
 import pytest
-from tests.storage.logs import SMALL, TOPIC_ID, Clock, batch, new_log, open_manager
 
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.types import TopicPartition
@@ -13,6 +12,7 @@ from penstock.storage.log_settings import FlushMode
 from penstock.storage.partition_log import PartitionLog
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import SMALL, TOPIC_ID, Clock, batch, new_log, open_manager
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,13 @@
 import asyncio
 
 import pytest
+
+from penstock.core.errors import CorruptBatchError, QuarantinedLogError
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.service import StorageService
+from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (
     PARTITION,
     Clock,
@@ -14,13 +21,6 @@ from tests.storage.logs import (
     read_all,
     sync,
 )
-
-from penstock.core.errors import CorruptBatchError, QuarantinedLogError
-from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.service import StorageService
-from penstock.testing.memory_disk import MemoryDisk
 
 STRICT = LogSettings(segment_bytes=300, index_interval_bytes=100, retention_ms=-1)
 COMPACTED = LogSettings(

@@ -9,6 +9,11 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+
+from penstock.core.errors import OutOfOrderSequenceError
+from penstock.records.batch import iterate_headers
+from penstock.storage.log_settings import LogSettings
+from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import (
     PARTITION,
     Batch,
@@ -19,11 +24,6 @@ from tests.storage.logs import (
     producer_batch,
     read_all,
 )
-
-from penstock.core.errors import OutOfOrderSequenceError
-from penstock.records.batch import iterate_headers
-from penstock.storage.log_settings import LogSettings
-from penstock.testing.recording_disk import Fate, RecordingDisk
 
 SETTINGS = LogSettings(
     segment_bytes=600, index_interval_bytes=150, retention_ms=-1, retention_bytes=1_500

@@ -5,18 +5,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.storage.logs import (
-    PARTITION,
-    SMALL,
-    TOPIC_ID,
-    Clock,
-    batch,
-    let_go,
-    new_log,
-    open_manager,
-    read_all,
-    sync,
-)
 
 from penstock.core.errors import (
     DataDirectoryLockedError,
@@ -32,6 +20,18 @@ from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import LogSettings
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import (
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    Clock,
+    batch,
+    let_go,
+    new_log,
+    open_manager,
+    read_all,
+    sync,
+)
 
 
 def test_the_files_of_a_directory_are_kafkas() -> None:

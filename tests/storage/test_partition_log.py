@@ -3,17 +3,6 @@
 import errno
 
 import pytest
-from tests.storage.logs import (
-    PARTITION,
-    SMALL,
-    batch,
-    headers,
-    new_log,
-    open_manager,
-    producer_batch,
-    read_all,
-    sync,
-)
 
 from penstock.core.errors import (
     CorruptBatchError,
@@ -30,6 +19,17 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.producer_state import ProducerSnapshot, ProducerStates
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import (
+    PARTITION,
+    SMALL,
+    batch,
+    headers,
+    new_log,
+    open_manager,
+    producer_batch,
+    read_all,
+    sync,
+)
 
 ONE_SEGMENT = LogSettings(index_interval_bytes=200, retention_ms=-1)
 

@@ -3,6 +3,17 @@
 import zlib
 
 import pytest
+
+from penstock.core.errors import QuarantinedLogError
+from penstock.core.types import TopicPartition
+from penstock.records.batch import HEADER
+from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.partition_log import PartitionLog
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_disk import MemoryDisk
+from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import (
     PARTITION,
     SMALL,
@@ -16,17 +27,6 @@ from tests.storage.logs import (
     read_all,
     sync,
 )
-
-from penstock.core.errors import QuarantinedLogError
-from penstock.core.types import TopicPartition
-from penstock.records.batch import HEADER
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
-from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.testing.faulty_disk import FaultyDisk
-from penstock.testing.memory_disk import MemoryDisk
-from penstock.testing.recording_disk import Fate, RecordingDisk
 
 LOG = "/data/orders-0/00000000000000000000.log"
 ONE_SEGMENT = LogSettings(index_interval_bytes=200, retention_ms=-1)

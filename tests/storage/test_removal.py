@@ -6,6 +6,17 @@ import threading
 from uuid import UUID
 
 import pytest
+
+from penstock.core.errors import QuarantinedLogError
+from penstock.core.types import TopicPartition
+from penstock.storage.checkpoint import RECOVERY_POINT_FILE, parse_offsets
+from penstock.storage.filesystem import FileSystem
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.service import StorageService
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (
     PARTITION,
     SMALL,
@@ -18,17 +29,6 @@ from tests.storage.logs import (
     read_all,
     sync,
 )
-
-from penstock.core.errors import QuarantinedLogError
-from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, parse_offsets
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.service import StorageService
-from penstock.testing.faulty_disk import FaultyDisk
-from penstock.testing.memory_disk import MemoryDisk
 
 SHORT_LIVED = LogSettings(segment_bytes=200, index_interval_bytes=100, retention_ms=1_000)
 LATER_MS = 1_000_000_000

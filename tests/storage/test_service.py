@@ -6,15 +6,6 @@ import threading
 from collections.abc import Callable, Coroutine
 
 import pytest
-from tests.storage.logs import (
-    PARTITION,
-    SMALL,
-    TOPIC_ID,
-    Clock,
-    batch,
-    new_log,
-    open_manager,
-)
 
 from penstock.core.errors import LogDirectoryOfflineError, QuarantinedLogError
 from penstock.core.types import TopicPartition
@@ -25,6 +16,15 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import (
+    PARTITION,
+    SMALL,
+    TOPIC_ID,
+    Clock,
+    batch,
+    new_log,
+    open_manager,
+)
 
 
 class Scene:

@@ -4,7 +4,6 @@ import asyncio
 import errno
 
 import pytest
-from tests.storage.logs import PARTITION, SMALL, TOPIC_ID, Clock, batch, new_log, open_manager, sync
 
 from penstock.core.errors import DiskFullError, LogDirectoryOfflineError
 from penstock.core.types import TopicPartition
@@ -14,6 +13,7 @@ from penstock.storage.log_settings import FlushMode, LogSettings
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.logs import PARTITION, SMALL, TOPIC_ID, Clock, batch, new_log, open_manager, sync
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM]
 ONE_SEGMENT = LogSettings(retention_ms=-1)

@@ -7,11 +7,11 @@ Kafka it is part of `make interop`. Where Kafka differs, a test takes `penstock`
 from collections.abc import Iterator
 
 import pytest
+
+from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.running_broker import RunningBroker
-
-from penstock.testing import Broker
 
 
 @pytest.fixture(scope="session")

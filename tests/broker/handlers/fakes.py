@@ -8,9 +8,6 @@ from collections.abc import Coroutine, Sequence
 from typing import NoReturn
 from uuid import UUID
 
-from tests.replication.replicas import Node
-from tests.storage.logs import Clock
-
 from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
@@ -19,6 +16,8 @@ from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock.replication.manager import HostedPartition, PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
+from tests.replication.replicas import Node
+from tests.storage.logs import Clock
 
 
 class Nobody:

@@ -3,13 +3,13 @@
 import struct
 
 import pytest
-from tests.broker.handlers.asker import Asker
 
 from penstock.broker.handlers import HANDLERS
 from penstock.protocol import codec
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.broker.handlers.asker import Asker
 
 RANGES = {
     int(key): (handler.versions.lowest_advertised, handler.versions.highest)

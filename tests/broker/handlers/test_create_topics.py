@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.create_topics import (
@@ -14,6 +13,7 @@ from penstock.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 

@@ -2,16 +2,6 @@
 
 from uuid import UUID, uuid4
 
-from tests.broker.handlers.asker import (
-    BY_ID,
-    Asker,
-    batch_of,
-    fetch_request,
-    fresh_name,
-    produce_request,
-    values_in,
-)
-
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -21,6 +11,15 @@ from penstock.protocol.messages.delete_topics import (
 )
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.protocol.messages.produce import ProduceResponse
+from tests.broker.handlers.asker import (
+    BY_ID,
+    Asker,
+    batch_of,
+    fetch_request,
+    fresh_name,
+    produce_request,
+    values_in,
+)
 
 
 def delete(asker: Asker, *topics: str | UUID | DeleteTopicState) -> list[DeletableTopicResult]:

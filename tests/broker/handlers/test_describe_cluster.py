@@ -1,7 +1,6 @@
 """DescribeCluster: the cluster, its brokers and its controller."""
 
 import pytest
-from tests.broker.handlers.asker import Asker
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_cluster import (
@@ -9,6 +8,7 @@ from penstock.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.broker.handlers.asker import Asker
 
 NOT_ASKED = -2147483648
 

@@ -1,7 +1,6 @@
 """DescribeConfigs: every setting, where it comes from and what it means."""
 
 import pytest
-from tests.broker.handlers.asker import Asker, fresh_name
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_configs import (
@@ -11,6 +10,7 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from tests.broker.handlers.asker import Asker, fresh_name
 
 TOPIC, BROKER = 2, 4
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5

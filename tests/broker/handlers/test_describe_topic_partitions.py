@@ -1,7 +1,6 @@
 """DescribeTopicPartitions: topics page by page, in the order of their names."""
 
 import pytest
-from tests.broker.handlers.asker import Asker, fresh_name
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -10,6 +9,7 @@ from penstock.protocol.messages.describe_topic_partitions import (
     RequestCursor,
     TopicRequest,
 )
+from tests.broker.handlers.asker import Asker, fresh_name
 
 Page = list[tuple[str | None, list[int]]]
 

@@ -3,16 +3,6 @@
 from uuid import UUID, uuid4
 
 import pytest
-from tests.broker.handlers.asker import (
-    BY_ID,
-    NAMED,
-    Asker,
-    batch_of,
-    fetch_request,
-    fresh_name,
-    headers_in,
-    values_in,
-)
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import (
@@ -23,6 +13,16 @@ from penstock.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
     ReplicaState,
+)
+from tests.broker.handlers.asker import (
+    BY_ID,
+    NAMED,
+    Asker,
+    batch_of,
+    fetch_request,
+    fresh_name,
+    headers_in,
+    values_in,
 )
 
 

@@ -7,6 +7,15 @@ import errno
 from collections.abc import Iterator
 
 import pytest
+
+from penstock.broker.context import DEFECT, Answer
+from penstock.broker.handlers import fetch
+from penstock.core.deferred import Deferred
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.fetch import FetchResponse
+from penstock.testing import Broker
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_disk import MemoryDisk
 from tests.broker.handlers.asker import (
     NAMED,
     Asker,
@@ -17,15 +26,6 @@ from tests.broker.handlers.asker import (
 )
 from tests.broker.handlers.fakes import FakeServices
 from tests.storage.logs import PARTITION, batch
-
-from penstock.broker.context import DEFECT, Answer
-from penstock.broker.handlers import fetch
-from penstock.core.deferred import Deferred
-from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.fetch import FetchResponse
-from penstock.testing import Broker
-from penstock.testing.faulty_disk import FaultyDisk
-from penstock.testing.memory_disk import MemoryDisk
 
 
 @pytest.fixture(scope="module")

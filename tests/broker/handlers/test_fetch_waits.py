@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, fresh_name, values_in
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse, PartitionData
+from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, fresh_name, values_in
 
 LONG_MS = 5_000
 AT_ONCE_SECONDS = 0.1

@@ -1,13 +1,13 @@
 """InitProducerId: every producer gets an id that no other has."""
 
 import pytest
-from tests.broker.handlers.asker import Asker
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tests.broker.handlers.asker import Asker
 
 
 def ask(

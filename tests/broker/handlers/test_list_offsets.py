@@ -1,7 +1,6 @@
 """ListOffsets: ends, the newest record, and the first record at or after a time."""
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of, fresh_name, list_offsets_request
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_offsets import (
@@ -11,6 +10,7 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.broker.handlers.asker import Asker, batch_of, fresh_name, list_offsets_request
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
 NOTHING = (-1, -1, -1)

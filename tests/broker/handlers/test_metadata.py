@@ -3,7 +3,6 @@
 from uuid import UUID, uuid4
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 from penstock.core.config import BrokerConfig
 from penstock.protocol.error_codes import ErrorCode
@@ -14,6 +13,7 @@ from penstock.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from penstock.testing import Broker
+from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 NOT_ASKED = -2147483648
 

@@ -1,7 +1,6 @@
 """OffsetForLeaderEpoch: where an epoch ends in the log."""
 
 import pytest
-from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_for_leader_epoch import (
@@ -11,6 +10,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.broker.handlers.asker import Asker, batch_of, fresh_name
 
 
 def ask(

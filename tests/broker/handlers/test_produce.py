@@ -4,14 +4,6 @@ import time
 from uuid import uuid4
 
 import pytest
-from tests.broker.handlers.asker import (
-    Asker,
-    batch_of,
-    fresh_name,
-    headers_in,
-    produce_request,
-    values_in,
-)
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import (
@@ -23,6 +15,14 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
+from tests.broker.handlers.asker import (
+    Asker,
+    batch_of,
+    fresh_name,
+    headers_in,
+    produce_request,
+    values_in,
+)
 
 
 @pytest.fixture

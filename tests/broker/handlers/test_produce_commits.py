@@ -4,9 +4,6 @@ The disk and the clock are the test's, so every moment can be looked at.
 """
 
 import pytest
-from tests.broker.handlers.asker import batch_of, produce_request
-from tests.broker.handlers.fakes import FakeServices
-from tests.storage.logs import PARTITION
 
 from penstock.broker.context import CLOSE_CONNECTION, NO_ANSWER, Answer
 from penstock.broker.handlers import produce
@@ -18,6 +15,9 @@ from penstock.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
 )
+from tests.broker.handlers.asker import batch_of, produce_request
+from tests.broker.handlers.fakes import FakeServices
+from tests.storage.logs import PARTITION
 
 TOPIC = PARTITION.topic
 VERSION = 12

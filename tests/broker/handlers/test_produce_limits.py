@@ -3,9 +3,6 @@
 import zlib
 
 import pytest
-from tests.broker.handlers.asker import batch_of, produce_request
-from tests.broker.handlers.fakes import FakeServices
-from tests.storage.logs import PARTITION
 
 from penstock.broker.context import Answer, WaitingAnswer
 from penstock.broker.handlers import produce
@@ -22,6 +19,9 @@ from penstock.records import compression, validation
 from penstock.records.batch import CRC_START, HEADER_BYTES
 from penstock.records.compression import GZIP
 from penstock.records.crc32c import checksum
+from tests.broker.handlers.asker import batch_of, produce_request
+from tests.broker.handlers.fakes import FakeServices
+from tests.storage.logs import PARTITION
 
 TOPIC = PARTITION.topic
 VERSION = 12

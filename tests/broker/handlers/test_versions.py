@@ -11,14 +11,6 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
-from tests.broker.handlers.asker import (
-    Asker,
-    batch_of,
-    fetch_request,
-    fresh_name,
-    list_offsets_request,
-    produce_request,
-)
 
 from penstock.broker.handlers import HANDLERS
 from penstock.protocol.api_keys import ApiKey
@@ -34,6 +26,14 @@ from penstock.protocol.messages import (
     init_producer_id,
     metadata,
     offset_for_leader_epoch,
+)
+from tests.broker.handlers.asker import (
+    Asker,
+    batch_of,
+    fetch_request,
+    fresh_name,
+    list_offsets_request,
+    produce_request,
 )
 
 NOBODY = UUID("00000000-0000-4000-8000-000000000001")

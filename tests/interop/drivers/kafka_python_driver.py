@@ -6,6 +6,7 @@ import time
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import KafkaError, for_code
+
 from tests.interop.driver_protocol import (
     NO_OFFSET,
     Cluster,
