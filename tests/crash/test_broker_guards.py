@@ -39,7 +39,9 @@ def disk(tmp_path: Path) -> Iterator[LoopDisk]:
 
 def changed_broker(disk: LoopDisk, changes: str) -> RunningBroker:
     """A broker on the disk, started through `unguarded`."""
-    broker = penstock_broker(disk.path.parent / "broker", data_dir=disk.path / "data")
+    broker = penstock_broker(
+        disk.path.parent / "broker", data_dir=disk.path / "data", from_source=True
+    )
     python, _module, _name, *rest = broker.recipe.command
     command = [python, str(UNGUARDED), changes, *rest]
     recipe = dataclasses.replace(broker.recipe, command=command)

@@ -23,12 +23,16 @@ def penstock_broker(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     data_dir: Path | None = None,
+    from_source: bool = False,
 ) -> RunningBroker:
-    """A broker whose data lies below `folder` (or in `data_dir`), not started yet."""
+    """A broker whose data lies below `folder` (or in `data_dir`), not started yet.
+
+    With `from_source` it is never the installed package: compiled classes cannot be changed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     data = data_dir or folder / "data"
     port = free_port()
-    installed = os.environ.get("PENSTOCK_BROKER_PYTHON")
+    installed = None if from_source else os.environ.get("PENSTOCK_BROKER_PYTHON")
     command = [
         installed or sys.executable,
         "-m",
