@@ -24,6 +24,9 @@ def prove() -> ModuleType:
 
 def test_every_command_names_what_exists(prove: ModuleType) -> None:
     for proof in prove.PROOFS:
+        if proof.command[0] == "make":
+            assert f"\n{proof.command[1]}: " in (ROOT / "Makefile").read_text()
+            continue
         paths = [word for word in proof.command if word.startswith(("tests/", "tools/"))]
         assert paths, proof.name
         assert [path for path in paths if not (ROOT / path).exists()] == []
