@@ -6,6 +6,7 @@ the log has the traceback.
 
 from typing import Final
 
+from penstock.cluster.topic_rules import check_topic_name
 from penstock.core import errors
 from penstock.core.limits import ERROR_MESSAGE_CHARACTERS_MAX
 from penstock.protocol.error_codes import ErrorCode
@@ -49,6 +50,15 @@ def code_of(error: errors.PenstockError) -> ErrorCode:
         if code is not None:
             return code
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def missing_topic_code(name: str) -> ErrorCode:
+    """What to say of a topic that does not exist: that, or that it never could."""
+    try:
+        check_topic_name(name)
+    except errors.PenstockError as error:
+        return code_of(error)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def message_of(error: errors.PenstockError) -> str:

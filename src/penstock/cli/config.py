@@ -4,21 +4,18 @@ Both read the file and the `PENSTOCK_*` environment exactly as `penstock serve` 
 show is what a broker would run with. They start nothing and talk to nobody.
 """
 
-import os
-from pathlib import Path
-
 import click
 
 from penstock.cli import exits
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
+from penstock.cli.settings_file import load
 from penstock.core.config import (
     DEFAULT_SOURCE,
     Loaded,
     SettingInfo,
     closest_keys,
     describe_settings,
-    load_settings,
 )
 from penstock.core.errors import ConfigError
 
@@ -47,7 +44,7 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
     Shows what differs from the defaults. Exit code 1 when something is wrong.
     """
     try:
-        loaded = _load(file)
+        loaded = load(file, {})
     except ConfigError as error:
         problems = str(error).splitlines()
         if as_json:
@@ -84,7 +81,7 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
 @json_option()
 def explain(key: str | None, file: str | None, as_json: bool) -> None:
     """Explain the setting KEY, or list all settings or those of a section."""
-    loaded = _load(file)
+    loaded = load(file, {})
     chosen = [
         info
         for info in describe_settings()
@@ -102,16 +99,6 @@ def explain(key: str | None, file: str | None, as_json: bool) -> None:
     else:
         rows = [_cells(_value(info, loaded)) for info in chosen]
         print_table(["setting", "value", "source"], rows)
-
-
-def _load(file: str | None) -> Loaded:
-    text = None
-    if file is not None:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
-    return load_settings(text, os.environ, {}, file or "settings file")
 
 
 def _value(info: SettingInfo, loaded: Loaded) -> dict[str, object]:

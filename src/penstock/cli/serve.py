@@ -12,13 +12,11 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import click
 
 from penstock.cli.options import examples
-from penstock.core.config import load_settings
-from penstock.core.errors import ConfigError
+from penstock.cli.settings_file import load
 from penstock.core.settings import Settings
 
 GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
@@ -65,14 +63,7 @@ def serve(
         "node.data_dir": data_dir,
         "flush.mode": flush,
     }
-    text = None
-    if file is not None:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
-    given = {key: value for key, value in flags.items() if value is not None}
-    settings = load_settings(text, os.environ, given, file or "settings file").settings
+    settings = load(file, flags).settings
     logging.basicConfig(
         level=settings.node.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

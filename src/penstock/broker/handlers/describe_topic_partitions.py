@@ -9,11 +9,9 @@ from typing import Final
 
 from penstock.broker.authorized_operations import TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import missing_topic_code
 from penstock.broker.partition_states import partition_states
 from penstock.cluster.image import TopicImage
-from penstock.cluster.topic_rules import check_topic_name
-from penstock.core.errors import PenstockError
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -48,7 +46,7 @@ def handle(
             return _page(topics, ResponseCursor(topic_name=name, partition_index=begin))
         topic = image.topic(name)
         if topic is None:
-            topics.append(_missing(name))
+            topics.append(_refused(name, missing_topic_code(name)))
             continue
         end = min(len(topic.partitions), begin + left)
         topics.append(_described(topic, begin, end, context))
@@ -62,15 +60,6 @@ def _page(
     topics: list[DescribeTopicPartitionsResponseTopic], cursor: ResponseCursor | None
 ) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
-
-
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        check_topic_name(name)
-    except PenstockError as error:
-        code = code_of(error)
-    return _refused(name, code)
 
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:

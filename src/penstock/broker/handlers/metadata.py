@@ -6,11 +6,11 @@ version 0 an empty list means all topics; from version 1 on that is null, and em
 
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.partition_states import partition_states
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
-from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC, check_topic_name
+from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
 from penstock.core.errors import PenstockError, TopicExistsError
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
@@ -106,11 +106,9 @@ def _answer(
 
 
 def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
-    try:
-        check_topic_name(name)
-    except PenstockError as error:
-        return code_of(error)
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if failure is None else code_of(failure)
+    code = missing_topic_code(name)
+    is_possible = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return code_of(failure) if failure is not None and is_possible else code
 
 
 def _described(
