@@ -4,6 +4,7 @@ The whole broker runs in this process over a disk that fails on demand. Real fil
 clients are in `test_clients_on_full_disk`.
 """
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tests.faults.wire import FaultyRoom, Wire
 
 OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 WAIT_SECONDS_MAX = 10.0
+CHECKPOINT_IN_MAKING = "recovery-point-offset-checkpoint.tmp"
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
@@ -137,23 +139,27 @@ def test_a_full_disk_does_not_end_the_duties(
     """Checkpoints and retention go wrong while there is no room, and come right afterwards."""
     monkeypatch.setattr(service, "CHECKPOINT_SECONDS", 0.005)
     monkeypatch.setattr(service, "RETENTION_SECONDS", 0.005)
-    refused: set[str] = set()
+    refused = threading.Event()
+    is_full = True
 
-    def note(operation: str, path: str) -> None:
-        if operation == "create" and disk.bytes_left == 0:
-            refused.add(path.rpartition("/")[2])
+    def refuse_checkpoints(operation: str, path: str) -> None:
+        # In force before the first record: a checkpoint that succeeds leaves nothing to write.
+        if is_full and operation == "create" and path.endswith(CHECKPOINT_IN_MAKING):
+            refused.set()
+            raise OSError(errno.ENOSPC, "no room", path)
 
-    disk.hook = note
     with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
+        disk.hook = refuse_checkpoints
         assert wire.create("short", configs={"segment.ms": "1000", "retention.bytes": "1"}) == OK
         assert wire.create() == OK
         assert wire.produce(b"1", topic="short", timestamp_ms=1) == (OK, 0)
         assert wire.produce(b"kept") == (OK, 0)
         assert wire.produce(b"2", topic="short", timestamp_ms=5_000) == (OK, 1)
         disk.bytes_left = 0
-        eventually(lambda: "recovery-point-offset-checkpoint.tmp" in refused)
+        assert refused.wait(WAIT_SECONDS_MAX)
         assert wire.fetch() == (OK, [b"kept"])
         disk.bytes_left = None
+        is_full = False
         assert wire.produce(b"3", topic="short", timestamp_ms=10_000)[0] == OK
         eventually(lambda: wire.fetch(topic="short")[0] == ErrorCode.OFFSET_OUT_OF_RANGE)
         assert wire.produce(b"more") == (OK, 1)
