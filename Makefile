@@ -17,15 +17,15 @@ help: ## list the targets
 
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --group dev --group interop --group crash --editable .
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --editable .
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/pip install --quiet --upgrade pip
+	$(RELEASE)/bin/python -m pip install --quiet --upgrade pip
 	rm -rf build
-	PENSTOCK_COMPILE=1 $(RELEASE)/bin/pip install --quiet --force-reinstall .
+	PENSTOCK_COMPILE=1 $(RELEASE)/bin/python -m pip install --quiet --force-reinstall .
 	touch $@
 
 .PHONY: release
@@ -54,7 +54,7 @@ test: install ## the fast tests alone
 	$(BIN)/python -X dev -m pytest -q
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
-	$(RELEASE)/bin/pip install --quiet --group dev --group interop
+	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop
 	touch $@
 
 .PHONY: test-compiled

@@ -139,7 +139,16 @@ class NoAnswer:
         self.close_connection = close_connection
 
 
-Answer = Message | NoAnswer
+class EncodedAnswer:
+    """An answer that is a frame already: the hottest handler writes its bytes itself."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+
+
+Answer = Message | NoAnswer | EncodedAnswer
 """What a handler gives in the end."""
 
 

@@ -27,12 +27,14 @@ from penstock.protocol.connection import Request
 logger = logging.getLogger(__name__)
 
 HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | Awaitable[Answer]"]
+Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None"]
+"""Tried before the request is decoded; None when it is not of the kind that the shortcut knows."""
 
 
 class Handler:
     """One row of the table: which versions of an API are served, and by what."""
 
-    __slots__ = ("function", "is_coroutine", "versions")
+    __slots__ = ("function", "is_coroutine", "shortcut", "versions")
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class Handler:
         lowest: int,
         highest: int,
         lowest_advertised: int | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
         self.function = function
+        self.shortcut = shortcut
         self.is_coroutine = iscoroutinefunction(function)
         self.versions = VersionRange(
             lowest, highest, lowest if lowest_advertised is None else lowest_advertised
@@ -68,6 +72,10 @@ class Dispatcher:
     def dispatch(self, request: Request) -> "Answer | Deferred[Answer]":
         """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
         handler = self._handlers[request.api_key]
+        if handler.shortcut is not None:
+            answer = self._take_shortcut(handler.shortcut, request)
+            if answer is not None:
+                return answer
         message = request.decode()
         context = RequestContext(
             self._services, request.api_version, request.client_id, request.is_version_unsupported
@@ -78,6 +86,15 @@ class Dispatcher:
             return handler.function(message, context)  # type: ignore[return-value]
         except PeerError:
             raise
+        except Exception:
+            logger.exception("API key %d failed; its connection is closed", request.api_key)
+            return self.failed()
+
+    def _take_shortcut(
+        self, shortcut: Shortcut, request: Request
+    ) -> "Answer | Deferred[Answer] | None":
+        try:
+            return shortcut(request, self._services)
         except Exception:
             logger.exception("API key %d failed; its connection is closed", request.api_key)
             return self.failed()

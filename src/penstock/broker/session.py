@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.broker.budget import MemoryBudget
-from penstock.broker.context import DEFECT, Answer, NoAnswer, WaitingAnswer
+from penstock.broker.context import DEFECT, Answer, EncodedAnswer, NoAnswer, WaitingAnswer
 from penstock.broker.dispatch import Dispatcher
 from penstock.core.deferred import Deferred
 from penstock.core.limits import (
@@ -163,7 +163,11 @@ class Session:
         slot.waiting = None
         if self.is_closed:
             return
-        if isinstance(answer, NoAnswer):
+        if isinstance(answer, EncodedAnswer):
+            slot.buffers = [answer.frame]
+            slot.size_bytes = len(answer.frame)
+            self._held_bytes += slot.size_bytes
+        elif isinstance(answer, NoAnswer):
             if answer.close_connection:
                 if answer is DEFECT:
                     self._dispatcher.failed()

@@ -45,7 +45,7 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 
 CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
+TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _DELETE_HORIZON: Final = 0x40
 
@@ -104,7 +104,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
@@ -140,7 +140,7 @@ def attributes(*, codec: int, log_append_time: bool, transactional: bool, contro
     return (
         codec
         | (_LOG_APPEND_TIME if log_append_time else 0)
-        | (_TRANSACTIONAL if transactional else 0)
+        | (TRANSACTIONAL if transactional else 0)
         | (_CONTROL if control else 0)
     )
 

@@ -121,6 +121,8 @@ class ReplicaManager:
         self._is_stopping = False
         self._unserved: dict[TopicPartition, PenstockError] = {}
         self._partitions: dict[TopicPartition, HostedPartition] = {}
+        self._by_topic: dict[str | bytes, dict[int, HostedPartition]] = {}
+        """The same by topic, under its name and under the 16 bytes of its id."""
         self.waits = WaitTable()
         self._alarm: float | None = None
 
@@ -142,6 +144,8 @@ class ReplicaManager:
         assert log.topic_partition not in self._partitions, log.topic_partition
         partition = HostedPartition(log, topic_id, leader_epoch, rules)
         self._partitions[partition.name] = partition
+        for topic in (partition.name.topic, topic_id.bytes):
+            self._by_topic.setdefault(topic, {})[partition.name.partition] = partition
         self._unserved.pop(partition.name, None)
         return partition
 
@@ -150,6 +154,11 @@ class ReplicaManager:
         self._unserved.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is not None:
+            for topic in (name.topic, partition.topic_id.bytes):
+                siblings = self._by_topic[topic]
+                del siblings[name.partition]
+                if not siblings:
+                    del self._by_topic[topic]
             self.waits.failed(partition.waits, UnknownTopicOrPartitionError(f"{name} was deleted"))
 
     def refuse(self, name: TopicPartition, error: PenstockError) -> None:
@@ -164,6 +173,11 @@ class ReplicaManager:
                 raise self._unserved[name]
             raise UnknownTopicOrPartitionError(f"there is no partition {name} here")
         return partition
+
+    def find(self, topic: str | bytes, partition: int) -> HostedPartition | None:
+        """The partition of a topic, by its name or the 16 bytes of its id, if it is served."""
+        siblings = self._by_topic.get(topic)
+        return None if siblings is None else siblings.get(partition)
 
     def is_served(self, name: TopicPartition) -> bool:
         """Whether the partition is here and its log is whole."""

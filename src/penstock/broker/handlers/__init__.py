@@ -28,7 +28,9 @@ from penstock.protocol.api_keys import ApiKey
 
 HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
     {
-        ApiKey.PRODUCE: Handler(produce.handle, 3, 13, lowest_advertised=0),
+        ApiKey.PRODUCE: Handler(
+            produce.handle, 3, 13, lowest_advertised=0, shortcut=produce.handle_single
+        ),
         ApiKey.FETCH: Handler(fetch.handle, 4, 18),
         ApiKey.LIST_OFFSETS: Handler(list_offsets.handle, 1, 11),
         ApiKey.METADATA: Handler(metadata.handle, 0, 13),

@@ -15,6 +15,8 @@ from penstock.broker.context import (
     NO_ANSWER,
     TOPIC_ID_VERSION,
     Answer,
+    BrokerServices,
+    EncodedAnswer,
     RequestContext,
     WaitingAnswer,
 )
@@ -31,6 +33,7 @@ from penstock.core.errors import (
 )
 from penstock.core.limits import PRODUCE_WAIT_MS_MAX
 from penstock.core.types import TopicPartition
+from penstock.protocol.connection import Request
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -41,9 +44,12 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from penstock.protocol.single_produce import SingleProduce, read_single, single_answer
+from penstock.records.batch import TRANSACTIONAL
 from penstock.records.validation import UnfoldAllowance, validate_produced
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
+from penstock.storage.log_types import AppendInfo
 
 ACKS_NONE: Final = 0
 ACKS_ALLOWED: Final = (-1, 0, 1)
@@ -119,18 +125,12 @@ def _append(
             return _refused(data.index, ErrorCode.INVALID_REQUEST)
         # Before the batch is looked at: a refused one has cost time too.
         appended[partition] = _NOTHING
-        batch = validate_produced(
-            _writable(data.records),
-            topic_limits=partition.rules,
-            produce_version=context.api_version,
-            now_ms=services.clock.now_ms(),
-            allowance=allowance,
-        )
-        if batch.header.is_transactional:
-            return _refused(data.index, ErrorCode.INVALID_TXN_STATE)
-        info = services.replicas.append(partition, batch)
+        records = _writable(data.records)
+        info = _append_batch(partition, records, context.api_version, services, allowance)
     except PenstockError as error:
         return _refused(data.index, error)
+    if isinstance(info, ErrorCode):
+        return _refused(data.index, info)
     appended[partition] = info.last_offset
     return PartitionProduceResponse(
         index=data.index,
@@ -139,6 +139,26 @@ def _append(
         log_append_time_ms=info.log_append_time_ms,
         log_start_offset=info.log_start_offset,
     )
+
+
+def _append_batch(
+    partition: HostedPartition,
+    records: memoryview,
+    api_version: int,
+    services: BrokerServices,
+    allowance: UnfoldAllowance | None,
+) -> AppendInfo | ErrorCode:
+    """Validate and append; raises `PenstockError`."""
+    batch = validate_produced(
+        records,
+        topic_limits=partition.rules,
+        produce_version=api_version,
+        now_ms=services.clock.now_ms(),
+        allowance=allowance,
+    )
+    if batch.header.attributes & TRANSACTIONAL:
+        return ErrorCode.INVALID_TXN_STATE
+    return services.replicas.append(partition, batch)
 
 
 def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
@@ -202,6 +222,84 @@ class _Commit:
 
     def hurry(self) -> None:
         """There is no answer but the whole one, and it comes with the next sync."""
+
+
+def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome":
+    """As `handle`, for a request with one batch that may be taken; None for any other."""
+    single = read_single(request.body, request.api_version)
+    if single is None or single.acks not in ACKS_ALLOWED:
+        return None
+    partition = services.replicas.find(single.topic, single.partition)
+    if partition is None or services.accepts_produce() is not None:
+        return None
+    try:
+        info = _append_batch(
+            partition,
+            request.body[single.start : single.stop],
+            request.api_version,
+            services,
+            UnfoldAllowance(),
+        )
+    except PenstockError as error:
+        return _single_refused(single, error)
+    if isinstance(info, ErrorCode):
+        return _single_refused(single, info)
+    if single.acks == ACKS_NONE:
+        return NO_ANSWER
+    answer = EncodedAnswer(
+        single_answer(
+            request.api_version,
+            request.correlation_id,
+            single.topic,
+            single.partition,
+            info.base_offset,
+            info.log_append_time_ms,
+            info.log_start_offset,
+        )
+    )
+    if info.last_offset < partition.state.high_watermark:
+        return answer
+    return _single_when_committed(single, answer, partition, info.last_offset, services.replicas)
+
+
+_SingleOutcome = Answer | Deferred[Answer] | None
+
+
+def _single_refused(single: SingleProduce, refusal: PenstockError | ErrorCode) -> Answer:
+    if single.acks == ACKS_NONE:
+        return CLOSE_CONNECTION
+    name, topic_id = "", None
+    if isinstance(single.topic, bytes):
+        topic_id = UUID(bytes=single.topic)
+    else:
+        name = single.topic
+    result = _refused(single.partition, refusal)
+    return ProduceResponse(
+        responses=(
+            TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=(result,)),
+        )
+    )
+
+
+def _single_when_committed(
+    single: SingleProduce,
+    good: EncodedAnswer,
+    partition: HostedPartition,
+    last_offset: int,
+    replicas: ReplicaManager,
+) -> Answer | Deferred[Answer]:
+    def done() -> None:
+        error = wait.errors.get(partition.name)
+        answer.set(good if error is None else _single_refused(single, error))
+
+    wait = CommitWait(done)
+    answer = WaitingAnswer(_Commit(wait, replicas))
+    timeout_ms = min(max(0, single.timeout_ms), PRODUCE_WAIT_MS_MAX)
+    try:
+        replicas.wait_committed(wait, [(partition, last_offset)], timeout_ms)
+    except TooManyWaitersError as error:
+        return _single_refused(single, error)
+    return answer
 
 
 def _response(
