@@ -57,6 +57,7 @@ def serve(
     It prints one line when it answers. What it accepted before the signal is finished first.
     """
     started_at = time.monotonic()
+    gc.disable()  # until it is ready: what the start makes stays
     flags = {
         "listener.host": host,
         "listener.port": port,
@@ -71,7 +72,10 @@ def serve(
     )
     from penstock.node.server import run  # only a broker needs the rest of Penstock
 
-    run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
+    try:
+        run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
+    finally:
+        gc.enable()
 
 
 async def _serve(settings: Settings, started_at: float) -> None:
@@ -106,3 +110,4 @@ def _calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.enable()
