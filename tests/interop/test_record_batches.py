@@ -11,6 +11,7 @@ import random
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,7 @@ def our_answer(data: bytes, rules: ProduceRules) -> tuple[int, str, memoryview |
 
 def test_kafka_reads_and_accepts_what_we_write(tmp_path: Path) -> None:
     cases = [
-        (bytes(build_batch(RECORDS, codec=source)), RULES._replace(codec=target))
+        (bytes(build_batch(RECORDS, codec=source)), replace(RULES, codec=target))
         for source in range(5)
         for target in (None, 0, 1, 2, 3, 4)
     ]
@@ -225,8 +226,8 @@ def test_kafka_decides_alike_about_damaged_batches(tmp_path: Path) -> None:
     cases = [
         (
             damaged_batch(chance),
-            RULES._replace(
-                compacted=chance.random() < 0.2, timestamp_type=chance.choice([0, 0, 1])
+            replace(
+                RULES, compacted=chance.random() < 0.2, timestamp_type=chance.choice([0, 0, 1])
             ),
         )
         for _ in range(3000)

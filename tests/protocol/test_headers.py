@@ -35,7 +35,8 @@ def test_a_header_is_what_kio_writes(api_key: int, version: int, client_id: str 
         entity_writer(kio_class)(written, theirs)
         assert ours == written.getvalue()
     head = headers.read_request_head(memoryview(ours + b"body"))
-    assert head == (api_key, version, -5, client_id, len(ours))
+    assert (head.api_key, head.api_version, head.correlation_id) == (api_key, version, -5)
+    assert (head.client_id, head.body_start) == (client_id, len(ours))
 
 
 def test_tags_of_a_flexible_header_are_skipped() -> None:

@@ -52,7 +52,8 @@ def test_no_sequence_has_no_last_sequence() -> None:
 def test_each_attribute_has_its_own_bit(name: str) -> None:
     flags = {"log_append_time": False, "transactional": False, "control": False}
     bits = attributes(codec=3, **{**flags, name: True})
-    header = read_header(batch())._replace(attributes=bits)
+    header = read_header(batch())
+    header.attributes = bits
     found = {
         "log_append_time": header.is_log_append_time,
         "transactional": header.is_transactional,
@@ -64,7 +65,8 @@ def test_each_attribute_has_its_own_bit(name: str) -> None:
 
 
 def test_with_codec_keeps_the_other_bits() -> None:
-    header = read_header(batch())._replace(attributes=0x18 | 1)
+    header = read_header(batch())
+    header.attributes = 0x18 | 1
     assert with_codec(header, 4).attributes == 0x18 | 4
 
 

@@ -45,7 +45,8 @@ def filled(count: int = 40, settings: LogSettings = SMALL) -> PartitionLog:
 
 def test_offsets_and_epochs_are_assigned() -> None:
     manager, log = new_log(MemoryDisk())
-    assert log.append(batch(3), leader_epoch=5)[:2] == (0, 2)
+    first = log.append(batch(3), leader_epoch=5)
+    assert (first.base_offset, first.last_offset) == (0, 2)
     info = log.append(batch(2), leader_epoch=5)
     assert (info.base_offset, info.last_offset, info.is_duplicate) == (3, 4, False)
     assert info.log_append_time_ms == -1

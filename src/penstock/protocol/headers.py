@@ -11,7 +11,7 @@ This file does NOT know which APIs are served; `connection` does.
 """
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.core.errors import MalformedRequestError, MalformedResponseError
 from penstock.protocol.api_keys import ApiKey
@@ -119,14 +119,24 @@ _FRAME_HEAD: Final = struct.Struct(">ii")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
-class RequestHead(NamedTuple):
+class RequestHead:
     """What a request says about itself, and where its body begins."""
 
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body_start: int
+    __slots__ = ("api_key", "api_version", "body_start", "client_id", "correlation_id")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body_start: int,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body_start = body_start
 
 
 def is_flexible(api_key: int, version: int) -> bool:

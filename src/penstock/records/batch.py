@@ -25,7 +25,7 @@ producer may send, `storage.recovery` what a log may hold.
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -59,22 +59,81 @@ _MAX_TIMESTAMP: Final = Struct(">q")
 assert HEADER_BYTES == 61
 
 
-class BatchHeader(NamedTuple):
-    """The fixed fields of one batch, as stored."""
+class BatchHeader:
+    """The fixed fields of one batch, as stored. Never changed: a plain class is read faster."""
 
-    base_offset: int
-    batch_length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp_ms: int
-    max_timestamp_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp_ms",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        batch_length: int,
+        leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp_ms: int,
+        max_timestamp_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.batch_length = batch_length
+        self.leader_epoch = leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp_ms = base_timestamp_ms
+        self.max_timestamp_ms = max_timestamp_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.record_count = record_count
+
+    def values(self) -> tuple[int, ...]:
+        """The fields in the order of the bytes."""
+        return (
+            self.base_offset,
+            self.batch_length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BatchHeader) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+    def __repr__(self) -> str:
+        return f"BatchHeader{self.values()}"
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +190,36 @@ class BatchHeader(NamedTuple):
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the caller made sure that 61 bytes are there."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    (
+        base_offset,
+        batch_length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    ) = HEADER.unpack_from(buffer, position)
+    return BatchHeader(
+        base_offset,
+        batch_length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
 
 
 def attributes(*, codec: int, log_append_time: bool, transactional: bool, control: bool) -> int:
@@ -147,7 +235,9 @@ def attributes(*, codec: int, log_append_time: bool, transactional: bool, contro
 
 def with_codec(header: BatchHeader, codec: int) -> BatchHeader:
     """The same header for another codec; length and checksum are then the caller's to renew."""
-    return header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec)
+    changed = BatchHeader(*header.values())
+    changed.attributes = (header.attributes & ~CODEC_MASK) | codec
+    return changed
 
 
 def checksum_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:

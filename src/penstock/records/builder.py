@@ -140,7 +140,8 @@ def assemble(header: BatchHeader, section: Buffer) -> bytearray:
     output = bytearray(layout.HEADER_BYTES)
     output += payload
     length = len(output) - layout.LOG_OVERHEAD_BYTES
-    layout.HEADER.pack_into(output, 0, *header._replace(batch_length=length, crc=0))
+    base_offset, _, *others = header.values()
+    layout.HEADER.pack_into(output, 0, base_offset, length, *others)
     layout.patch_checksum(output, 0, checksum(memoryview(output)[layout.CRC_START :]))
     return output
 

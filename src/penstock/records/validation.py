@@ -19,8 +19,9 @@ It is not the check of sequences against what was written before: that is `stora
 partition's order.
 """
 
+from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from typing_extensions import Buffer
 
@@ -48,7 +49,7 @@ from penstock.records.batch import (
     with_codec,
 )
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME, assemble
-from penstock.records.compression import NONE, ZSTD, decompress, is_known
+from penstock.records.compression import NONE, ZSTD, decompress
 from penstock.records.crc32c import checksum
 
 PRODUCE_VERSION_WITH_ZSTD: Final = 7
@@ -66,7 +67,8 @@ _INT64_MIN: Final = -(2**63)
 _AFTER_MAX_MS_DEFAULT: Final = 3_600_000
 
 
-class ProduceRules(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProduceRules:
     """What a topic's settings ask of a batch. Built once for a change of settings."""
 
     batch_bytes_max: int
@@ -210,7 +212,7 @@ def _check_header(buffer: memoryview, header: BatchHeader, rules: ProduceRules) 
         )
     if checksum(buffer[CRC_START:]) != header.crc:
         raise CorruptBatchError("the checksum is wrong")
-    if not is_known(header.codec):
+    if not NONE <= header.codec <= ZSTD:
         raise UnsupportedCompressionError(f"there is no compression codec {header.codec}")
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:

@@ -24,16 +24,35 @@ class AppendableBatch(Protocol):
         ...
 
 
-class AppendInfo(NamedTuple):
-    """Where a batch went."""
+class AppendInfo:
+    """Where a batch went.
 
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    """The broker's time if the topic uses it, else -1; of a repetition, the original's
-    timestamp."""
-    log_start_offset: int
-    is_duplicate: bool
+    `log_append_time_ms` is the broker's time if the topic uses it, else -1; of a repetition, the
+    original's timestamp.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "is_duplicate",
+        "last_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        *,
+        is_duplicate: bool,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.is_duplicate = is_duplicate
 
 
 class LogRead:
