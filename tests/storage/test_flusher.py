@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from penstock.core.errors import LogDirectoryOfflineError
+from penstock.core.limits import SYNC_ON_LOOP_BYTES_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath, choose_path
 from penstock.storage.log_settings import FlushMode
@@ -16,24 +17,27 @@ from tests.storage.logs import SMALL, TOPIC_ID, Clock, batch, new_log, open_mana
 
 
 @pytest.mark.parametrize(
-    ("jobs", "appends", "under_way", "mean_seconds", "path"),
+    ("jobs", "appends", "size", "under_way", "mean_seconds", "path"),
     [
-        (0, 0, False, 0.0, SyncPath.NOBODY),
-        (1, 1, False, 0.0, SyncPath.CALLER),
-        (1, 1, False, 0.0009, SyncPath.CALLER),
-        (1, 1, False, 0.001, SyncPath.THREAD),
-        (1, 2, False, 0.0, SyncPath.THREAD),
-        (2, 2, False, 0.0, SyncPath.THREAD),
-        (1, 1, True, 0.0, SyncPath.NOBODY),
-        (5, 9, True, 0.0, SyncPath.NOBODY),
+        (0, 0, 100, False, 0.0, SyncPath.NOBODY),
+        (1, 1, 100, False, 0.0, SyncPath.CALLER),
+        (1, 1, 100, False, 0.0009, SyncPath.CALLER),
+        (1, 1, 100, False, 0.001, SyncPath.THREAD),
+        (1, 1, SYNC_ON_LOOP_BYTES_MAX, False, 0.0, SyncPath.CALLER),
+        (1, 1, SYNC_ON_LOOP_BYTES_MAX + 1, False, 0.0, SyncPath.THREAD),
+        (1, 2, 100, False, 0.0, SyncPath.THREAD),
+        (2, 2, 100, False, 0.0, SyncPath.THREAD),
+        (1, 1, 100, True, 0.0, SyncPath.NOBODY),
+        (5, 9, 100, True, 0.0, SyncPath.NOBODY),
     ],
 )
 def test_who_syncs(
-    jobs: int, appends: int, under_way: bool, mean_seconds: float, path: SyncPath
+    jobs: int, appends: int, size: int, under_way: bool, mean_seconds: float, path: SyncPath
 ) -> None:
     chosen = choose_path(
         jobs=jobs,
         appends_waiting=appends,
+        bytes_waiting=size,
         is_round_under_way=under_way,
         mean_seconds=mean_seconds,
     )

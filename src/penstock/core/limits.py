@@ -186,6 +186,10 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 SYNC_ON_LOOP_SECONDS_MAX: Final = 0.001
 """Mean sync time above which the event loop never syncs itself: a slow disk must not stop it."""
 
+SYNC_ON_LOOP_BYTES_MAX: Final = 16_384
+"""Size above which an append is never synced by the event loop: the next one is on its way, and
+the loop reads it while a thread syncs this one."""
+
 MAPPED_READ_BYTES_MIN: Final = 131_072
 """Reads from this size on are mapped instead of copied. Below it a copy costs less than two system
 calls and the page faults; at 1 MiB a mapping doubles what one core can send."""

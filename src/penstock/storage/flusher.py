@@ -22,7 +22,7 @@ from enum import Enum
 from queue import SimpleQueue
 
 from penstock.core.clock import Clock
-from penstock.core.limits import SYNC_ON_LOOP_SECONDS_MAX
+from penstock.core.limits import SYNC_ON_LOOP_BYTES_MAX, SYNC_ON_LOOP_SECONDS_MAX
 from penstock.storage.filesystem import (
     DESCRIPTOR_ERRNOS,
     RETRIABLE_ERRNOS,
@@ -47,16 +47,23 @@ class SyncPath(Enum):
 
 
 def choose_path(
-    *, jobs: int, appends_waiting: int, is_round_under_way: bool, mean_seconds: float
+    *,
+    jobs: int,
+    appends_waiting: int,
+    bytes_waiting: int,
+    is_round_under_way: bool,
+    mean_seconds: float,
 ) -> SyncPath:
     """Who does the next round. Pure.
 
-    The caller syncs only for one log with one append, and only while syncs are fast: with more
-    waiting, the loop is better used for reading more requests into the next round.
+    The caller syncs only for one log with one small append, and only while syncs are fast: with
+    more waiting, the loop is better used for reading more requests into the next round. A large
+    append seldom comes alone: its client sends the next one before the answer.
     """
     if jobs == 0 or is_round_under_way:
         return SyncPath.NOBODY
-    if jobs == 1 and appends_waiting == 1 and mean_seconds < SYNC_ON_LOOP_SECONDS_MAX:
+    is_small = appends_waiting == 1 and bytes_waiting <= SYNC_ON_LOOP_BYTES_MAX
+    if jobs == 1 and is_small and mean_seconds < SYNC_ON_LOOP_SECONDS_MAX:
         return SyncPath.CALLER
     return SyncPath.THREAD
 
@@ -185,6 +192,7 @@ class Flusher:
         return choose_path(
             jobs=len(directory.dirty),
             appends_waiting=directory.appends_waiting,
+            bytes_waiting=directory.bytes_waiting,
             is_round_under_way=self._under_way is not None,
             mean_seconds=self._mean_seconds,
         )
@@ -196,7 +204,7 @@ class Flusher:
         assert self._under_way is None, "one round at a time"
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
-        directory.appends_waiting = 0
+        directory.appends_waiting = directory.bytes_waiting = 0
         jobs, directory.dirty = self._take_jobs(logs, sealed_only=False)
         self._under_way = FlushRound(jobs)
         self._under_way.is_full = bool(directory.dirty) and not jobs
@@ -266,7 +274,7 @@ class Flusher:
         """Logs that were appended to since the last call: already acknowledged, sync owed."""
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
-        directory.appends_waiting = 0
+        directory.appends_waiting = directory.bytes_waiting = 0
         for log in logs:
             log.is_dirty = False
             self._owed[log] = None

@@ -181,6 +181,7 @@ class LogDirectory:
 
     __slots__ = (
         "appends_waiting",
+        "bytes_waiting",
         "dirty",
         "failure",
         "filesystem",
@@ -203,6 +204,8 @@ class LogDirectory:
         """Logs with something to sync or to report, each once."""
         self.appends_waiting = 0
         """Appends since the last round of the flusher began."""
+        self.bytes_waiting = 0
+        """Their size."""
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by whichever thread finds the directory dead."""

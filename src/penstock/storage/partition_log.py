@@ -158,6 +158,7 @@ class PartitionLog:
         if not shared.is_sync_first:
             self.durable_offset = last_offset + 1
         shared.appends_waiting += 1
+        shared.bytes_waiting += size
         return AppendInfo(
             base_offset,
             last_offset,
@@ -330,8 +331,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Remove everything from `offset` on, where a batch begins, durably. Blocks.
 
-        Called by `LogManager.truncate_log`, which has lowered the checkpointed recovery point, or a
-        crash in here would look like damage.
+        `LogManager.truncate_log` lowers the checkpointed recovery point first, or a crash in here
+        would look like damage.
         """
         self._refuse()
         if offset >= self.end_offset:
@@ -360,8 +361,7 @@ class PartitionLog:
 
     def _settle(self, segments: list[Segment], end_offset: int) -> None:
         """Begin anew at `end_offset` after a truncation."""
-        self.segments = segments
-        self.active = segments[-1]
+        self.segments, self.active = segments, segments[-1]
         self.end_offset = end_offset
         self._owed.keep_only(segments)
         self._owed.snapshots = []
