@@ -36,13 +36,13 @@ install: $(VENV)/.installed ## a virtual environment with everything the checks 
 
 .PHONY: format
 format: install ## rewrite the source in the one format
-	$(BIN)/ruff format src tests tools benchmarks setup.py
-	$(BIN)/ruff check --fix --quiet src tests tools benchmarks setup.py || true
+	$(BIN)/ruff format src tests tools benchmarks compat setup.py
+	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat setup.py || true
 
 .PHONY: check
 check: install ## format, lint, types, layers, generated files, fast tests
-	$(BIN)/ruff format --check --quiet src tests tools benchmarks setup.py
-	$(BIN)/ruff check --quiet src tests tools benchmarks setup.py
+	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat setup.py
+	$(BIN)/ruff check --quiet src tests tools benchmarks compat setup.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check
@@ -67,13 +67,23 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 interop: install release ## real clients against Penstock and Apache Kafka
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
 
+MODEL_EXAMPLES ?= 2000
+.PHONY: models
+models: install ## the coordinators against their models, MODEL_EXAMPLES examples each
+	PENSTOCK_MODEL_EXAMPLES=$(MODEL_EXAMPLES) $(BIN)/python -m pytest -q -m model --timeout 1200
+
 .PHONY: crash
 crash: install release ## crash points, kill -9, power cuts: the seeded sample
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly --timeout 1200
 
 .PHONY: chaos
-chaos: install ## floods and bombs against one broker
+chaos: install ## floods and bombs; histories of clients under faults
 	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
+
+.PHONY: compat
+compat: install release ## suites of others that are quick: the Java client, franz-go (compat/README.md)
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m compat.client_check.run
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m compat.franz_go.run
 
 .PHONY: scale
 scale: install release ## ten thousand connections, four thousand partitions
@@ -92,6 +102,11 @@ reference: install ## write the generated files anew
 .PHONY: bench
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
+
+.PHONY: bench-groups
+bench-groups: install release ## groups and transactions, side by side and at scale
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
 
 .PHONY: proof
 proof: install release ## the full counts behind docs/proofs.md

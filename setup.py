@@ -19,7 +19,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-WALKERS = ["records/scan", "protocol/single_produce"]
+WALKERS = ["records/scan", "records/span_scan", "protocol/single_produce"]
 HOT_PATH = [
     "core/clock.py",
     "core/deadlines.py",
@@ -29,8 +29,10 @@ HOT_PATH = [
     "protocol/headers.py",
     "protocol/framing.py",
     "protocol/connection.py",
+    "protocol/stored/offset_commits.py",
     "records/batch.py",
     "records/crc32c.py",
+    "records/stored_records.py",
     "records/validation.py",
     "storage/batch_walk.py",
     "storage/flusher.py",
@@ -38,12 +40,16 @@ HOT_PATH = [
     "storage/log_directory.py",
     "storage/log_reader.py",
     "storage/log_types.py",
+    "storage/open_transactions.py",
     "storage/partition_log.py",
     "storage/producer_state.py",
+    "storage/rolling.py",
     "storage/segment.py",
     "storage/service.py",
+    "storage/transaction_index.py",
     "replication/manager.py",
     "replication/partition.py",
+    "replication/read_result.py",
     "replication/waits.py",
     "broker/budget.py",
     "broker/context.py",

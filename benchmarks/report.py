@@ -103,10 +103,10 @@ def judge(samples: Sequence[Sample], target: Target) -> Line:
     return Line(target, kafka, penstock, ratio, _verdict(target.bound, judged, rounds))
 
 
-def judge_all(samples: Sequence[Sample]) -> list[Line]:
+def judge_all(samples: Sequence[Sample], targets: Sequence[Target] = TARGETS) -> list[Line]:
     """Every target that was measured at all."""
     measured = {sample.workload for sample in samples}
-    return [judge(samples, target) for target in TARGETS if target.workload in measured]
+    return [judge(samples, target) for target in targets if target.workload in measured]
 
 
 HEADINGS = ("medians (lowest..highest)", "unit", "Apache Kafka", "Penstock", "ratio", "target", "")
@@ -150,8 +150,9 @@ def markdown(lines: Sequence[Line], notes: Sequence[str]) -> str:
     return "\n".join([*rows, "", *(f"- {note}" for note in notes)])
 
 
-def put_between_marks(document: str, text: str) -> str:
-    """The document with what stands between the marks replaced."""
-    before, rest = document.split(BEGIN_MARK)
-    _old, after = rest.split(END_MARK)
-    return f"{before}{BEGIN_MARK}\n\n{text}\n\n{END_MARK}{after}"
+def put_between_marks(document: str, text: str, name: str = "results") -> str:
+    """The document with what stands between the marks of this name replaced."""
+    begin, end = (mark.replace("results", name) for mark in (BEGIN_MARK, END_MARK))
+    before, rest = document.split(begin)
+    _old, after = rest.split(end)
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"

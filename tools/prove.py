@@ -103,6 +103,12 @@ def pytest_of(*paths: str, marker: str) -> tuple[str, ...]:
     return (*words, "--timeout", "3600", *paths)
 
 
+SUITES_OF_OTHERS = (
+    ("client_check", "every API of the Java client"),
+    ("franz_go", "franz-go's own tests"),
+    ("librdkafka", "librdkafka's own tests, both group protocols"),
+    ("kafka_it", "Apache Kafka's own integration tests"),
+)
 EVERYTHING = "crash or not crash"
 PROOFS = (
     Proof(
@@ -137,9 +143,24 @@ PROOFS = (
         pytest_of(
             "tests/crash/test_guards_bite.py",
             "tests/crash/test_broker_guards.py",
+            "tests/histories/test_mutations.py",
             marker=EVERYTHING,
         ),
         (passed,),
+    ),
+    Proof(
+        "histories",
+        "Histories of real clients under faults: ten runs of three minutes, checked",
+        pytest_of("tests/histories/test_histories.py", marker="chaos"),
+        (
+            sums_of(
+                "{lines} runs, {0} operations, {1} faults, {2} values sent, {3} read,"
+                " no forbidden anomaly",
+                r"history \S+: valid, (\d+) operations, (\d+) faults,"
+                r" (\d+) values sent, (\d+) read",
+            ),
+        ),
+        {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
         "faults",
@@ -165,11 +186,26 @@ PROOFS = (
         ("make", "interop"),
         (passed,),
     ),
+    *(
+        Proof(
+            f"compat-{folder.replace('_', '-')}",
+            f"Suite of others: {title}",
+            ("python", "-m", f"compat.{folder}.run"),
+            (lines_like(r" on penstock: \d+ passed"),),
+        )
+        for folder, title in SUITES_OF_OTHERS
+    ),
     Proof(
         "scale",
         "10,000 connections, 4,000 partitions",
         ("make", "scale"),
         (lines_like(r"IdleConnections\(|ManyPartitions\("),),
+    ),
+    Proof(
+        "group-scale",
+        "1,000 members of one group, 10,000 groups, 1 million offsets",
+        pytest_of("tests/scale/test_groups.py", marker="scale"),
+        (lines_like(r"LargeGroup\(|ManyGroups\(|OffsetLoad\("),),
     ),
 )
 

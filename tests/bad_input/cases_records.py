@@ -37,7 +37,7 @@ BOMB_BYTES = 136 * MEBIBYTE
 """Just above what one batch may unfold to."""
 
 STORES = "Kafka stores it: see docs/formats/record-batch.md"
-NO_TRANSACTIONS = "no transactions are served yet"
+ID_FIRST = "Kafka asks for the transactional id before it looks at the batch"
 NO_CODE = "Kafka has no code for it and answers UNKNOWN_SERVER_ERROR"
 
 
@@ -157,7 +157,7 @@ def forbidden() -> Iterator[Case]:
             "control batch of a transaction",
             sealed(batch, attributes=0x30),
             INVALID,
-            NO_TRANSACTIONS,
+            ID_FIRST,
         ),
         ("delete horizon", sealed(batch, attributes=0x40), INVALID, STORES),
         (

@@ -122,7 +122,7 @@ def apis() -> Iterator[Case]:
     """Items 7 and 8: APIs and versions that nobody serves."""
     for key in (9999, -1, 32767, -32768, 4, 5, 6, 7, 52):
         yield Case(item=7, name=f"API key {key}", data=request(key, 0, bytes(16)), expected=CLOSED)
-    for key in (ApiKey.JOIN_GROUP, ApiKey.OFFSET_FETCH, ApiKey.ADD_PARTITIONS_TO_TXN):
+    for key in (ApiKey.DESCRIBE_ACLS, ApiKey.SHARE_FETCH, ApiKey.DESCRIBE_CLIENT_QUOTAS):
         yield Case(
             item=7,
             name=f"{key.name}, not served yet",

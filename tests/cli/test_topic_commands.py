@@ -9,7 +9,7 @@ from penstock.cli import brokers
 from penstock.client.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages import create_topics, produce
+from penstock.protocol.messages import create_topics, incremental_alter_configs, produce
 from penstock.records.batch import read_header
 from penstock.records.builder import read_records
 from tests.cli.conftest import Penstock
@@ -80,6 +80,56 @@ def test_settings_of_a_new_topic(penstock: Penstock, fake: FakeCluster) -> None:
     wrong = penstock("topic", "create", "b", "--config", "retention.ms")
     assert wrong.code == 2
     assert "NAME=VALUE" in wrong.errors
+
+
+def test_more_partitions(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.add_topic("orders", 2)
+    grown = penstock("topic", "alter", "orders", "--partitions", "3")
+    assert grown == (0, "orders has 3 partitions\n", "")
+    assert penstock("topic", "list").output.splitlines()[1].split() == ["orders", "3", "1"]
+    again = penstock("topic", "alter", "orders", "--partitions", "3")
+    assert again.code == 1
+    assert "INVALID_PARTITIONS" in again.errors
+    grown = penstock("topic", "alter", "orders", "--partitions", "4", "--json")
+    assert json.loads(grown.output) == {"name": "orders", "partitions": 4}
+    missing = penstock("topic", "alter", "nobody", "--partitions", "3")
+    assert missing.code == 1
+    assert "nobody" in missing.errors
+    assert penstock("topic", "alter", "orders").code == 2
+
+
+def test_settings_of_a_topic_change(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.add_topic("orders")
+    words = ("retention.ms=5", "cleanup.policy=", "--delete", "segment.ms")
+    changed = penstock("topic", "configure", "orders", *words)
+    assert changed == (0, "orders: 3 settings changed\n", "")
+    kind = incremental_alter_configs.IncrementalAlterConfigsRequest
+    request = next(r for r in fake.requests if isinstance(r, kind))
+    assert [(c.name, c.config_operation, c.value) for c in request.resources[0].configs] == [
+        ("retention.ms", 0, "5"),
+        ("cleanup.policy", 0, ""),
+        ("segment.ms", 1, None),
+    ]
+    told = penstock("topic", "configure", "orders", "--delete", "a", "--json")
+    assert json.loads(told.output) == {"name": "orders", "settings": {"a": None}}
+
+
+def test_settings_that_cannot_be_changed(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.add_topic("orders")
+    for words, text in (
+        ((), "Nothing to change"),
+        (("retention.ms",), "NAME=VALUE"),
+        (("a=1", "--delete", "a"), "both set and deleted"),
+    ):
+        wrong = penstock("topic", "configure", "orders", *words)
+        assert wrong.code == 2
+        assert text in wrong.errors
+    assert penstock("topic", "configure", "nobody", "a=1").code == 1
+    kind = incremental_alter_configs.IncrementalAlterConfigsRequest
+    fake.fail_next(kind, ErrorCode.INVALID_CONFIG)
+    refused = penstock("topic", "configure", "orders", "a=1")
+    assert refused.code == 1
+    assert "INVALID_CONFIG" in refused.errors
 
 
 def test_internal_topics_are_shown_on_request(penstock: Penstock, fake: FakeCluster) -> None:

@@ -1,4 +1,11 @@
-"""A cluster in memory, and a client of it that never sleeps."""
+"""A cluster in memory, a client of it that never sleeps, and the commands on a real one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +28,39 @@ class StepClock:
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+class Commands:
+    """The `penstock` command as a process of its own, on one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        source = Path(__file__).resolve().parents[2] / "src"
+        self._environment = {
+            **os.environ,
+            "PENSTOCK_BOOTSTRAP_SERVER": bootstrap,
+            "PYTHONPATH": str(source),
+        }
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run it, whatever it ends with."""
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
+        )
+
+    def lines(self, *words: str, stdin: str = "") -> list[str]:
+        """What it printed; it must end well."""
+        done = self.run(*words, stdin=stdin)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout.splitlines()
+
+    def document(self, *words: str) -> Any:  # noqa: ANN401 (any JSON)
+        """What it printed as JSON; it must end well."""
+        return json.loads("\n".join(self.lines(*words, "--json")))
 
 
 @pytest.fixture

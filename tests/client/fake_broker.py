@@ -13,10 +13,12 @@ from penstock.core.errors import AnswerLostError, BrokerUnreachableError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
+    create_partitions,
     create_topics,
     delete_topics,
     describe_configs,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -39,6 +41,8 @@ class FakeCluster:
         self.failures: list[tuple[type, ErrorCode | str]] = []
         """What the next request of a type meets: a code, `unreachable`, or `lost` afterwards."""
         self.requests: list[object] = []
+        self.handlers: dict[type, Callable[[int, object, ErrorCode], object]] = {}
+        """Who answers requests of other types: gets the broker's id, the request and a failure."""
         self.auto_create = False
         self.is_down = False
         self.slept: list[float] = []
@@ -91,13 +95,18 @@ class FakeConnection:
             metadata.MetadataRequest: self._metadata,
             create_topics.CreateTopicsRequest: self._create,
             delete_topics.DeleteTopicsRequest: self._delete,
+            create_partitions.CreatePartitionsRequest: self._add_partitions,
+            incremental_alter_configs.IncrementalAlterConfigsRequest: self._configure,
             produce.ProduceRequest: self._produce,
             fetch.FetchRequest: self._fetch,
             list_offsets.ListOffsetsRequest: self._list_offsets,
             init_producer_id.InitProducerIdRequest: self._init_producer_id,
             describe_configs.DescribeConfigsRequest: self._describe_configs,
         }
-        answer = handlers[type(request)](request, code)
+        if type(request) in self.cluster.handlers:
+            answer = self.cluster.handlers[type(request)](self.broker_id, request, code)
+        else:
+            answer = handlers[type(request)](request, code)
         if failure == "lost":
             raise AnswerLostError("the connection was closed before the answer")
         assert isinstance(answer, answer_type)
@@ -160,6 +169,33 @@ class FakeConnection:
         return create_topics.CreateTopicsResponse(
             topics=(create_topics.CreatableTopicResult(name=topic.name, error_code=code),)
         )
+
+    def _add_partitions(
+        self, request: create_partitions.CreatePartitionsRequest, code: ErrorCode
+    ) -> create_partitions.CreatePartitionsResponse:
+        (topic,) = request.topics
+        existing = sum(at.topic == topic.name for at in self.cluster.logs)
+        if not code and not existing:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not code and topic.count <= existing:
+            code = ErrorCode.INVALID_PARTITIONS
+        if not code:
+            self.cluster.add_topic(topic.name, topic.count)
+        result = create_partitions.CreatePartitionsTopicResult(name=topic.name, error_code=code)
+        return create_partitions.CreatePartitionsResponse(results=(result,))
+
+    def _configure(
+        self, request: incremental_alter_configs.IncrementalAlterConfigsRequest, code: ErrorCode
+    ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+        (resource,) = request.resources
+        if not code and TopicPartition(resource.resource_name, 0) not in self.cluster.logs:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        result = incremental_alter_configs.AlterConfigsResourceResponse(
+            error_code=code,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=(result,))
 
     def _delete(
         self, request: delete_topics.DeleteTopicsRequest, code: ErrorCode

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from penstock.client.blocking import connect
 from penstock.client.calls import FetchBounds, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader, topic_partitions
+from penstock.client.topic_reader import TopicReader
 from penstock.client.topic_writer import TopicWriter
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.records.compression import CODEC_NAMES
@@ -56,7 +57,7 @@ def topic(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def read(cluster: Cluster, topic: str, start: str, partition: int = 0) -> list[bytes | None]:
-    places = topic_partitions(cluster, topic, [partition])
+    places = cluster.partitions_of(topic, [partition])
     return [r.value for r in TopicReader(cluster, places, parse_start(start)).records()]
 
 
@@ -69,7 +70,7 @@ def test_what_is_written_is_read(cluster: Cluster, topic: str, codec: int, acks:
         writer.append(b"key-%d" % number, value, (("h", b"%d" % number),))
     writer.flush()
     assert writer.records_sent == 300
-    places = topic_partitions(cluster, topic, [0])
+    places = cluster.partitions_of(topic, [0])
     found = list(TopicReader(cluster, places, parse_start("earliest")).records())
     assert [record.value for record in found] == wanted
     assert [record.offset for record in found] == list(range(300))
@@ -85,7 +86,7 @@ def test_acks_zero(cluster: Cluster, topic: str) -> None:
         for value in values:
             writer.append(None, value)
             writer.flush()
-    places = topic_partitions(cluster, topic, [0])
+    places = cluster.partitions_of(topic, [0])
     records = TopicReader(cluster, places, parse_start("earliest"), follow=True).records()
     assert [next(records).value for _ in range(4)] == [b"0", b"1", b"2", b"3"]
 
@@ -114,7 +115,7 @@ def test_small_fetches_lose_nothing(cluster: Cluster, topic: str) -> None:
         writer.append(b"%d" % number, b"%d" % number + b"y" * 200)
     writer.flush()
     bounds = FetchBounds(bytes_max=30_000, partition_bytes_max=1_000)
-    places = topic_partitions(cluster, topic)
+    places = cluster.partitions_of(topic)
     reader = TopicReader(cluster, places, parse_start("earliest"), bounds=bounds)
     keys = sorted(int(record.key or b"") for record in reader.records())
     assert keys == list(range(500))
@@ -191,3 +192,27 @@ def test_the_dump_of_a_segment(broker: RunningBroker, cluster: Cluster, topic: s
     values = [d["value"] for d in documents if d["type"] == "record"]
     assert values == [str(number) for number in range(50)]
     assert documents[-1]["damages"] == 0
+
+
+def test_topics_change(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(BrokerAnswerError, match="INVALID_PARTITIONS"):
+        cluster.add_partitions(topic, 3)
+    with pytest.raises(BrokerAnswerError, match="INVALID_CONFIG"):
+        cluster.configure_topic(topic, {"retention.ms": "soon"})
+    with pytest.raises(UnknownTopicOrPartitionError):
+        cluster.add_partitions("nobody", 3)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        cluster.configure_topic("nobody", {"retention.ms": "5"})
+    cluster.configure_topic(topic, {"retention.ms": "5000", "segment.ms": "6000"})
+    cluster.configure_topic(topic, {"segment.ms": None})
+    cluster.add_partitions(topic, 4)
+
+    def is_changed() -> bool:
+        settings = {config.name: config for config in cluster.topic_configs([topic])[topic].configs}
+        sources = (settings["retention.ms"].config_source, settings["segment.ms"].config_source)
+        return len(cluster.topic(topic).partitions) == 4 and sources == (1, 5)
+
+    # Kafka answers before its brokers have heard of the change.
+    deadline = time.monotonic() + 10
+    while not is_changed():
+        assert time.monotonic() < deadline

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.client.cluster import Cluster
 from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader, topic_partitions
+from penstock.client.topic_reader import TopicReader
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -29,7 +29,7 @@ def fill(fake: FakeCluster, at: TopicPartition, count: int, per_batch: int = 3) 
 
 
 def read(cluster: Cluster, start: str) -> list[int]:
-    reader = TopicReader(cluster, topic_partitions(cluster, "orders"), parse_start(start))
+    reader = TopicReader(cluster, cluster.partitions_of("orders"), parse_start(start))
     records = list(reader.records())
     assert all(record.value == b"%d" % record.offset for record in records)
     return [record.offset for record in records]
@@ -108,7 +108,7 @@ def test_all_partitions_of_all_leaders(fake: FakeCluster, cluster: Cluster) -> N
     fake.add_topic("orders", partitions=3)
     for index in range(3):
         fill(fake, TopicPartition("orders", index), 5 * (index + 1))
-    reader = TopicReader(cluster, topic_partitions(cluster, "orders"), parse_start("earliest"))
+    reader = TopicReader(cluster, cluster.partitions_of("orders"), parse_start("earliest"))
     seen: dict[int, list[int]] = {}
     for record in reader.records():
         seen.setdefault(record.partition, []).append(record.offset)
@@ -125,6 +125,6 @@ def test_an_offset_that_vanished_is_an_error(fake: FakeCluster, cluster: Cluster
 
 def test_a_partition_that_is_not_there(fake: FakeCluster, cluster: Cluster) -> None:
     fake.add_topic("orders", partitions=2)
-    assert topic_partitions(cluster, "orders", [1]) == [TopicPartition("orders", 1)]
+    assert cluster.partitions_of("orders", [1]) == [TopicPartition("orders", 1)]
     with pytest.raises(UnknownTopicOrPartitionError, match="no partition 2; it has 0 to 1"):
-        topic_partitions(cluster, "orders", [2])
+        cluster.partitions_of("orders", [2])

@@ -23,10 +23,17 @@ from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, T
 from penstock.cluster.keys import Keys
 from penstock.cluster.service import MetadataService
 from penstock.cluster.store import Delete, Event, MetadataStore, Put
+from penstock.cluster.topic_changes import (
+    EditKind,
+    MorePartitions,
+    SettingEdit,
+    SettingsChange,
+)
 from penstock.cluster.values import write_settings
 from penstock.core.errors import (
     AmbiguousStoreError,
     DuplicateBrokerError,
+    MetadataError,
     StoreError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
@@ -423,9 +430,35 @@ def test_the_store_says_ambiguous_when_asked_to() -> None:
     run(body)
 
 
+async def create(service: MetadataService, names: list[str], count: int) -> None:
+    """Create topics; what succeeds is in the image."""
+    outcomes = await service.create_topics(
+        [NewTopic(name=name, partition_count=count) for name in names]
+    )
+    for name, outcome in zip(names, outcomes, strict=True):
+        if isinstance(outcome, TopicImage):
+            assert service.image.topic(name) == outcome
+
+
+async def change_topics(service: MetadataService, kind: str, names: list[str], count: int) -> None:
+    """Ask for more partitions or another setting of each topic; what succeeds is in the image."""
+    for name in names:
+        change = SettingsChange(name, (SettingEdit("retention.ms", EditKind.SET, str(count)),))
+        try:
+            if kind == "grow":
+                topic = await service.create_partitions(MorePartitions(name, count))
+                assert len(topic.partitions) == count
+            else:
+                topic = await service.change_settings(change, {})
+                assert topic.settings["retention.ms"] == str(count)
+        except MetadataError:
+            continue
+        assert service.image.topic(name) is topic
+
+
 REQUESTS = st.lists(
     st.tuples(
-        st.sampled_from(["create", "delete", "ids"]),
+        st.sampled_from(["create", "delete", "ids", "grow", "configure"]),
         st.lists(st.sampled_from(["a.b", "a_b", "t", "u"]), min_size=1, max_size=3),
         st.lists(st.sampled_from(Fault), max_size=3),
         st.sampled_from([1, 3, 120]),
@@ -445,16 +478,13 @@ def test_following_gives_what_loading_gives(
             before = service.image
             store.faults.extend(faults)
             if kind == "create":
-                outcomes = await service.create_topics(
-                    [NewTopic(name=name, partition_count=count) for name in names]
-                )
-                for name, outcome in zip(names, outcomes, strict=True):
-                    if isinstance(outcome, TopicImage):
-                        assert service.image.topic(name) == outcome
+                await create(service, names, count)
             elif kind == "delete":
                 for outcome in await service.delete_topics(names):
                     if isinstance(outcome, TopicImage):
                         assert service.image.topic_by_id(outcome.id) is None
+            elif kind in ("grow", "configure"):
+                await change_topics(service, kind, names, count)
             else:
                 try:
                     block = set(await service.allocate_producer_ids())

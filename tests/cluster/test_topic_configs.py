@@ -95,7 +95,41 @@ def test_a_setting_without_effect_takes_only_its_default() -> None:
     with pytest.raises(InvalidTopicConfigError, match=r"remote\.storage\.enable"):
         check_override("remote.storage.enable", "true")
     with pytest.raises(InvalidTopicConfigError, match="no use for it yet"):
-        check_override("delete.retention.ms", "1")
+        check_override("compression.zstd.level", "7")
+
+
+def test_settings_of_compaction_are_taken() -> None:
+    settings = parse_topic_settings(
+        {
+            "cleanup.policy": "compact,delete",
+            "delete.retention.ms": "5",
+            "min.cleanable.dirty.ratio": "0.01",
+            "min.compaction.lag.ms": "6",
+            "max.compaction.lag.ms": "7",
+        }
+    )
+    assert settings.cleanup_compact
+    assert settings.cleanup_delete
+    assert settings.delete_retention_ms == 5
+    assert settings.min_cleanable_dirty_ratio == 0.01
+    assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == (6, 7)
+
+
+def test_an_empty_policy_neither_deletes_nor_compacts() -> None:
+    settings = parse_topic_settings({"cleanup.policy": ""})
+    assert not settings.cleanup_compact
+    assert not settings.cleanup_delete
+
+
+def test_lags_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidTopicConfigError, match=r"min\.compaction\.lag\.ms \(8\) > max"):
+        parse_topic_settings({"min.compaction.lag.ms": "8", "max.compaction.lag.ms": "7"})
+
+
+@pytest.mark.parametrize("text", [",", "compact,", ",delete"])
+def test_an_empty_item_of_a_list_is_refused(text: str) -> None:
+    with pytest.raises(InvalidTopicConfigError, match="values must not be empty"):
+        check_override("cleanup.policy", text)
 
 
 def test_a_missing_value_is_refused() -> None:

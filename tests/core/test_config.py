@@ -206,7 +206,15 @@ def test_every_setting_says_what_it_is() -> None:
             assert info.unit == "bytes", info.key
         if info.key.endswith("_ms"):
             assert info.unit == "milliseconds", info.key
-    assert set(describe_sections()) == {"node", "listener", "flush", "topics", "disk"}
+    assert set(describe_sections()) == {
+        "node",
+        "listener",
+        "flush",
+        "topics",
+        "groups",
+        "transactions",
+        "disk",
+    }
 
 
 def test_defaults_pass_their_own_checks() -> None:

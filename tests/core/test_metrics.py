@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.core.metrics import Registry
+from penstock.core.limits import METRIC_FAMILY_ROWS_MAX
+from penstock.core.metrics import Family, Registry, Row
 
 
 def test_snapshot_has_counters_and_gauges() -> None:
@@ -22,3 +23,20 @@ def test_a_gauge_may_not_take_a_counters_name() -> None:
     registry.counter("a_total", "A.")
     with pytest.raises(AssertionError):
         registry.gauge("a_total", "A.", lambda: 0)
+
+
+def test_a_family_has_a_value_for_each_set_of_labels() -> None:
+    registry = Registry()
+    rows = [Row(("a", "0"), 3), Row(('say "hi"\\', "1"), 4)]
+    registry.family("lag_records", Family("Lag.", ("group", "partition"), lambda: rows))
+    assert registry.snapshot() == {
+        'lag_records{group="a",partition="0"}': 3,
+        'lag_records{group="say \\"hi\\"\\\\",partition="1"}': 4,
+    }
+
+
+def test_a_family_is_bounded() -> None:
+    registry = Registry()
+    many = (Row((str(number),), 1) for number in range(METRIC_FAMILY_ROWS_MAX + 5))
+    registry.family("lag_records", Family("Lag.", ("group",), lambda: many))
+    assert len(registry.snapshot()) == METRIC_FAMILY_ROWS_MAX

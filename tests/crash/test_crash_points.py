@@ -53,6 +53,7 @@ def test_the_workload_has_everything() -> None:
     labels = " ".join(change.label for change in history.disk.changes)
     for word in (
         ".snapshot",
+        ".txnindex",
         "leader-epoch-checkpoint",
         "recovery-point-offset-checkpoint",
         "log-start-offset-checkpoint",

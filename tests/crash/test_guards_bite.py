@@ -15,8 +15,10 @@ from penstock.storage.filesystem import FileSystem, write_fully
 from penstock.storage.log_directory import Flushable, FlushJob
 from penstock.storage.log_manager import LogManager
 from penstock.storage.managed_directory import ManagedDirectory
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.producer_state import ProducerBatch, ProducerStates
+from penstock.storage.transaction_index import TransactionIndex
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.crash.workload import first_failure, record
@@ -120,7 +122,25 @@ def no_rename_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("penstock.storage.managed_directory.replace_file", replace_file)
 
 
+def no_abort_sync(patch: pytest.MonkeyPatch) -> None:
+    """Count an abort marker as durable before the index of aborted transactions is."""
+
+    def append(self: TransactionIndex, aborted: AbortedTransaction) -> None:
+        original(self, aborted)
+        self.is_unsynced = False
+
+    original = TransactionIndex.append
+    patch.setattr(TransactionIndex, "append", append)
+
+
+def believe_aborts(patch: pytest.MonkeyPatch) -> None:
+    """Believe what the index of aborted transactions says past the recovery point."""
+    patch.setattr(TransactionIndex, "truncate", lambda *_: None)
+
+
 GUARDS: dict[Patch, tuple[Fate, ...]] = {
+    no_abort_sync: (Fate.LOST,),
+    believe_aborts: (Fate.SUBSET,),
     no_sync: (Fate.LOST,),
     no_directory_sync: (Fate.LOST,),
     no_parent_sync: (Fate.LOST,),
@@ -158,7 +178,7 @@ def test_without_the_sequence_check_a_repetition_is_stored_twice(
 ) -> None:
     assert append_twice() == 1
 
-    def check(_self: ProducerStates, _header: BatchHeader) -> ProducerBatch | None:
+    def check(_self: ProducerStates, _header: BatchHeader, _guard: int) -> ProducerBatch | None:
         return None
 
     monkeypatch.setattr(ProducerStates, "check", check)

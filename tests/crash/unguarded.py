@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from penstock.cli.main import run
 from penstock.records.batch import BatchHeader
-from penstock.replication.manager import HostedPartition, PartitionRead, ReplicaManager
+from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.read_result import PartitionRead
 from penstock.storage import recovery
 from penstock.storage.filesystem import DiskFile
 from penstock.storage.flusher import Flusher, FlushRound
@@ -51,7 +52,7 @@ def watermark_ahead() -> None:
 def no_sequence_check() -> None:
     """Append whatever a producer sends, also for the second time."""
 
-    def check(_self: ProducerStates, _header: BatchHeader) -> ProducerBatch | None:
+    def check(_self: ProducerStates, _header: BatchHeader, _guard: int = 0) -> ProducerBatch | None:
         return None
 
     replace(ProducerStates, "check", check)

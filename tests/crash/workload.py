@@ -1,9 +1,10 @@
 """A workload on a recording disk, with what was acknowledged when; and the check of any cut of it.
 
-The workload has everything that writes: rolls, two leader epochs, idempotent producers, snapshots,
-retention, a second partition, deletion and creation under the same name, a clean stop, a new start
-and more appends. After each flush it notes how many changes were on the disk's record and what was
-acknowledged by then: whatever a cut after that number of changes leaves must contain all of it.
+The workload has everything that writes: rolls, two leader epochs, idempotent producers,
+transactions that commit and that abort, snapshots, retention, a second partition, deletion and
+creation under the same name, a clean stop, a new start and more appends. After each flush it notes
+how many changes were on the disk's record and what was acknowledged by then: whatever a cut after
+that number of changes leaves must contain all of it.
 """
 
 import random
@@ -13,12 +14,15 @@ from typing import NamedTuple
 
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
+from penstock.records.control import read_marker
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import LogSettings
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_state import ProducerBatch, ProducerStates
+from penstock.storage.producer_state import ProducerStates
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import TOPIC_ID, batch, let_go, open_manager, producer_batch
+from tests.storage.transactions import append_verified, end, transactional_batch
 
 ORDERS = TopicPartition("orders", 0)
 EVENTS = TopicPartition("events", 3)
@@ -96,6 +100,28 @@ class Recorder:
         log.validate()
         self.history.appended[partition, self.lives[partition]].append(bytes(made.buffer))
 
+    def write_transaction(self, partition: TopicPartition, epoch: int, producer: int) -> None:
+        """One batch more of a producer's transaction."""
+        log = self.log(partition)
+        sequence = self.sequences.get((partition, producer), 0)
+        self.sequences[partition, producer] = sequence + 2
+        made = transactional_batch(producer, sequence, 2)
+        append_verified(log, made, epoch)
+        log.validate()
+        self.history.appended[partition, self.lives[partition]].append(bytes(made.buffer))
+
+    def end_transaction(
+        self, partition: TopicPartition, epoch: int, producer: int, *, commits: bool
+    ) -> None:
+        """The marker; its bytes are read back, for it is made inside."""
+        log = self.log(partition)
+        offset = end(log, producer, commits=commits, leader_epoch=epoch).base_offset
+        log.validate()
+        found = log.read(
+            offset, 1_000, offset_limit=log.end_offset, at_least_one=True, nowait=False
+        )
+        self.history.appended[partition, self.lives[partition]].append(bytes(found.records))
+
     def flush(self) -> None:
         for flusher in self.manager.flushers:
             flusher.sync_now()
@@ -146,6 +172,10 @@ def record(seed: int = 0, *, steps: int = 12) -> History:
             recorder.append(ORDERS, epoch, producer=choice.choice((-1, 7, 8)))
         if choice.random() < 0.5:
             recorder.append(EVENTS, 0, producer=9)
+        recorder.write_transaction(ORDERS, epoch, producer=20 + step % 2)
+        if choice.random() < 0.7:
+            commits = choice.random() < 0.4
+            recorder.end_transaction(ORDERS, epoch, producer=20 + step % 2, commits=commits)
         recorder.flush()
         if step % 4 == 3:
             recorder.append(ORDERS, epoch)
@@ -192,17 +222,42 @@ def contents(log: PartitionLog) -> list[bytes]:
 
 def replayed(log: PartitionLog) -> ProducerStates:
     """Producer state by reading every batch."""
-    states = ProducerStates()
+    return _replayed(log)[0]
+
+
+def aborted(log: PartitionLog) -> list[AbortedTransaction]:
+    """What belongs into the transaction indexes, by reading every batch."""
+    return _replayed(log)[1]
+
+
+def _replayed(log: PartitionLog) -> tuple[ProducerStates, list[AbortedTransaction]]:
+    states, found = ProducerStates(), []
     for segment in log.segments:
-        for _, header in segment.headers():
-            states.replay(header)
-    return states
+        for position, header in segment.headers():
+            batch = segment.read(position, header.size_bytes, nowait=False)
+            entry = states.replay(header, read_marker(batch) if header.is_control else None)
+            if entry is not None:
+                found.append(entry)
+    return states, found
 
 
-def remembered(states: ProducerStates) -> dict[int, tuple[int, list[ProducerBatch]]]:
-    """Epoch and all batches by producer."""
+def indexed(log: PartitionLog) -> list[AbortedTransaction]:
+    """What is in the transaction indexes."""
+    return [entry for segment in log.segments for entry in segment.transactions.entries()]
+
+
+def remembered(states: ProducerStates) -> dict[int, tuple[int, ...]]:
+    """Epoch, open transaction and all batches by producer.
+
+    Without timestamps: a snapshot has the marker's in the place of the last batch's.
+    """
     return {
-        producer_id: (entry.epoch, list(entry.batches))
+        producer_id: (
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.open_offset,
+            *(value for batch in entry.batches for value in batch[:4]),
+        )
         for producer_id, entry in states.entries.items()
     }
 
@@ -239,6 +294,7 @@ def check_promises(history: History, changes: int, manager: LogManager) -> None:
         assert any(_is_run(found, batches) for batches in lives), f"garbage in {partition}"
         if log.segments[0].base_offset == 0:
             assert remembered(log.producers) == remembered(replayed(log))
+            assert indexed(log) == aborted(log), "the transaction index is wrong"
 
 
 def _is_run(found: list[bytes], batches: list[bytes]) -> bool:

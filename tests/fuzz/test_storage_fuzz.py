@@ -28,7 +28,14 @@ from penstock.storage.index import (
 )
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.producer_state import ProducerBatch, ProducerEntry, ProducerStates
+from penstock.storage.transaction_index import (
+    TRANSACTION_ENTRY,
+    pack_entry,
+    sound_bytes,
+    unpack_entries,
+)
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import PARTITION, batch, let_go, new_log, open_manager, read_all, sync
 
@@ -74,6 +81,13 @@ def fuzz_offset_index(data: bytes) -> None:
     offsets_are_sound(whole, 1_000)
 
 
+def fuzz_transaction_index(data: bytes) -> None:
+    """An index of aborted transactions; what counts as sound can be read."""
+    size = sound_bytes(data[: len(data) - len(data) % TRANSACTION_ENTRY.size], 2**40)
+    aborted = list(unpack_entries(data[:size]))
+    assert b"".join(pack_entry(entry) for entry in aborted) == data[:size]
+
+
 def fuzz_batch_walk(data: bytes) -> None:
     """The walk over the batches of a segment; the first two bytes choose an offset."""
     offset, rest = int.from_bytes(data[:2]), data[2:]
@@ -90,6 +104,7 @@ TARGETS: list[Callable[[bytes], None]] = [
     fuzz_partition_metadata,
     fuzz_properties,
     fuzz_offset_index,
+    fuzz_transaction_index,
     fuzz_batch_walk,
 ]
 
@@ -113,6 +128,9 @@ CORPUS: dict[str, list[bytes]] = {
     "fuzz_properties": [format_properties({"version": "1", "cluster.id": "c", "node.id": "1"})],
     "fuzz_offset_index": [
         bytes(4) + b"".join(struct.pack(">ii", n * 10, n * 4_096) for n in range(9))
+    ],
+    "fuzz_transaction_index": [
+        b"".join(pack_entry(AbortedTransaction(7, n * 9, n * 9 + 4, n * 9 + 5)) for n in range(5))
     ],
     "fuzz_batch_walk": [bytes(2) + b"".join(bytes(batch(2).buffer) for _ in range(3))],
 }

@@ -49,8 +49,13 @@ def _python(module: str) -> list[str]:
     return [sys.executable, "-m", f"tests.interop.drivers.{module}"]
 
 
-def _kafkajs() -> list[str]:
-    node = tool("node", "install Node.js, 18 or later (Debian: nodejs)")
+def node() -> str:
+    """The `node` program."""
+    return tool("node", "install Node.js, 18 or later (Debian: nodejs)")
+
+
+def kafkajs_folder() -> Path:
+    """Where kafkajs is installed, with its driver."""
     source = DRIVERS / "kafkajs"
     files = [source / "package.json", source / "package-lock.json", source / "driver.js"]
 
@@ -61,8 +66,11 @@ def _kafkajs() -> list[str]:
         npm = tool("npm", "install npm (Debian: npm)")
         run([npm, "ci", "--no-audit", "--no-fund", "--silent"], folder=folder)
 
-    folder = built(f"interop/kafkajs-{content_key(*files)}", build)
-    return [node, "--no-warnings", str(folder / "driver.js")]
+    return built(f"interop/kafkajs-{content_key(*files)}", build)
+
+
+def _kafkajs() -> list[str]:
+    return [node(), "--no-warnings", str(kafkajs_folder() / "driver.js")]
 
 
 def _franz_go() -> list[str]:
@@ -78,17 +86,22 @@ def _franz_go() -> list[str]:
     return [str(folder / "driver")]
 
 
-def _java() -> list[str]:
+def compiled_java(name: str) -> Path:
+    """The folder with the classes of one of the Java programs."""
     javac = tool("javac", "install a JDK, 17 or later (Debian: default-jdk-headless)")
-    source = DRIVERS / "java" / "Driver.java"
-    make_class_data_archive()
+    source = DRIVERS / "java" / f"{name}.java"
 
     def build(folder: Path) -> None:
-        progress("compiling the Java driver")
-        run([javac, "-d", folder, "-cp", class_path(), source])
+        progress(f"compiling {name}.java")
+        run([javac, "-nowarn", "-d", folder, "-cp", class_path(), source])
 
-    folder = built(f"interop/java-{content_key(source, java_version(), class_path())}", build)
-    return java_command("Driver", appended_to_class_path=folder)
+    key = content_key(source, java_version(), class_path())
+    return built(f"interop/java-{name.lower()}-{key}", build)
+
+
+def _java() -> list[str]:
+    make_class_data_archive()
+    return java_command("Driver", appended_to_class_path=compiled_java("Driver"))
 
 
 COMMANDS: dict[str, Callable[[], list[str]]] = {

@@ -51,3 +51,23 @@ def test_retention_is_for_topics_that_delete() -> None:
     )
     both = log_settings(parse_topic_settings({**bounds, "cleanup.policy": "compact,delete"}))
     assert (both.retention_ms, both.is_compacted) == (5_000, True)
+
+
+def test_a_compacted_topic_rolls_before_its_longest_lag() -> None:
+    bounds = {"segment.ms": "1000", "max.compaction.lag.ms": "300"}
+    assert log_settings(parse_topic_settings(bounds)).segment_ms == 1_000
+    compacted = log_settings(parse_topic_settings({**bounds, "cleanup.policy": "compact"}))
+    assert compacted.segment_ms == 300
+    assert compacted.compaction_lag_ms_max == 300
+
+
+def test_only_a_topic_that_is_merely_compacted_keeps_its_records_from_being_deleted() -> None:
+    for policy, is_allowed in (
+        ("delete", True),
+        ("compact,delete", True),
+        ("", True),
+        ("compact", False),
+    ):
+        settings = log_settings(parse_topic_settings({"cleanup.policy": policy}))
+        assert settings.deletes_records is is_allowed
+        assert settings.compacts is ("compact" in policy)

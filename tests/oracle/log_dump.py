@@ -42,6 +42,12 @@ _INDEX_ENTRY = re.compile(
     r"^(?:offset: \d+ position: \d+|timestamp: \d+ offset: \d+)$", re.MULTILINE
 )
 
+_ABORTED = re.compile(
+    r"^version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) "
+    r"lastStableOffset: (\d+)$",
+    re.MULTILINE,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class DumpedBatch:
@@ -136,3 +142,12 @@ def dump_snapshot(file: Path) -> dict[int, DumpedProducer]:
         )
         for found in _PRODUCER.finditer(_run([], [file]))
     }
+
+
+def dump_transactions(partition: Path) -> list[tuple[int, int, int, int]]:
+    """The aborted transactions: producer id, first offset, marker's offset, last stable offset."""
+    printed = _run([], segment_files(partition, "txnindex"))
+    return [
+        (int(found[1]), int(found[2]), int(found[3]), int(found[4]))
+        for found in _ABORTED.finditer(printed)
+    ]

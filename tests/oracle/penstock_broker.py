@@ -47,7 +47,20 @@ def penstock_broker(
         *arguments,
     ]
     inherited = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join(part for part in (str(ROOT / "src"), inherited) if part)
+    parts = (str(_without_hypothesis(folder)), str(ROOT / "src"), inherited)
+    path = os.pathsep.join(part for part in parts if part)
     own = {} if installed else {"PYTHONPATH": path}
     recipe = Recipe("penstock", command, {**own, **(environment or {})}, data)
     return RunningBroker(recipe, folder=folder, port=port)
+
+
+def _without_hypothesis(folder: Path) -> Path:
+    """A place on the module path that hides Hypothesis, which users do not have.
+
+    The schema classes register strategies with it if it is there: two and a half seconds of
+    computing in a new folder, in the middle of the first request.
+    """
+    place = folder / "modules"
+    place.mkdir(exist_ok=True)
+    (place / "hypothesis.py").write_text('raise ImportError("not for a broker")\n')
+    return place

@@ -268,7 +268,40 @@ def test_null_key_on_a_compacted_topic(codec: int) -> None:
     assert validate(data).header.record_count == 2
     with pytest.raises(InvalidBatchError) as caught:
         validate(data, replace(RULES, compacted=True))
-    assert caught.value.record_index == 1
+    assert [index for index, _ in caught.value.blamed] == [1]
+
+
+@pytest.mark.parametrize("codec", [0, compression.ZSTD])
+def test_every_record_that_a_topic_refuses_is_blamed(codec: int) -> None:
+    good, keyless = records(1)[0], Record(None, b"v", (), NOW)
+    data = build_batch([keyless, good, keyless, good, keyless], codec=codec)
+    with pytest.raises(InvalidBatchError) as caught:
+        validate(data, replace(RULES, compacted=True))
+    assert [index for index, _ in caught.value.blamed] == [0, 2, 4]
+
+
+def test_one_wrong_time_among_other_faults_makes_it_an_error_of_time() -> None:
+    late = Record(b"k", b"v", (), NOW + 2 * HOUR_MS)
+    data = build_batch([Record(None, b"v", (), NOW), late, Record(b"k", b"v", (), -1)])
+    with pytest.raises(InvalidTimestampError) as caught:
+        validate(data, replace(RULES, compacted=True))
+    assert [index for index, _ in caught.value.blamed] == [0, 1]
+    assert len({fault for _, fault in caught.value.blamed}) == 2
+
+
+def test_a_damaged_record_after_a_refused_one_is_the_one_to_blame() -> None:
+    data = bytearray(build_batch([Record(None, b"v", (), NOW), Record(b"k", b"v", (), NOW)]))
+    data[-1] ^= 0x7F
+    with pytest.raises(InvalidBatchError) as caught:
+        validate(seal(data), replace(RULES, compacted=True))
+    assert [index for index, _ in caught.value.blamed] == [1]
+
+
+def test_in_a_batch_of_very_many_records_only_the_first_is_blamed() -> None:
+    data = build_batch([Record(None, b"", (), NOW)] * 10_001)
+    with pytest.raises(InvalidBatchError) as caught:
+        validate(data, replace(RULES, compacted=True))
+    assert [index for index, _ in caught.value.blamed] == [0]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +323,7 @@ def test_timestamps_by_default(timestamp_ms: int, accepted: bool) -> None:
     else:
         with pytest.raises(InvalidTimestampError) as caught:
             validate(data)
-        assert caught.value.record_index == 0
+        assert [index for index, _ in caught.value.blamed] == [0]
 
 
 def test_timestamps_before() -> None:

@@ -22,10 +22,10 @@ def test_a_commit_waits_for_all_its_partitions() -> None:
     table, calls = WaitTable(), Calls()
     a, b = PartitionWaits(A), PartitionWaits(B)
     table.park_commit(CommitWait(calls), [(a, 5), (b, 7)], 10.0)
-    table.committed(a, 4, 100)
-    table.committed(a, 5, 100)
+    table.committed(a, 4, 100, 100)
+    table.committed(a, 5, 100, 100)
     assert calls.count == 0
-    table.committed(b, 9, 100)
+    table.committed(b, 9, 100, 100)
     assert calls.count == 1
     assert len(table) == 0
     table.validate()
@@ -39,7 +39,7 @@ def test_a_failed_partition_fails_its_part_and_waits_for_the_rest() -> None:
     error = StorageError("gone")
     table.failed(a, error)
     assert calls.count == 0
-    table.committed(b, 7, 1)
+    table.committed(b, 7, 1, 1)
     assert calls.count == 1
     assert wait.errors == {A: error}
 
@@ -49,14 +49,14 @@ def test_a_commit_times_out_with_the_partitions_that_are_missing() -> None:
     a, b = PartitionWaits(A), PartitionWaits(B)
     wait = CommitWait(calls)
     table.park_commit(wait, [(a, 5), (b, 7)], 10.0)
-    table.committed(a, 5, 1)
+    table.committed(a, 5, 1, 1)
     table.expire(9.9)
     assert calls.count == 0
     table.expire(10.02)
     assert calls.count == 1
     assert list(wait.errors) == [B]
     assert isinstance(wait.errors[B], RequestTimedOutError)
-    table.committed(b, 7, 1)
+    table.committed(b, 7, 1, 1)
     assert calls.count == 1
 
 
@@ -64,9 +64,9 @@ def test_a_fetch_is_woken_when_enough_bytes_came_over_its_partitions() -> None:
     table, calls = WaitTable(), Calls()
     a, b = PartitionWaits(A), PartitionWaits(B)
     table.park_fetch(FetchWait(100, calls), (a, b), 10.0)
-    table.committed(a, 1, 60)
+    table.committed(a, 1, 60, 60)
     assert calls.count == 0
-    table.committed(b, 1, 40)
+    table.committed(b, 1, 40, 40)
     assert calls.count == 1
     assert not a.fetches
     assert not b.fetches
@@ -99,7 +99,7 @@ def test_a_cancelled_wait_is_never_called() -> None:
     table.park_commit(commit, [(a, 1)], 10.0)
     table.cancel(fetch)
     table.cancel(commit)
-    table.committed(a, 5, 500)
+    table.committed(a, 5, 500, 500)
     table.expire(11.0)
     assert calls.count == 0
     assert len(table) == 0
@@ -127,7 +127,7 @@ def test_the_partitions_that_are_waited_for_are_bounded() -> None:
     table.validate()
     table.cancel(first)
     table.park_fetch(FetchWait(1, calls), (a, b), 10.0)
-    table.committed(b, 1, 1)
+    table.committed(b, 1, 1, 1)
     assert calls.count == 2
     assert not a.fetches
     table.validate()

@@ -33,7 +33,12 @@ class Log:
         self.end_offset = 0
 
     def append(self, made: BatchHeader) -> tuple[int, bool]:
-        original = self.states.check(made)
+        guard = 0
+        if made.is_transactional and made.producer_id not in self.states.transactions:
+            guard = self.states.verifications.begin(
+                made.producer_id, made.base_sequence, made.producer_epoch, 0, adds=False
+            )
+        original = self.states.check(made, guard)
         if original is not None:
             return original.base_offset, True
         base_offset = self.end_offset

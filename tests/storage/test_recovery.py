@@ -1,6 +1,7 @@
 """Loading a log after a stop, a crash and damage: torn tails are cut, durable data never."""
 
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -264,11 +265,47 @@ def test_an_unreadable_recovery_checkpoint_means_verify_everything() -> None:
     assert "verified" in manager.problems[0].message
 
 
-def test_an_interrupted_compaction_of_kafka_is_left_alone() -> None:
+def test_an_interrupted_compaction_of_the_last_segment_is_no_compaction() -> None:
     disk = crashed()
     disk.create_file("/data/orders-0/00000000000000000000.log.swap")
     with pytest.raises(QuarantinedLogError, match="compaction"):
         open_manager(disk, ONE_SEGMENT).get_log(PARTITION)
+    assert disk.file_size(LOG)
+
+
+def test_a_damaged_segment_of_an_interrupted_compaction_replaces_nothing() -> None:
+    disk = crashed(settings=SMALL)
+    data = bytearray(disk.read_file(LOG))
+    data[100] ^= 1
+    for damaged in (data, data[:-1], data[:30]):
+        disk.create_file(f"{LOG}.swap").write_at(damaged[:200], 0)
+        before = sorted(disk.list_directory("/data/orders-0"))
+        manager = open_manager(disk, SMALL)
+        with pytest.raises(QuarantinedLogError, match="interrupted compaction"):
+            manager.get_log(PARTITION)
+        let_go(manager)
+        assert sorted(disk.list_directory("/data/orders-0")) == before
+
+
+def test_an_interrupted_compaction_of_kafka_is_finished() -> None:
+    disk = crashed(settings=SMALL)
+    segments = sorted(
+        name for name in disk.list_directory("/data/orders-0") if name.endswith(".log")
+    )
+    last = headers(disk.read_file(LOG))[-1]
+    data = disk.read_file(LOG)[-last.size_bytes :]
+    disk.create_file(f"{LOG}.swap").write_at(data, 0)
+    for name in (f"{segments[1]}.deleted", "00000000000000000900.log.cleaned"):
+        disk.create_file(f"/data/orders-0/{name}")
+    manager = open_manager(disk, replace(SMALL, is_compacted=True))
+    assert manager.problems == []
+    log = manager.get_log(PARTITION)
+    assert log is not None
+    assert log.end_offset == 30
+    answer = log.read(0, 1, offset_limit=30, at_least_one=True, nowait=False)
+    assert headers(bytes(answer.records)) == [last]
+    names = disk.list_directory("/data/orders-0")
+    assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
 
 
 def test_old_message_formats_are_not_taken_for_damage() -> None:

@@ -7,21 +7,25 @@ Nothing in this module decides anything.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.topic_changes import MorePartitions, SettingsChange
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings import Settings
+from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.protocol.codec import Message
-from penstock.replication.manager import HostedPartition, PartitionRead, ReplicaManager
+from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
 
 
@@ -43,7 +47,7 @@ class Metadata(Protocol):
 
 
 class TopicAdministration(Protocol):
-    """Creates and deletes topics; when a call returns, the partitions are served or gone."""
+    """Creates, changes, deletes topics; when a call returns, the partitions are served or gone."""
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -55,12 +59,97 @@ class TopicAdministration(Protocol):
         """One outcome for each topic, in the order asked; None is success."""
         ...
 
+    async def add_partitions(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each topic, in the order asked; None is success."""
+        ...
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each topic; when the call returns, its logs follow the new settings."""
+        ...
+
+
+class LogDirectoryState(NamedTuple):
+    """One data directory as it is now."""
+
+    path: str
+    problem: PenstockError | None
+    """Why it is not used, if it is not."""
+    free_bytes: int
+    total_bytes: int
+
+
+class LogDirectories(Protocol):
+    """The data directories and the room in them."""
+
+    async def describe(self) -> list[LogDirectoryState]:
+        """Each directory; asks the disk."""
+        ...
+
 
 class ProducerIds(Protocol):
     """Hands out producer ids, each once."""
 
     async def next_id(self) -> int:
         """An id that no other producer of this cluster has or had."""
+        ...
+
+
+CoordinatorKind: TypeAlias = Literal["group", "transaction"]
+"""Which coordinator: of a group id, or of a transactional id."""
+
+
+COORDINATOR_TOPICS: Final[dict[str, CoordinatorKind]] = {
+    OFFSETS_TOPIC: "group",
+    TRANSACTIONS_TOPIC: "transaction",
+}
+"""Which coordinator keeps its state in which internal topic."""
+
+
+class Coordinators(Protocol):
+    """Groups and transactions. Each key has one shard, behind a partition of an internal topic.
+
+    A refusal is a value, not an exception: `CoordinatorLoadingError`, `NotCoordinatorError`,
+    `CoordinatorNotAvailableError`, or what the log said. The handler makes its API's answer of it.
+    """
+
+    def submit(
+        self, kind: CoordinatorKind, key: str, request: Message, context: "RequestContext"
+    ) -> Deferred[Message | PenstockError]:
+        """Ask the shard of a key; what a hot handler uses."""
+        ...
+
+    async def ask(
+        self, kind: CoordinatorKind, key: str, request: Message, context: "RequestContext"
+    ) -> Message | PenstockError:
+        """Ask the shard of a key."""
+        ...
+
+    async def ask_partition(
+        self, kind: CoordinatorKind, partition: int, request: Message, context: "RequestContext"
+    ) -> Message | PenstockError:
+        """Ask the shard of a partition, for requests that name no key or several."""
+        ...
+
+    def partition_of(self, kind: CoordinatorKind, key: str) -> int:
+        """The partition of the internal topic that a key belongs to."""
+        ...
+
+    def partition_count(self, kind: CoordinatorKind) -> int:
+        """Partitions of the internal topic; 0 while it does not exist."""
+        ...
+
+    async def ensure_topic(self, kind: CoordinatorKind) -> PenstockError | None:
+        """Create the internal topic if it does not exist; the error when that failed."""
+        ...
+
+    def marker_written(
+        self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
+    ) -> None:
+        """The end of a transaction was appended to a partition, just now."""
         ...
 
 
@@ -76,6 +165,7 @@ class ColdReader(Protocol):
         current_leader_epoch: int,
         last_fetched_epoch: int,
         at_least_one: bool,
+        reads_committed: bool,
     ) -> PartitionRead:
         """As `ReplicaManager.read`, but waits for the disk."""
         ...
@@ -84,6 +174,16 @@ class ColdReader(Protocol):
         self, partition: HostedPartition, timestamp_ms: int | None
     ) -> TimestampAndOffset | None:
         """The first record at or after a time; None asks for the newest record."""
+        ...
+
+
+class RecordDeletion(Protocol):
+    """Moves the start of logs, for good."""
+
+    async def advance_starts(
+        self, starts: Sequence[tuple[HostedPartition, int]]
+    ) -> list[PenstockError | None]:
+        """Hide what lies below each offset, durably; one outcome for each, None is success."""
         ...
 
 
@@ -107,6 +207,9 @@ class BrokerServices:
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
+    record_deletion: RecordDeletion
+    log_directories: LogDirectories
+    coordinators: Coordinators
     fetch_sessions: FetchSessionCache
     tasks: Tasks
     api_ranges: Mapping[int, VersionRange]
@@ -119,6 +222,7 @@ class BrokerServices:
         default_factory=lambda: MemoryBudget(UNSENT_ANSWER_BYTES_MAX)
     )
     """Kept by the listener: how much of the answers has not left yet."""
+    transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
 
 
 class RequestContext(NamedTuple):
@@ -128,6 +232,8 @@ class RequestContext(NamedTuple):
     api_version: int
     client_id: str | None
     is_version_unsupported: bool
+    client_host: str = ""
+    """The address that the client connects from."""
 
 
 class NoAnswer:

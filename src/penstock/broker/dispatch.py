@@ -6,6 +6,7 @@ into an answer is a defect of ours: it is logged with its traceback, counted, an
 connection its life, nobody else anything.
 """
 
+import importlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
@@ -32,24 +33,37 @@ Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None
 
 
 class Handler:
-    """One row of the table: which versions of an API are served, and by what."""
+    """One row of the table: which versions of an API are served, and by what.
 
-    __slots__ = ("function", "is_coroutine", "shortcut", "versions")
+    A handler that is given by the name of its module is imported when the first request comes, so
+    that a broker starts without what its clients may never ask for.
+    """
+
+    __slots__ = ("function", "is_coroutine", "module_name", "shortcut", "versions")
 
     def __init__(
         self,
-        function: HandlerFunction,
+        function: HandlerFunction | str,
         lowest: int,
         highest: int,
         lowest_advertised: int | None = None,
         shortcut: Shortcut | None = None,
     ) -> None:
-        self.function = function
+        self.module_name = function if isinstance(function, str) else ""
+        self.function: HandlerFunction | None = None if isinstance(function, str) else function
         self.shortcut = shortcut
         self.is_coroutine = iscoroutinefunction(function)
         self.versions = VersionRange(
             lowest, highest, lowest if lowest_advertised is None else lowest_advertised
         )
+
+    def load(self) -> HandlerFunction:
+        """The function, imported if it is not yet."""
+        if self.function is None:
+            module = importlib.import_module(f"penstock.broker.handlers.{self.module_name}")
+            self.function = module.handle
+            self.is_coroutine = iscoroutinefunction(module.handle)
+        return self.function
 
 
 class Dispatcher:
@@ -69,7 +83,7 @@ class Dispatcher:
             "handler_failures_total", "Requests that ended in an error nobody expected."
         )
 
-    def dispatch(self, request: Request) -> "Answer | Deferred[Answer]":
+    def dispatch(self, request: Request, client_host: str = "") -> "Answer | Deferred[Answer]":
         """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
         handler = self._handlers[request.api_key]
         if handler.shortcut is not None:
@@ -78,12 +92,17 @@ class Dispatcher:
                 return answer
         message = request.decode()
         context = RequestContext(
-            self._services, request.api_version, request.client_id, request.is_version_unsupported
+            self._services,
+            request.api_version,
+            request.client_id,
+            request.is_version_unsupported,
+            client_host,
         )
+        function = handler.function or handler.load()
         if handler.is_coroutine:
-            return self._start(handler.function(message, context))  # type: ignore[arg-type]
+            return self._start(function(message, context))  # type: ignore[arg-type]
         try:
-            return handler.function(message, context)  # type: ignore[return-value]
+            return function(message, context)  # type: ignore[return-value]
         except PeerError:
             raise
         except Exception:

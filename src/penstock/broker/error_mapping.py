@@ -24,6 +24,8 @@ CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
     errors.OffsetOutOfRangeError: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
+    errors.FencedTransactionCoordinatorError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     errors.UnknownTopicOrPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownTopicIdError: ErrorCode.UNKNOWN_TOPIC_ID,
     errors.TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -40,6 +42,9 @@ CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
     errors.UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     errors.RequestTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
     errors.TooManyWaitersError: ErrorCode.REQUEST_TIMED_OUT,
+    errors.CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors.CoordinatorLoadingError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    errors.NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
 }
 
 

@@ -166,6 +166,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
+        self._session.client_host = self._address
         state.connections.add(self)
         state.by_address[self._address] += 1
         settings = state.settings

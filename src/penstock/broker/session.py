@@ -71,6 +71,7 @@ class Session:
         "_is_hurried",
         "_slots",
         "_write",
+        "client_host",
         "is_closed",
         "on_room",
         "wants_room",
@@ -89,6 +90,8 @@ class Session:
         self._write = write
         self._close = close
         self.on_room = on_room
+        self.client_host = ""
+        """The address of the peer; the owner sets it when it knows it."""
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._is_collecting = False
@@ -126,7 +129,7 @@ class Session:
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
         slot = _Slot(request)
-        answer = self._dispatcher.dispatch(request)
+        answer = self._dispatcher.dispatch(request, self.client_host)
         self._slots.append(slot)
         if isinstance(answer, Deferred):
             if request.api_key == ApiKey.FETCH:

@@ -14,7 +14,7 @@ from penstock.cli.options import bootstrap_option, examples, json_option, timeou
 from penstock.cli.output import json_line
 from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
 from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader, topic_partitions
+from penstock.client.topic_reader import TopicReader
 
 
 @click.command(
@@ -70,7 +70,7 @@ def consume(
     first = parse_start(start)
     output = sys.stdout.buffer
     with open_cluster(bootstrap, timeout_seconds) as cluster:
-        places = topic_partitions(cluster, topic, partitions)
+        places = cluster.partitions_of(topic, partitions)
         reader = TopicReader(cluster, places, first, follow=follow)
         for record in islice(reader.records(), count):
             if as_json:

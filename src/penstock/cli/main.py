@@ -24,10 +24,12 @@ from penstock.core.errors import PenstockError
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
+    "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe and delete topics."),
+    "txn": ("penstock.cli.txn", "txn", "Look at transactions, abort one that hangs."),
     "version": ("penstock.cli.version", "version", "Show the version of Penstock."),
 }
 """Name to module, attribute and help line."""

@@ -1,4 +1,4 @@
-"""`penstock topic`: create, list, describe and delete topics of any Kafka cluster."""
+"""`penstock topic`: create, list, describe, change and delete topics of any Kafka cluster."""
 
 import base64
 import sys
@@ -29,11 +29,11 @@ _CONFIG_SOURCES: Mapping[int, str] = {
 
 
 @click.group(
-    short_help="Create, list, describe and delete topics.",
+    short_help="Create, list, describe, change and delete topics.",
     epilog=examples("penstock topic create orders --partitions 3", "penstock topic list"),
 )
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, change and delete topics."""
 
 
 @topic.command(
@@ -76,7 +76,9 @@ def create(
     as_json: bool,
 ) -> None:
     """Create the topic NAME."""
-    new_topic = NewTopic(name, partitions or -1, replication_factor or -1, _parse_configs(configs))
+    new_topic = NewTopic(
+        name, partitions or -1, replication_factor or -1, _parse_configs(configs, "--config")
+    )
     created = True
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         try:
@@ -143,6 +145,82 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
 
 
 @topic.command(
+    short_help="Give a topic more partitions.",
+    epilog=examples("penstock topic alter orders --partitions 6"),
+)
+@click.argument("name")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    required=True,
+    help="How many the topic shall have; there is no way back to fewer.",
+)
+@bootstrap_option
+@timeout_option
+@json_option()
+def alter(
+    name: str, partitions: int, bootstrap: str, timeout_seconds: float, as_json: bool
+) -> None:
+    """Give the topic NAME more partitions.
+
+    Records stay where they are: keys may go to other partitions from now on.
+    """
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        cluster.add_partitions(name, partitions)
+    if as_json:
+        print_json({"name": name, "partitions": partitions})
+    else:
+        click.echo(f"{name} has {partitions} partitions")
+
+
+@topic.command(
+    short_help="Change the settings of a topic.",
+    epilog=examples(
+        "penstock topic configure orders retention.ms=86400000 segment.bytes=104857600",
+        "penstock topic configure orders --delete retention.ms",
+    ),
+)
+@click.argument("name")
+@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option(
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="NAME",
+    help="A setting that goes back to its default; may be repeated.",
+)
+@bootstrap_option
+@timeout_option
+@json_option()
+def configure(
+    name: str,
+    settings: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Change settings of the topic NAME: all that are given, or none of them.
+
+    They hold at once. `penstock topic describe` shows what is in force.
+    """
+    values: dict[str, str | None] = {**_parse_configs(settings, "SETTINGS")}
+    for setting in deleted:
+        if setting in values:
+            raise click.UsageError(f"{setting} is both set and deleted; leave one of them out.")
+        values[setting] = None
+    if not values:
+        raise click.UsageError("Nothing to change: give NAME=VALUE or --delete NAME.")
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        cluster.configure_topic(name, values)
+    if as_json:
+        print_json({"name": name, "settings": values})
+    else:
+        count = len(values)
+        click.echo(f"{name}: {count} setting{'' if count == 1 else 's'} changed")
+
+
+@topic.command(
     short_help="Delete topics and all their records.",
     epilog=examples("penstock topic delete orders", "penstock topic delete --yes orders payments"),
 )
@@ -166,12 +244,12 @@ def delete(
         print_json([{"name": name, "deleted": True} for name in names])
 
 
-def _parse_configs(texts: Sequence[str]) -> dict[str, str]:
+def _parse_configs(texts: Sequence[str], where: str) -> dict[str, str]:
     configs = {}
     for text in texts:
         name, found, value = text.partition("=")
         if not found or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--config")
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=where)
         configs[name] = value
     return configs
 

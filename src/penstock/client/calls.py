@@ -17,11 +17,13 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
+    create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
     describe_configs,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -42,6 +44,9 @@ LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 TOPIC_RESOURCE: Final = 2
 """The kind of a resource in DescribeConfigs that is a topic."""
+SET_CONFIG: Final = 0
+DELETE_CONFIG: Final = 1
+"""What IncrementalAlterConfigs does to a setting."""
 
 Answer = TypeVar("Answer")
 
@@ -132,6 +137,44 @@ def create(
     return connection.call(request, create_topics.CreateTopicsResponse).topics
 
 
+def add_partitions(
+    connection: Connection, name: str, count: int, timeout_ms: int
+) -> tuple[create_partitions.CreatePartitionsTopicResult, ...]:
+    """Give a topic so many partitions; the result has its own error code."""
+    request = create_partitions.CreatePartitionsRequest(
+        topics=(create_partitions.CreatePartitionsTopic(name=name, count=count),),
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+    return connection.call(request, create_partitions.CreatePartitionsResponse).results
+
+
+def configure(
+    connection: Connection, name: str, values: Mapping[str, str | None]
+) -> tuple[incremental_alter_configs.AlterConfigsResourceResponse, ...]:
+    """Set settings of a topic, all or none; None takes one back to its default."""
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=(
+            incremental_alter_configs.AlterConfigsResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name=name,
+                configs=tuple(
+                    incremental_alter_configs.AlterableConfig(
+                        name=setting,
+                        config_operation=SET_CONFIG if value is not None else DELETE_CONFIG,
+                        value=value,
+                    )
+                    for setting, value in values.items()
+                ),
+            ),
+        ),
+        validate_only=False,
+    )
+    return connection.call(
+        request, incremental_alter_configs.IncrementalAlterConfigsResponse
+    ).responses
+
+
 def delete(
     connection: Connection, names: Sequence[str], timeout_ms: int
 ) -> tuple[delete_topics.DeletableTopicResult, ...]:
@@ -162,7 +205,7 @@ def send_batches(
                     for at in partitions
                 ),
             )
-            for topic, partitions in _by_topic(batches).items()
+            for topic, partitions in by_topic(batches).items()
         ),
     )
     if acks == 0:
@@ -198,7 +241,7 @@ def fetch_batches(
                     for at in partitions
                 ),
             )
-            for topic, partitions in _by_topic(offsets).items()
+            for topic, partitions in by_topic(offsets).items()
         ),
     )
     response = connection.call(request, fetch.FetchResponse, FETCH_VERSION_MAX)
@@ -226,7 +269,7 @@ def find_offsets(
                     for at in partitions
                 ),
             )
-            for topic, partitions in _by_topic(timestamps).items()
+            for topic, partitions in by_topic(timestamps).items()
         ),
     )
     response = connection.call(request, list_offsets.ListOffsetsResponse)
@@ -271,7 +314,8 @@ def describe(connection: Connection) -> describe_cluster.DescribeClusterResponse
     return response
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """The partitions grouped by topic, as requests want them."""
     topics: dict[str, list[TopicPartition]] = {}
     for at in partitions:
         topics.setdefault(at.topic, []).append(at)

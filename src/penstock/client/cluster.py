@@ -103,16 +103,31 @@ class Cluster:
             lambda: self._ready_topic(name, auto_create=auto_create), repeatable=True
         )
 
+    def partitions_of(self, name: str, wanted: Sequence[int] = ()) -> list[TopicPartition]:
+        """The partitions of a topic, or those of them that are wanted."""
+        known = sorted(part.partition_index for part in self.topic(name).partitions)
+        missing = [partition for partition in wanted if partition not in known]
+        if missing:
+            raise UnknownTopicOrPartitionError(
+                f"{name} has no partition {missing[0]}; it has 0 to {known[-1]}."
+            )
+        return [TopicPartition(name, partition) for partition in (sorted(set(wanted)) or known)]
+
+    def brokers(self) -> dict[int, Address]:
+        """Every broker by its id, as of now."""
+        self.repeat(lambda: self._learn([]), repeatable=True)
+        return dict(self._brokers)
+
     def describe(self) -> describe_cluster.DescribeClusterResponse:
         """The cluster's id, controller and brokers."""
-        return self.repeat(lambda: self._anywhere(calls.describe), repeatable=True)
+        return self.repeat(lambda: self.anywhere(calls.describe), repeatable=True)
 
     def topic_configs(
         self, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:
         """The settings of topics, by topic."""
         return self.repeat(
-            lambda: self._anywhere(lambda one: calls.describe_topic_configs(one, names)),
+            lambda: self.anywhere(lambda one: calls.describe_topic_configs(one, names)),
             repeatable=True,
         )
 
@@ -125,6 +140,32 @@ class Cluster:
                 calls.raise_error(result.error_code, result.error_message, topic.name)
 
         self.repeat(attempt, repeatable=False)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Give a topic so many partitions, or raise what the controller answered."""
+
+        def attempt() -> None:
+            for result in self._at_controller(
+                lambda one: calls.add_partitions(one, name, count, self.timeout_ms)
+            ):
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise _unknown(name)
+                calls.raise_error(result.error_code, result.error_message, name)
+
+        self.repeat(attempt, repeatable=False)
+        self._topics.pop(name, None)
+
+    def configure_topic(self, name: str, values: Mapping[str, str | None]) -> None:
+        """Set settings of a topic, or raise what was answered; None is for the default."""
+
+        def attempt() -> None:
+            for result in self._at_controller(lambda one: calls.configure(one, name, values)):
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise _unknown(name)
+                calls.raise_error(result.error_code, result.error_message, name)
+
+        # To set the same value twice is to set it once.
+        self.repeat(attempt, repeatable=True)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, or raise what the controller answered."""
@@ -160,7 +201,7 @@ class Cluster:
 
     def start_producer(self) -> calls.ProducerIdentity:
         """An identity for an idempotent producer; taking two costs nothing."""
-        return self.repeat(lambda: self._anywhere(calls.start_producer), repeatable=True)
+        return self.repeat(lambda: self.anywhere(calls.start_producer), repeatable=True)
 
     def by_leader(
         self, partitions: Iterable[TopicPartition]
@@ -179,6 +220,17 @@ class Cluster:
             if breaks_connection(error):
                 self._pool.discard(address)
             raise
+
+    def anywhere(self, call: Callable[[Connection], Result]) -> Result:
+        """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
+        candidates = dict.fromkeys([*self._brokers.values(), *self._bootstrap])
+        problems = []
+        for address in candidates:
+            try:
+                return self.at(address, call)
+            except BrokerUnreachableError as error:
+                problems.append(str(error))
+        raise BrokerUnreachableError("; ".join(problems))
 
     def repeat(self, attempt: Callable[[], Result], *, repeatable: bool) -> Result:
         """Make an attempt until it succeeds, must not be repeated, or the time is over."""
@@ -199,7 +251,7 @@ class Cluster:
 
     def _learn(self, names: Iterable[str] | None, *, auto_create: bool = False) -> MetadataResponse:
         wanted = None if names is None else list(names)
-        response = self._anywhere(
+        response = self.anywhere(
             lambda one: calls.describe_brokers(one, wanted, auto_create=auto_create)
         )
         self._brokers = {
@@ -242,22 +294,11 @@ class Cluster:
 
     # --- Who is asked ---
 
-    def _anywhere(self, call: Callable[[Connection], Result]) -> Result:
-        """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
-        candidates = dict.fromkeys([*self._brokers.values(), *self._bootstrap])
-        problems = []
-        for address in candidates:
-            try:
-                return self.at(address, call)
-            except BrokerUnreachableError as error:
-                problems.append(str(error))
-        raise BrokerUnreachableError("; ".join(problems))
-
     def _at_controller(self, call: Callable[[Connection], Result]) -> Result:
         """Ask the controller. With KRaft any broker forwards, and names itself or a random one."""
         self._learn([])
         address = self._brokers.get(self._controller_id)
-        return self._anywhere(call) if address is None else self.at(address, call)
+        return self.anywhere(call) if address is None else self.at(address, call)
 
 
 def _unknown(name: str) -> UnknownTopicOrPartitionError:

@@ -32,6 +32,8 @@ NOT_CARRIED_OUT: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -39,7 +41,8 @@ NOT_CARRIED_OUT: Final = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-"""Codes with which a broker says that it did nothing."""
+"""Codes with which a broker says that it did nothing. COORDINATOR_NOT_AVAILABLE is not one: a
+coordinator also says it when it wrote and its replicas did not follow in time."""
 
 
 def may_repeat(error: ClientError, *, repeatable: bool) -> bool:

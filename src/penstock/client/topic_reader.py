@@ -17,7 +17,6 @@ from penstock.client.addresses import Address
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchBounds
 from penstock.client.cluster import Cluster
 from penstock.client.positions import AT_OFFSET, AT_TIMESTAMP, BEFORE_END, EARLIEST, LATEST, Start
-from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import iterate_headers
 from penstock.records.builder import iterate_records
@@ -36,19 +35,6 @@ class ReadRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-
-
-def topic_partitions(
-    cluster: Cluster, topic: str, wanted: Sequence[int] = ()
-) -> list[TopicPartition]:
-    """The partitions of a topic, or those of them that are wanted."""
-    known = sorted(part.partition_index for part in cluster.topic(topic).partitions)
-    missing = [partition for partition in wanted if partition not in known]
-    if missing:
-        raise UnknownTopicOrPartitionError(
-            f"{topic} has no partition {missing[0]}; it has 0 to {known[-1]}."
-        )
-    return [TopicPartition(topic, partition) for partition in (sorted(set(wanted)) or known)]
 
 
 class TopicReader:

@@ -314,6 +314,10 @@ class _Draft:
         if missing or change.partition_count < len(known):
             raise StoreError(f"topic {change.name} lacks partition {missing or 'numbers'}")
         added = tuple(waiting[index] for index in range(len(known), change.partition_count))
+        # A larger number of partitions that was never published: some of them were written.
+        rest = {index: waiting[index] for index in waiting if index >= change.partition_count}
+        if rest:
+            self._unpublished[change.id] = MappingProxyType(rest)
         settings = topic.settings if topic else NO_SETTINGS
         self._topics[change.name] = TopicImage(
             change.name, change.id, known + added, settings, change.revision, change.is_adopted

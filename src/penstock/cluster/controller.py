@@ -32,7 +32,7 @@ from penstock.cluster.image import (
 )
 from penstock.cluster.keys import Keys
 from penstock.cluster.store import Compare, Delete, DeletePrefix, Operation, Put
-from penstock.cluster.topic_configs import check_override
+from penstock.cluster.topic_configs import check_override, check_together
 from penstock.cluster.topic_rules import (
     DEFAULT,
     TopicRules,
@@ -155,6 +155,7 @@ def _new_topic(
         check_override(name, text)
         assert text is not None
         settings[name] = text
+    check_together(settings)
     partitions = tuple(
         PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
         for replicas in _replicas(image, topic, rules)
@@ -266,10 +267,15 @@ def deletion_writes(
 
 
 def sweep_writes(
-    keys: Keys, topic_ids: Iterable[UUID], guards: tuple[Compare, ...]
+    keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that delete partitions whose topics were never published."""
-    operations = [DeletePrefix(keys.partitions(topic_id)) for topic_id in topic_ids]
+    """The transactions that delete partitions that were never published, alone or with a topic."""
+    operations: list[Operation] = []
+    for topic_id, partitions in image.unpublished.items():
+        if topic_id in image.topic_names:
+            operations += (Delete(keys.partition(topic_id, index)) for index in partitions)
+        else:
+            operations.append(DeletePrefix(keys.partitions(topic_id)))
     for start in range(0, len(operations), STORE_OPERATIONS_MAX):
         yield GuardedWrites(guards, tuple(operations[start : start + STORE_OPERATIONS_MAX]))
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster import controller, values
-from penstock.cluster.image import BrokerImage
+from penstock.cluster.image import BrokerImage, MetadataImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.store import Compare, MetadataStore, SessionLostError
 from penstock.core.errors import AmbiguousStoreError, StoreError
@@ -42,10 +42,17 @@ class Membership:
         self._sleep = sleep
         self._session = 0
         self._epoch = 0
+        self._is_registered = False
+        """Whether the registration was made and nothing was heard of its end."""
+        self._one_at_a_time = asyncio.Lock()
 
     def guard(self) -> Compare:
         """Holds while this registration does."""
         return Compare.created_at(self._keys.broker(self._broker.id), self._epoch)
+
+    def is_missing_in(self, image: MetadataImage) -> bool:
+        """Whether an image shows nobody under this broker's id."""
+        return self._broker.id not in image.brokers
 
     async def join(self) -> int:
         """Register, and give the broker epoch.
@@ -60,8 +67,7 @@ class Membership:
             for pair in (await self._store.read(key)).values:
                 if pair.session == self._session:
                     # An answer was lost, the write was not.
-                    self._epoch = pair.create_revision
-                    return self._epoch
+                    return self._registered_at(pair.create_revision)
                 registered = values.read_broker(pair.value, self._broker.id, pair.create_revision)
                 controller.check_takeover(self._broker, registered)
                 await self._store.end_session(pair.session)
@@ -71,26 +77,34 @@ class Membership:
             except AmbiguousStoreError:
                 continue
             if result.succeeded:
-                self._epoch = result.revision
-                return self._epoch
+                return self._registered_at(result.revision)
         raise StoreError(f"broker {self._broker.id} could not be registered")
+
+    def _registered_at(self, revision: int) -> int:
+        self._epoch = revision
+        self._is_registered = True
+        return revision
+
+    async def ensure(self) -> int:
+        """Prolong the session, or register again if it was lost; the epoch that holds now."""
+        async with self._one_at_a_time:
+            if self._is_registered:
+                try:
+                    await self._store.keep_alive(self._session)
+                except SessionLostError:
+                    self._is_registered = False
+            return self._epoch if self._is_registered else await self.join()
 
     async def keep(self) -> None:
         """Keep the session for ever; register again when it was lost."""
         while True:
             await self._sleep(BROKER_KEEP_ALIVE_SECONDS)
             try:
-                await self._keep_once()
+                await self.ensure()
             except StoreError as error:
                 # The store may answer again. Until then no write of this broker gets past `guard`,
                 # and what is in the logs can be served all the same.
                 logger.warning("the metadata store does not answer, trying again: %s", error)
-
-    async def _keep_once(self) -> None:
-        try:
-            await self._store.keep_alive(self._session)
-        except SessionLostError:
-            await self.join()
 
     async def leave(self) -> None:
         """End the session: the broker is gone at once and not after a time."""

@@ -16,11 +16,11 @@ cluster id against a data directory: that is the node's to do before it serves.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from penstock.cluster import controller
+from penstock.cluster import controller, topic_changes
 from penstock.cluster.changes import Change, apply, difference, interpret
 from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
 from penstock.cluster.ids import draw_id, id_text
@@ -28,6 +28,7 @@ from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
+from penstock.cluster.topic_changes import MorePartitions, SettingsChange
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
@@ -88,9 +89,7 @@ class MetadataService:
         # What a crash or a failure in the middle of a large creation left behind. Only here: while
         # this process lives, a write whose answer was lost may still arrive and publish the topic.
         if self._image.unpublished:
-            await self._write(
-                controller.sweep_writes(self._keys, self._image.unpublished, self._guards())
-            )
+            await self._write(controller.sweep_writes(self._keys, self._image, self._guards()))
         return not (await self._store.read(self._keys.adopted())).values
 
     async def adopt_topics(
@@ -102,7 +101,7 @@ class MetadataService:
 
         What an earlier call adopted before a crash is kept; the mark that all is done comes last.
         """
-        async with self._one_change:
+        async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 missing = [t for t in topics if t.name not in self._image.topics]
                 creations = controller.creation_writes(
@@ -148,7 +147,7 @@ class MetadataService:
         With `validate_only` nothing is written and the images say what would be.
         """
         ids = [draw_id(self._random_id) for _ in topics]
-        async with self._one_change:
+        async with self._changing():
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
                 decisions = controller.decide_creations(self._image, topics, ids, self._rules)
@@ -170,7 +169,7 @@ class MetadataService:
 
         A deleted topic is given back as it last was. Its logs are its hosts' to remove.
         """
-        async with self._one_change:
+        async with self._changing():
             decisions = controller.decide_deletions(self._image, selectors)
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
@@ -193,9 +192,57 @@ class MetadataService:
             for decision in decisions
         ]
 
+    async def create_partitions(
+        self, wanted: MorePartitions, *, validate_only: bool = False
+    ) -> TopicImage:
+        """Give a topic more partitions; the topic as it is then, or would be.
+
+        Raises the domain error that says why not.
+        """
+        async with self._changing():
+            tried: UUID | None = None
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                topic = self._image.topic(wanted.name)
+                if (
+                    topic is not None
+                    and topic.id == tried
+                    and len(topic.partitions) == wanted.count
+                ):
+                    # The answer to the write was lost; the write was not.
+                    return topic
+                grown = topic_changes.decide_growth(self._image, wanted, self._rules)
+                if validate_only:
+                    return grown
+                assert topic is not None
+                tried = topic.id
+                writes = topic_changes.growth_writes(self._keys, topic, grown, self._guards())
+                if await self._write(writes):
+                    return self._image.topics[wanted.name]
+        raise StoreError("the metadata changed under every attempt to create partitions")
+
+    async def change_settings(
+        self, change: SettingsChange, defaults: Mapping[str, str], *, validate_only: bool = False
+    ) -> TopicImage:
+        """Change the settings of a topic; the topic as it is then, or would be.
+
+        Raises the domain error that says why not.
+        """
+        async with self._changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                changed = topic_changes.decide_settings(self._image, change, defaults)
+                topic = self._image.topics[change.topic]
+                if validate_only:
+                    return changed
+                if changed.settings == topic.settings:
+                    return topic
+                writes = topic_changes.settings_writes(self._keys, topic, changed, self._guards())
+                if await self._write([writes]):
+                    return self._image.topics[change.topic]
+        raise StoreError("the metadata changed under every attempt to change settings")
+
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else has or had."""
-        async with self._one_change:
+        async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 block, writes = controller.decide_producer_ids(
                     self._keys, self._image, self._guards()
@@ -203,6 +250,26 @@ class MetadataService:
                 if await self._write([writes]):
                     return block
         raise StoreError("the metadata changed under every attempt to take producer ids")
+
+    @contextlib.asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One change at a time, by a broker that is registered."""
+        async with self._one_change:
+            await self._stay_registered()
+            yield
+
+    async def _stay_registered(self) -> None:
+        """Take back a registration that ended because this process was not run for too long.
+
+        Left to the session's own task, a request that comes first would be told that there are not
+        enough brokers, or that its writes are out of date. Where another process has the id by now,
+        this one is to stay out: its writes fail.
+        """
+        if self._membership is None or not self._membership.is_missing_in(self._image):
+            return
+        # The session's task meets the same error and tells of it; the write will fail too.
+        with contextlib.suppress(PenstockError):
+            await self._wait_revision(await self._membership.ensure())
 
     def _guards(self) -> tuple[Compare, ...]:
         """What every write of a registered broker compares: that it is still the one registered."""
@@ -237,11 +304,12 @@ class MetadataService:
         for write in writes:
             try:
                 result = await self._store.transact(write.compares, write.operations)
+                has_landed = result.succeeded
             except AmbiguousStoreError:
+                has_landed = False
+            if not has_landed:
                 await self._reload()
-                return False
-            if not result.succeeded:
-                await self._reload()
+                await self._stay_registered()
                 return False
             await self._wait_revision(result.revision)
         return True

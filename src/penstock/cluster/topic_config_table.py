@@ -80,7 +80,8 @@ _RETENTION: Final = (
         "delete",
         "log.cleanup.policy",
         "What becomes of old segments: 'delete' drops those past the retention bounds, 'compact' "
-        "keeps the last record of each key and refuses records without one. Both may be given.",
+        "keeps the last record of each key and refuses records without one. Both may be given, or "
+        "neither: then nothing goes.",
         honoured=True,
         choices=("compact", "delete"),
     ),
@@ -296,7 +297,7 @@ _COMPACTION: Final = (
         "86400000",
         "log.cleaner.delete.retention.ms",
         "How long a compacted topic keeps the marks of deleted keys.",
-        honoured=False,
+        honoured=True,
         at_least=0,
     ),
     _row(
@@ -305,7 +306,7 @@ _COMPACTION: Final = (
         "0.5",
         "log.cleaner.min.cleanable.ratio",
         "Share of a log that must be uncompacted before it is compacted.",
-        honoured=False,
+        honoured=True,
         at_least=0,
         at_most=1,
     ),
@@ -315,7 +316,7 @@ _COMPACTION: Final = (
         "0",
         "log.cleaner.min.compaction.lag.ms",
         "Shortest time that a record stays uncompacted.",
-        honoured=False,
+        honoured=True,
         at_least=0,
     ),
     _row(
@@ -324,7 +325,7 @@ _COMPACTION: Final = (
         _NEVER,
         "log.cleaner.max.compaction.lag.ms",
         "Longest time that a record stays uncompacted.",
-        honoured=False,
+        honoured=True,
         at_least=1,
     ),
 )

@@ -3,8 +3,7 @@
 The table lists every topic setting that Kafka 4.3 shows, so that tools which read all settings and
 write them back find what they expect. A setting that Penstock does not act on yet is not
 `honoured`: it is listed with its default, and any other value is refused by name, because a setting
-that is taken and ignored is a promise broken in silence. `compact` is honoured by refusing records
-without a key; the cleaner that rewrites segments is not built yet.
+that is taken and ignored is a promise broken in silence.
 
 Texts are read as Kafka reads them: spaces around them do not count, numbers are decimal with an
 optional sign, booleans are true or false in any case. Refusals are worded like Kafka's, since
@@ -91,6 +90,10 @@ class TopicSettings:
     flush_ms: int
     file_delete_delay_ms: int
     preallocate: bool
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
 
 
 def parse_topic_settings(
@@ -116,6 +119,9 @@ def parse_topic_settings(
 
     policies = _value("cleanup.policy", given)
     assert isinstance(policies, tuple)
+    dirty_ratio = _value("min.cleanable.dirty.ratio", given)
+    assert isinstance(dirty_ratio, int | float)
+    check_together(given)
     return TopicSettings(
         cleanup_delete="delete" in policies,
         cleanup_compact="compact" in policies,
@@ -136,6 +142,10 @@ def parse_topic_settings(
         flush_ms=number("flush.ms"),
         file_delete_delay_ms=number("file.delete.delay.ms"),
         preallocate=bool(_value("preallocate", given)),
+        delete_retention_ms=number("delete.retention.ms"),
+        min_cleanable_dirty_ratio=float(dirty_ratio),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        max_compaction_lag_ms=number("max.compaction.lag.ms"),
     )
 
 
@@ -151,6 +161,20 @@ def check_override(name: str, text: str | None) -> None:
         raise InvalidTopicConfigError(
             f"Invalid value {text[:249]} for configuration {name}: Penstock has no use for it yet, "
             f"and takes only the default, {config.default or 'empty'}"
+        )
+
+
+def check_together(given: Mapping[str, str]) -> None:
+    """Refuse settings that are right by themselves and contradict each other."""
+    lag_ms_min, lag_ms_max = (
+        _value(name, given) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    assert isinstance(lag_ms_min, int)
+    assert isinstance(lag_ms_max, int)
+    if lag_ms_min > lag_ms_max:
+        raise InvalidTopicConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({lag_ms_min}) > "
+            f"max.compaction.lag.ms ({lag_ms_max})"
         )
 
 
@@ -195,6 +219,10 @@ def parse_value(config: TopicConfig, text: str) -> SettingValue:
             return _bounded(config, text, float(trimmed))
         case SettingType.LIST:
             items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+            if config.choices and "" in items:
+                raise InvalidTopicConfigError(
+                    f"Configuration '{config.name}' values must not be empty."
+                )
             for item in items:
                 _check_choice(config, item)
             return items

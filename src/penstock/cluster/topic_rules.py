@@ -123,7 +123,7 @@ def check_assignment(
             raise InvalidReplicaAssignmentError(
                 f"Found multiple manual partition assignments for partition {index}"
             )
-        _check_replicas(replicas, len(assignments[0][1]), brokers)
+        check_replicas(replicas, len(assignments[0][1]), brokers)
         replicas_by_index[index] = replicas
     if replicas_by_index.keys() != set(range(len(assignments))):
         raise InvalidReplicaAssignmentError(
@@ -132,7 +132,8 @@ def check_assignment(
     return tuple(replicas_by_index[index] for index in range(len(assignments)))
 
 
-def _check_replicas(replicas: tuple[int, ...], count: int, brokers: Collection[int]) -> None:
+def check_replicas(replicas: tuple[int, ...], count: int | None, brokers: Collection[int]) -> None:
+    """Refuse replicas of one partition that cannot be; `count` is what the topic's others have."""
     if not replicas:
         raise InvalidReplicaAssignmentError(
             "The manual partition assignment includes an empty replica list."
@@ -148,7 +149,7 @@ def _check_replicas(replicas: tuple[int, ...], count: int, brokers: Collection[i
         raise InvalidReplicaAssignmentError(
             f"The manual partition assignment includes the broker {repeated} more than once."
         )
-    if len(replicas) != count:
+    if count is not None and len(replicas) != count:
         raise InvalidReplicaAssignmentError(
             "The manual partition assignment includes a partition with "
             f"{len(replicas)} replica(s), but this is not consistent with previous partitions, "

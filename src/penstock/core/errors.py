@@ -56,8 +56,9 @@ class InvalidTopicConfigError(PenstockError):
 class RecordsError(PenstockError):
     """A record batch cannot be accepted."""
 
-    record_index: int = -1
-    """The record to blame, counted within the batch; -1 when it is the batch as a whole."""
+    blamed: tuple[tuple[int, str], ...] = ()
+    """The records to blame, counted within the batch, each with its fault; none when the batch as a
+    whole is wrong."""
 
 
 class CorruptBatchError(RecordsError):
@@ -122,6 +123,10 @@ class DataDirectoryLockedError(StorageError):
     """Another process uses the data directory."""
 
 
+class StoredRecordError(StorageError):
+    """A record of an internal topic cannot be read."""
+
+
 # --- Producers ---
 
 
@@ -135,6 +140,14 @@ class OutOfOrderSequenceError(ProducerError):
 
 class InvalidProducerEpochError(ProducerError):
     """The producer's epoch is older than the one that last wrote."""
+
+
+class InvalidTransactionStateError(ProducerError):
+    """A batch or a marker that does not fit the producer's transaction in this partition."""
+
+
+class FencedTransactionCoordinatorError(ProducerError):
+    """A marker of a transaction coordinator that another one has replaced."""
 
 
 # --- Metadata ---
@@ -213,6 +226,25 @@ class RequestTimedOutError(PenstockError):
 
 class TooManyWaitersError(PenstockError):
     """The table of parked requests is full."""
+
+
+# --- Coordinators ---
+
+
+class CoordinatorError(PenstockError):
+    """A coordinator cannot take a request now."""
+
+
+class CoordinatorNotAvailableError(CoordinatorError):
+    """The internal topic cannot be used; asking again later may help."""
+
+
+class CoordinatorLoadingError(CoordinatorError):
+    """The coordinator reads its log; asking again soon helps."""
+
+
+class NotCoordinatorError(CoordinatorError):
+    """This broker does not coordinate the key, or its coordinator failed."""
 
 
 # --- Outgoing calls (client side) ---

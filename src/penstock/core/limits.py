@@ -122,6 +122,19 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 PRODUCER_IDS_PER_PARTITION_MAX: Final = 100_000
 """Producers remembered in one partition; the oldest idle ones are forgotten first."""
 
+# --- Coordinators ---
+
+COORDINATOR_BATCH_BYTES_MAX: Final = 16_777_216
+"""Largest change of one group or transaction: a group of 10,000 members that each bring 1.5 KB.
+Kafka stops at max.message.bytes of the internal topic, 1 MiB, and such a group fails."""
+
+GROUP_METADATA_BYTES_MAX: Final = 2 * COORDINATOR_BATCH_BYTES_MAX
+"""What the members of a classic group bring, all their protocols together: they offer two or three,
+and one of them is written. More cannot be written and would only fill the memory."""
+
+COORDINATOR_LOAD_BYTES: Final = 65_536
+"""How much of an internal topic is read before others get a turn: about 5 ms of work."""
+
 # --- Metadata store ---
 
 STORE_COMPARES_MAX: Final = 128
@@ -193,3 +206,17 @@ the loop reads it while a thread syncs this one."""
 MAPPED_READ_BYTES_MIN: Final = 131_072
 """Reads from this size on are mapped instead of copied. Below it a copy costs less than two system
 calls and the page faults; at 1 MiB a mapping doubles what one core can send."""
+
+COMPACTION_KEYS_MAX: Final = 500_000
+"""Keys that one pass of compaction remembers: about 75 MB. Kafka's log.cleaner.dedupe.buffer.size
+holds ten times as many in 128 MB; what does not fit waits for the next pass."""
+
+COMPACTION_SLICE_SECONDS: Final = 0.002
+"""What compaction does in one go on its thread. It holds the interpreter meanwhile, so this is what
+it may add to the latency of a request."""
+
+COMPACTION_REST_RATIO: Final = 1.0
+"""Rest after each slice, as a multiple of the time that it took: half of one core at most."""
+
+METRIC_FAMILY_ROWS_MAX: Final = 20_000
+"""Rows of one metric with labels: what a scrape can carry in a few megabytes."""

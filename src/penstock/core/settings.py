@@ -9,16 +9,12 @@ over the wire; `[topics]` only says what a topic gets when its creator does not 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from penstock.core import limits
-
-
-class Section(BaseModel):
-    """One table of the settings file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings_section import Section
 
 
 class NodeSettings(Section):
@@ -246,6 +242,8 @@ class Settings(Section):
     listener: ListenerSettings = ListenerSettings()
     flush: FlushSettings = FlushSettings()
     topics: TopicsSettings = TopicsSettings()
+    groups: GroupsSettings = GroupsSettings()
+    transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
 
     @property

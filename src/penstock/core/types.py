@@ -17,5 +17,9 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Where group coordinators keep their state."""
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""Where transaction coordinators keep theirs."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 """Kafka's own topics: clients show them apart from the user's."""

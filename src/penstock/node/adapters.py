@@ -1,11 +1,16 @@
 """Joins a port of one layer to a class of another. Each class is a few lines of glue, no more."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Sequence
 
+from penstock.broker.context import LogDirectoryState
 from penstock.cluster.service import MetadataService
-from penstock.replication.manager import HostedPartition, PartitionRead, ReplicaManager
+from penstock.core.errors import PenstockError, StorageError
+from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.service import StorageService
 
 
@@ -29,6 +34,47 @@ class LoopTimer:
         """No alarm is wanted any more."""
         if self._handle is not None:
             self._handle.cancel()
+
+
+class RecordDeletions:
+    """`broker.context.RecordDeletion` on the storage service."""
+
+    def __init__(self, storage: StorageService) -> None:
+        self._storage = storage
+
+    async def advance_starts(
+        self, starts: Sequence[tuple[HostedPartition, int]]
+    ) -> list[PenstockError | None]:
+        """Hide what lies below each offset, durably."""
+        return await self._storage.advance_starts(
+            [(partition.log, offset) for partition, offset in starts]
+        )
+
+
+class DataDirectories:
+    """`broker.context.LogDirectories` on the storage service."""
+
+    def __init__(self, storage: StorageService) -> None:
+        self._directories = [
+            (os.path.abspath(flusher.directory.path), flusher.directory)
+            for flusher in storage.manager.flushers
+        ]
+
+    async def describe(self) -> list[LogDirectoryState]:
+        """Each directory; a disk that does not answer is a problem of the directory."""
+        states = []
+        for path, directory in self._directories:
+            problem: PenstockError | None = directory.failure
+            free_bytes = total_bytes = -1
+            if problem is None:
+                try:
+                    free_bytes, total_bytes = await asyncio.to_thread(
+                        directory.filesystem.space, directory.path
+                    )
+                except OSError as error:
+                    problem = StorageError(f"{directory.path} cannot be asked for room: {error}")
+            states.append(LogDirectoryState(path, problem, free_bytes, total_bytes))
+        return states
 
 
 class GroupTasks:
@@ -76,6 +122,7 @@ class ColdReads:
         current_leader_epoch: int,
         last_fetched_epoch: int,
         at_least_one: bool,
+        reads_committed: bool,
     ) -> PartitionRead:
         """As `ReplicaManager.read`, but waits for the disk."""
         try:
@@ -86,17 +133,33 @@ class ColdReads:
                 current_leader_epoch=current_leader_epoch,
                 last_fetched_epoch=last_fetched_epoch,
                 at_least_one=at_least_one,
+                reads_committed=reads_committed,
             )
         except BlockingIOError:
-            high_watermark = partition.state.high_watermark
-            found = await self._storage.read_cold(
-                partition.log,
-                offset,
-                bytes_max,
-                offset_limit=high_watermark,
-                at_least_one=at_least_one,
+            high_watermark, stable = partition.state.high_watermark, partition.last_stable_offset
+            log, segments = partition.log, None
+            aborted: Sequence[AbortedTransaction] = ()
+            while segments is not log.segments:
+                # Compaction drops aborted records together with their entries: records of old
+                # segments and entries of new ones would show what was aborted.
+                segments = log.segments
+                found = await self._storage.read_cold(
+                    log,
+                    offset,
+                    bytes_max,
+                    offset_limit=stable if reads_committed else high_watermark,
+                    at_least_one=at_least_one,
+                )
+                if not reads_committed or not found.records:
+                    break
+                aborted = await self._storage.aborted_transactions(log, offset, found.next_offset)
+            return PartitionRead(
+                high_watermark,
+                log.log_start_offset,
+                found.records,
+                last_stable_offset=stable,
+                aborted=aborted,
             )
-            return PartitionRead(high_watermark, partition.log.log_start_offset, found.records)
 
     async def find_by_time(
         self, partition: HostedPartition, timestamp_ms: int | None

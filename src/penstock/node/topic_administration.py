@@ -11,12 +11,14 @@ then.
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
+from penstock.cluster.topic_changes import MorePartitions, SettingsChange
 from penstock.cluster.topic_configs import parse_topic_settings
 from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
@@ -35,7 +37,7 @@ ROOM_SECONDS = 1.0
 
 
 class Topics:
-    """Creates and deletes topics, logs included."""
+    """Creates, changes and deletes topics, logs included."""
 
     def __init__(
         self,
@@ -90,6 +92,63 @@ class Topics:
                 if isinstance(outcome, TopicImage):
                     await self._remove(outcome)
             return [None if isinstance(o, TopicImage) else o for o in outcomes]
+
+    async def add_partitions(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each topic, in the order asked; None is success.
+
+        A new partition whose log cannot be made exists all the same, because partitions cannot be
+        taken back: who asks for it hears why, and it is tried again when there is room.
+        """
+        outcomes: list[PenstockError | None] = []
+        async with self._one_at_a_time:
+            for one in wanted:
+                try:
+                    topic = await self._metadata.create_partitions(one, validate_only=validate_only)
+                except PenstockError as error:
+                    outcomes.append(error)
+                    continue
+                if not validate_only:
+                    failure = await self._host(topic)
+                    if failure is not None:
+                        logger.error("a new partition of %s is not served: %s", topic.name, failure)
+                outcomes.append(None)
+        return outcomes
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each topic; when the call returns, its logs follow the new settings."""
+        outcomes: list[PenstockError | None] = []
+        async with self._one_at_a_time:
+            for change in changes:
+                try:
+                    topic = await self._metadata.change_settings(
+                        change, self._defaults, validate_only=validate_only
+                    )
+                except PenstockError as error:
+                    outcomes.append(error)
+                    continue
+                if not validate_only:
+                    self._follow_settings(topic)
+                outcomes.append(None)
+        return outcomes
+
+    def _follow_settings(self, topic: TopicImage) -> None:
+        """Let the running logs of a topic follow its settings."""
+        settings = parse_topic_settings(topic.settings, self._defaults)
+        rules = produce_rules(settings)
+        wanted = log_settings(settings, is_adopted=topic.is_adopted)
+        for index in range(len(topic.partitions)):
+            partition = self._replicas.find(topic.name, index)
+            if partition is not None:
+                partition.rules = rules
+                # Gaps that compaction left stay, whatever the policy is now.
+                had_gaps = partition.log.settings.is_compacted
+                partition.log.settings = replace(
+                    wanted, is_compacted=wanted.is_compacted or had_gaps
+                )
 
     async def host_all(self) -> None:
         """Serve every partition that the metadata places here."""

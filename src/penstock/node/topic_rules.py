@@ -57,12 +57,22 @@ def log_settings(settings: TopicSettings, *, is_adopted: bool = False) -> LogSet
 
     An adopted one may have been compacted by who wrote it, whatever its settings are here.
     """
+    segment_ms = settings.segment_ms
+    if settings.cleanup_compact and settings.max_compaction_lag_ms > 0:
+        # What is in the active segment is not compacted.
+        segment_ms = min(segment_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=settings.segment_bytes,
-        segment_ms=settings.segment_ms,
+        segment_ms=segment_ms,
         index_interval_bytes=settings.index_interval_bytes,
         index_bytes_max=settings.segment_index_bytes,
         retention_ms=settings.retention_ms if settings.cleanup_delete else -1,
         retention_bytes=settings.retention_bytes if settings.cleanup_delete else -1,
         is_compacted=settings.cleanup_compact or is_adopted,
+        deletes_records=settings.cleanup_delete or not settings.cleanup_compact,
+        compacts=settings.cleanup_compact,
+        dirty_ratio_min=settings.min_cleanable_dirty_ratio,
+        compaction_lag_ms_min=settings.min_compaction_lag_ms,
+        compaction_lag_ms_max=settings.max_compaction_lag_ms,
+        delete_retention_ms=settings.delete_retention_ms,
     )

@@ -29,9 +29,17 @@ from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import LogDirectoryOfflineError
-from penstock.core.metrics import Registry
+from penstock.core.metrics import Family, Registry
 from penstock.core.settings import Settings
-from penstock.node.adapters import ColdReads, GroupTasks, LoopTimer, ProducerIdBlocks
+from penstock.node.adapters import (
+    ColdReads,
+    DataDirectories,
+    GroupTasks,
+    LoopTimer,
+    ProducerIdBlocks,
+    RecordDeletions,
+)
+from penstock.node.coordinators import NodeCoordinators
 from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
 from penstock.node.identity import establish_identity, known_cluster_id
@@ -41,6 +49,7 @@ from penstock.node.log_loading import (
     settle_differences,
     topics_in,
 )
+from penstock.node.producer_expiration import expire_producers
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
@@ -54,6 +63,8 @@ from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
+GROUP_LAG = "group_lag_records"
+LAG_LABELS = ("group", "topic", "partition")
 METADATA_FILE = "metadata.sqlite3"
 MEMORY_PATH = "/penstock"
 """Where the logs of a broker without a disk are; a memory disk has no current directory."""
@@ -75,10 +86,7 @@ async def start_parts(
 ) -> Parts:
     """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
     _tell_if_slow()
-    is_memory = settings.node.storage == "memory"
-    path = MEMORY_PATH if is_memory else settings.node.data_dir
-    if filesystem is None:
-        filesystem = MemoryDisk() if is_memory else DiskFileSystem()
+    path, filesystem = _place(settings, filesystem)
     clock, metrics = SystemClock(), Registry()
     settings, files_max = _within_descriptors(settings)
     mode = FlushMode(settings.flush.mode)
@@ -87,13 +95,11 @@ async def start_parts(
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
-    store = await SqliteMetadataStore.open(
-        None if is_memory else f"{path}/{METADATA_FILE}", clock=clock
-    )
+    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
-    metadata = MetadataService(
-        store, rules=TopicRules(partition_count_default=settings.topics.partitions_default)
-    )
+    rules = TopicRules(partition_count_default=settings.topics.partitions_default)
+    metadata = MetadataService(store, rules=rules)
     is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
     stack.push_async_callback(metadata.stop)
     directory_id = establish_identity(
@@ -103,22 +109,27 @@ async def start_parts(
     defaults = topic_defaults(settings.topics)
     await load_logs(logs, metadata.image, defaults)
     if is_new:
-        await metadata.adopt_topics(
-            topics_in(logs, settings.node.id), next_producer_id=first_free_producer_id(logs)
-        )
+        found = topics_in(logs, settings.node.id)
+        await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
     storage, replicas = _start_storage(settings, logs, clock, metrics, stack)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
-
+    producer_ids = ProducerIdBlocks(metadata)
+    coordinators = NodeCoordinators(
+        settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
+    )
     services = BrokerServices(
         settings=settings,
         node_id=settings.node.id,
         clock=clock,
         metadata=metadata,
         topics=topics,
-        producer_ids=ProducerIdBlocks(metadata),
+        producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
+        record_deletion=RecordDeletions(storage),
+        log_directories=DataDirectories(storage),
+        coordinators=coordinators,
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
@@ -126,21 +137,45 @@ async def start_parts(
         topic_defaults=defaults,
         broker_configs=lambda: describe_broker(settings),
     )
-    listener = Listener(settings.listener, Dispatcher(services, HANDLERS, metrics), metrics)
+    metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
+    listener, host, port = _bind(services, metrics, stack)
+    broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
+    await metadata.register_broker(broker, tasks)
+    await topics.host_all()
+    expiration = expire_producers(logs, clock, settings.transactions)
+    for duty in (storage.run_duties(), topics.host_when_there_is_room(), expiration):
+        stack.push_async_callback(_end, tasks.create_task(duty))
+    await listener.start()
+    coordinators.start()
+    stack.push_async_callback(listener.stop)
+    for stop in (replicas.stop_waiting, coordinators.stop):
+        stack.callback(stop)
+    return Parts(metadata, metrics, host, port)
+
+
+async def _end(duty: asyncio.Task[None]) -> None:
+    """Cancel a duty and wait for its end: what it uses is stopped next."""
+    duty.cancel()
+    await asyncio.wait([duty])
+
+
+def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
+    """Where the data is, and on what."""
+    if settings.node.storage == "memory":
+        return MEMORY_PATH, filesystem or MemoryDisk()
+    return settings.node.data_dir, filesystem or DiskFileSystem()
+
+
+def _bind(
+    services: BrokerServices, metrics: Registry, stack: AsyncExitStack
+) -> tuple[Listener, str, int]:
+    """A listener that has its port and accepts nobody yet, and the address that clients get."""
+    settings = services.settings.listener
+    listener = Listener(settings, Dispatcher(services, HANDLERS, metrics), metrics)
     listener.bind()
     stack.callback(listener.close_sockets)
-    host = settings.listener.advertised_host or settings.listener.host
-    port = settings.listener.advertised_port or listener.port
-    await metadata.register_broker(
-        BrokerImage(settings.node.id, host, port, None, directory_id, 0), tasks
-    )
-    await topics.host_all()
-    for duty in (storage.run_duties(), topics.host_when_there_is_room()):
-        stack.callback(tasks.create_task(duty).cancel)
-    await listener.start()
-    stack.push_async_callback(listener.stop)
-    stack.callback(replicas.stop_waiting)
-    return Parts(metadata, metrics, host, port)
+    host = settings.advertised_host or settings.host
+    return listener, host, settings.advertised_port or listener.port
 
 
 def _tell_if_slow() -> None:

@@ -47,7 +47,7 @@ CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_DELETE_HORIZON: Final = 0x40
+DELETE_HORIZON: Final = 0x40
 
 _OFFSET_LENGTH: Final = Struct(">qi")
 _LEADER_EPOCH: Final = Struct(">i")
@@ -173,7 +173,7 @@ class BatchHeader:
     @property
     def has_delete_horizon(self) -> bool:
         """Whether the base timestamp is a delete horizon (written by compaction only)."""
-        return bool(self.attributes & _DELETE_HORIZON)
+        return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def has_producer(self) -> bool:

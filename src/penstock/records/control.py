@@ -7,7 +7,8 @@ A marker is a batch of one record with the control and transactional bits set:
 
 Guarantees: `build_marker` writes what Kafka writes; `read_marker` gives it back, accepts later
 versions that only add fields, and raises `CorruptBatchError` for anything else. Whoever reads a
-control batch that is no transaction marker (Kafka's Raft log has some) gets `None`.
+control batch that is no transaction marker (Kafka's Raft log has some) gets `None`, and so does
+whoever reads one that compaction has emptied.
 """
 
 from struct import Struct
@@ -16,15 +17,20 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from penstock.core.errors import CorruptBatchError
-from penstock.records.builder import NO_LEADER_EPOCH, NO_SEQUENCE, BatchBuilder, iterate_records
-from penstock.records.record import Record
+from penstock.records.batch import HEADER_BYTES, MAGIC, checksum_matches, read_header
+from penstock.records.record import Record, decode_records
 
 ABORT: Final = 0
 COMMIT: Final = 1
 
+MARKER_BYTES: Final = 78
+"""A marker's batch: header, one record with key and value."""
+
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")
 _VERSION: Final = 0
+_NO_LEADER_EPOCH: Final = -1
+_NO_SEQUENCE: Final = -1
 
 
 class Marker(NamedTuple):
@@ -41,11 +47,14 @@ def build_marker(
     producer_epoch: int,
     timestamp_ms: int,
     base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
+    leader_epoch: int = _NO_LEADER_EPOCH,
 ) -> bytearray:
     """A control batch that ends the producer's transaction."""
     assert producer_id >= 0
     assert producer_epoch >= 0
+    # A broker's start reads markers and makes none; it does not wait for the codecs.
+    from penstock.records.builder import BatchBuilder
+
     builder = BatchBuilder()
     builder.append(
         Record(
@@ -58,7 +67,7 @@ def build_marker(
         base_offset=base_offset,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
+        base_sequence=_NO_SEQUENCE,
         transactional=True,
         control=True,
         leader_epoch=leader_epoch,
@@ -67,7 +76,10 @@ def build_marker(
 
 def read_marker(batch: Buffer, position: int = 0) -> Marker | None:
     """The marker in the control batch at `position`, or None if it is another kind of control."""
-    records = list(iterate_records(batch, position))
+    records = _records(batch, position)
+    if not records:
+        # Compaction leaves an empty batch where the marker's transaction is gone.
+        return None
     if len(records) != 1:
         raise CorruptBatchError(f"a control batch with {len(records)} records")
     key, value = records[0].key, records[0].value
@@ -84,3 +96,23 @@ def read_marker(batch: Buffer, position: int = 0) -> Marker | None:
     if version < 0:
         raise CorruptBatchError(f"a transaction marker of version {version}")
     return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def _records(batch: Buffer, position: int) -> list[Record]:
+    """The records of a control batch, which is never compressed."""
+    available = len(memoryview(batch)) - position
+    if available < HEADER_BYTES:
+        raise CorruptBatchError(f"{available} bytes are no batch")
+    header = read_header(batch, position)
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= available:
+        raise CorruptBatchError(f"length {header.batch_length}, magic {header.magic}")
+    if header.codec or not checksum_matches(batch, position, header):
+        raise CorruptBatchError("the checksum of a control batch is wrong, or it is compressed")
+    return list(
+        decode_records(
+            memoryview(batch)[position + HEADER_BYTES : position + header.size_bytes],
+            header.record_count,
+            base_offset=header.base_offset,
+            base_timestamp_ms=header.base_timestamp_ms,
+        )
+    )

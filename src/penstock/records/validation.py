@@ -51,6 +51,7 @@ from penstock.records.batch import (
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME, assemble
 from penstock.records.compression import NONE, ZSTD, decompress
 from penstock.records.crc32c import checksum
+from penstock.records.record import NO_TIMESTAMP, decode_records
 
 PRODUCE_VERSION_WITH_ZSTD: Final = 7
 
@@ -58,6 +59,12 @@ _LENGTH: Final = Struct(">i")
 _LENGTH_POSITION: Final = 8
 _RECORD_BYTES_MIN: Final = 14
 """The smallest message of any format; Kafka calls less corrupt before it looks at the magic."""
+
+_BLAMED_MAX: Final = 10_000
+"""In a batch with more records only the first bad one is named, so that the answer stays small and
+the loop free. Clients send fewer: this is librdkafka's own limit for a batch."""
+
+_KEY_IS_OPTIONAL: Final = False
 
 _STORED_RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
@@ -284,15 +291,49 @@ def _check_records(
         rules.compacted,
     )
     if reason != scan.VALID:
-        _refuse_record(reason, index)
+        faults = [(index, reason)]
+        if reason in (scan.NULL_KEY, scan.BAD_TIMESTAMP) and header.record_count <= _BLAMED_MAX:
+            faults = _all_faults(view, start, header, rules.compacted, earliest_ms, latest_ms)
+        _refuse_records(faults)
     return max_timestamp_ms, delta
 
 
-def _refuse_record(reason: int, index: int) -> NoReturn:
+def _all_faults(
+    view: memoryview,
+    start: int,
+    header: BatchHeader,
+    is_compacted: bool,  # noqa: FBT001 - private, and called in one place
+    earliest_ms: int,
+    latest_ms: int,
+) -> list[tuple[int, int]]:
+    """Every record that the topic refuses, with the reason; if one is damaged, only that one."""
+    count, base_ms = header.record_count, header.base_timestamp_ms
+    reason, index, _, _ = scan.scan_records(
+        view, start, len(view), count, base_ms, _INT64_MIN, _INT64_MAX, _KEY_IS_OPTIONAL
+    )
+    if reason != scan.VALID:
+        return [(index, reason)]
+    faults = []
+    decoded = decode_records(view[start:], count, base_offset=0, base_timestamp_ms=base_ms)
+    for index, record in enumerate(decoded):
+        if is_compacted and record.key is None:
+            faults.append((index, scan.NULL_KEY))
+        elif record.timestamp_ms != NO_TIMESTAMP and not (
+            earliest_ms <= record.timestamp_ms <= latest_ms
+        ):
+            faults.append((index, scan.BAD_TIMESTAMP))
+    return faults
+
+
+def _refuse_records(faults: list[tuple[int, int]]) -> NoReturn:
+    """One wrong time makes it an error of time, as in Kafka."""
+    index, reason = faults[0]
     text = f"record {index}: {scan.REASONS[reason]}"
-    is_time = reason in (scan.BAD_TIMESTAMP, scan.TIMESTAMP_OVERFLOW)
+    if len(faults) > 1:
+        text += f"; {len(faults)} records are refused"
+    is_time = any(found in (scan.BAD_TIMESTAMP, scan.TIMESTAMP_OVERFLOW) for _, found in faults)
     error: RecordsError = InvalidTimestampError(text) if is_time else InvalidBatchError(text)
-    error.record_index = index
+    error.blamed = tuple((index, scan.REASONS[reason]) for index, reason in faults)
     raise error
 
 

@@ -4,7 +4,8 @@ It joins three things that know nothing of each other: the log (`storage`), the 
 (`replication.partition`) and the parked requests (`replication.waits`). What it guarantees:
 
 - a produce is answered only when the high watermark has passed its records;
-- a fetch sees nothing at or above the high watermark;
+- a fetch sees nothing at or above the high watermark, and one that reads committed records nothing
+  at or above the last stable offset, which is where the first undecided transaction begins;
 - checking and parking happen in one step, so no append can fall in between unseen.
 
 Everything here runs on one event loop and nothing in it waits; reads that would block are refused
@@ -12,24 +13,42 @@ with `BlockingIOError` and done again by the caller through the storage service.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     OffsetOutOfRangeError,
     PenstockError,
     UnknownTopicOrPartitionError,
 )
-from penstock.core.types import TopicPartition
+from penstock.core.limits import PRODUCE_WAIT_MS_MAX
+from penstock.core.types import INTERNAL_TOPICS, TopicPartition
+from penstock.records.control import MARKER_BYTES, Marker
 from penstock.records.validation import ProduceRules, ValidatedBatch
 from penstock.replication.partition import NO_EPOCH, PartitionState
+from penstock.replication.read_result import DivergingEpoch, PartitionRead
 from penstock.replication.waits import CommitWait, FetchWait, PartitionWaits, WaitTable
 from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_types import AppendInfo
+from penstock.storage.markers import append_marker
+from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
 
 EMPTY = memoryview(b"")
+
+
+class TransactionEnd(NamedTuple):
+    """How a producer's transaction ended, and who says so."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commits: bool
+    is_strict: bool = False
+    """Whether the epoch must be higher than the one of the records, as it is with transactions of
+    version 2; a repeated marker has no effect."""
 
 
 class Timer(Protocol):
@@ -44,41 +63,18 @@ class Timer(Protocol):
         ...
 
 
-class DivergingEpoch(NamedTuple):
-    """Where the reader's history leaves ours (KIP-595): the largest epoch we share, and its end."""
-
-    epoch: int
-    end_offset: int
-
-
-class PartitionRead:
-    """What a fetch of one partition found."""
-
-    __slots__ = ("diverging_epoch", "high_watermark", "log_start_offset", "records")
-
-    def __init__(
-        self,
-        high_watermark: int,
-        log_start_offset: int,
-        records: memoryview | bytes,
-        diverging_epoch: DivergingEpoch | None = None,
-    ) -> None:
-        self.high_watermark = high_watermark
-        self.log_start_offset = log_start_offset
-        self.records = records
-        self.diverging_epoch = diverging_epoch
-
-
 class HostedPartition:
     """One partition that this node holds: log, watermark, rules for producers, waiting requests."""
 
     __slots__ = (
+        "is_internal",
         "log",
         "name",
         "rules",
         "state",
         "topic_id",
         "unseen",
+        "unstable_bytes",
         "waits",
     )
 
@@ -86,6 +82,8 @@ class HostedPartition:
         self, log: PartitionLog, topic_id: UUID, leader_epoch: int, rules: ProduceRules
     ) -> None:
         self.name: TopicPartition = log.topic_partition
+        self.is_internal: bool = self.name.topic in INTERNAL_TOPICS
+        """Whether a coordinator writes here; clients do not."""
         self.topic_id = topic_id
         self.log = log
         self.rules = rules
@@ -95,6 +93,16 @@ class HostedPartition:
         self.waits = PartitionWaits(self.name)
         self.unseen: deque[tuple[int, int]] = deque()
         """(last offset, bytes) of each batch that the high watermark has not passed yet."""
+        self.unstable_bytes = 0
+        """At most so many bytes came below the high watermark while a transaction was open."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below it is committed and decided."""
+        high_watermark = self.state.high_watermark
+        if self.log.producers.transactions.is_all_decided:
+            return high_watermark
+        return self.log.first_undecided(high_watermark)
 
     def require_readable(self) -> None:
         """Raise the reason why the log is not served, if there is one."""
@@ -191,17 +199,96 @@ class ReplicaManager:
 
     # --- Append ---
 
-    def append(self, partition: HostedPartition, batch: ValidatedBatch) -> AppendInfo:
-        """Append one validated batch. It is in the page cache when this returns, no more."""
+    def append(
+        self, partition: HostedPartition, batch: ValidatedBatch, guard: int = NO_GUARD
+    ) -> AppendInfo:
+        """Append one validated batch. It is in the page cache when this returns, no more.
+
+        The first batch of a transaction needs the guard that `begin_verification` gave. A batch
+        without sequences, which only a coordinator writes, needs that verification confirmed.
+        """
         state = partition.state
         state.require_leader(NO_EPOCH)
-        info = partition.log.append(batch, leader_epoch=state.leader_epoch)
+        info = partition.log.append(batch, leader_epoch=state.leader_epoch, guard=guard)
         if not info.is_duplicate:
-            partition.unseen.append((info.last_offset, len(batch.buffer)))
-            self._on_append()
-        if partition.log.durable_offset != state.high_watermark:
+            self._appended(partition, info.last_offset, len(batch.buffer))
+        elif partition.log.durable_offset != state.high_watermark:
             self._advance(partition)
         return info
+
+    def _appended(self, partition: HostedPartition, last_offset: int, size: int) -> None:
+        partition.unseen.append((last_offset, size))
+        self._on_append()
+        if partition.log.durable_offset != partition.state.high_watermark:
+            self._advance(partition)
+
+    # --- Transactions ---
+
+    def begin_verification(
+        self,
+        partition: HostedPartition,
+        producer: tuple[int, int],
+        base_sequence: int,
+        now_ms: int,
+        *,
+        adds: bool,
+    ) -> int:
+        """Before a transaction's coordinator is asked about a producer (id, epoch): the guard.
+
+        `NO_GUARD` means that the transaction is open here already and nobody needs to be asked.
+        `adds` says that the coordinator adds the partition instead of looking whether it is added.
+        """
+        partition.state.require_leader(NO_EPOCH)
+        producer_id, epoch = producer
+        producers = partition.log.producers
+        entry = producers.entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch and entry.open_offset >= 0:
+            return NO_GUARD
+        return producers.verifications.begin(producer_id, base_sequence, epoch, now_ms, adds=adds)
+
+    def confirm_verification(
+        self, partition: HostedPartition, producer_id: int, guard: int
+    ) -> None:
+        """The coordinator said yes: what a coordinator of this node writes next may be appended."""
+        partition.log.producers.verifications.confirm(producer_id, guard)
+
+    def append_marker(
+        self,
+        partition: HostedPartition,
+        end: TransactionEnd,
+        now_ms: int,
+        timeout_ms: int = PRODUCE_WAIT_MS_MAX,
+        on_appended: Callable[[], None] | None = None,
+    ) -> Deferred[PenstockError | None]:
+        """End a transaction here; the result comes when the marker is committed or refused.
+
+        `on_appended` is called at once if it was not refused: who keeps state of this partition in
+        memory must see the marker before anything that is appended after it.
+        """
+        answer: Deferred[PenstockError | None] = Deferred()
+        wait = CommitWait(lambda: answer.set(wait.errors.get(partition.name)))
+        state = partition.state
+        try:
+            state.require_leader(NO_EPOCH)
+            info = append_marker(
+                partition.log,
+                Marker(end.commits, end.coordinator_epoch),
+                producer_id=end.producer_id,
+                producer_epoch=end.producer_epoch,
+                leader_epoch=state.leader_epoch,
+                now_ms=now_ms,
+                is_strict=end.is_strict,
+            )
+            if on_appended is not None:
+                on_appended()
+            self._appended(partition, info.last_offset, MARKER_BYTES)
+            if info.last_offset >= state.high_watermark:
+                self.wait_committed(wait, [(partition, info.last_offset)], timeout_ms)
+            else:
+                answer.set(None)
+        except PenstockError as error:
+            answer.set(error)
+        return answer
 
     def wait_committed(
         self, wait: CommitWait, targets: list[tuple[HostedPartition, int]], timeout_ms: int
@@ -224,32 +311,37 @@ class ReplicaManager:
         current_leader_epoch: int,
         last_fetched_epoch: int,
         at_least_one: bool,
-        nowait: bool = True,
+        reads_committed: bool = False,
     ) -> PartitionRead:
-        """Whole batches from `offset` up to the high watermark.
+        """Whole batches from `offset` up to the high watermark, or to the last stable offset.
 
-        With `nowait`, raises `BlockingIOError` when the bytes are not in the page cache.
+        Raises `BlockingIOError` when the bytes are not in the page cache.
         """
         state, log = partition.state, partition.log
         state.require_leader(current_leader_epoch)
         high_watermark, start = state.high_watermark, log.log_start_offset
+        stable = partition.last_stable_offset
         if last_fetched_epoch > NO_EPOCH:
             diverging = self._divergence(partition, last_fetched_epoch, offset)
             if diverging is not None:
-                return PartitionRead(high_watermark, start, EMPTY, diverging)
+                return PartitionRead(
+                    high_watermark, start, EMPTY, diverging, last_stable_offset=stable
+                )
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRangeError(offset, start, log.end_offset)
-        if offset >= high_watermark or (bytes_max <= 0 and not at_least_one):
+        limit = stable if reads_committed else high_watermark
+        if offset >= limit or (bytes_max <= 0 and not at_least_one):
             partition.require_readable()
-            return PartitionRead(high_watermark, start, EMPTY)
+            return PartitionRead(high_watermark, start, EMPTY, last_stable_offset=stable)
         found = log.read(
-            offset,
-            bytes_max,
-            offset_limit=high_watermark,
-            at_least_one=at_least_one,
-            nowait=nowait,
+            offset, bytes_max, offset_limit=limit, at_least_one=at_least_one, nowait=True
         )
-        return PartitionRead(high_watermark, start, found.records)
+        aborted: Sequence[AbortedTransaction] = ()
+        if reads_committed and found.records:
+            aborted = log.aborted_transactions(offset, found.next_offset, nowait=True)
+        return PartitionRead(
+            high_watermark, start, found.records, last_stable_offset=stable, aborted=aborted
+        )
 
     def wait_bytes(
         self, wait: FetchWait, partitions: Iterable[HostedPartition], timeout_ms: int
@@ -295,6 +387,8 @@ class ReplicaManager:
                 self.waits.failed(partition.waits, error)
 
     def _advance(self, partition: HostedPartition) -> None:
+        is_undecided = not partition.log.producers.transactions.is_all_decided
+        stable_before = partition.last_stable_offset if is_undecided else 0
         if partition.state.local_durable(partition.log.durable_offset):
             high_watermark = partition.state.high_watermark
             new_bytes = 0
@@ -302,9 +396,12 @@ class ReplicaManager:
             unseen = partition.unseen
             while unseen and unseen[0][0] < high_watermark:
                 new_bytes += unseen.popleft()[1]
+            stable_bytes = new_bytes
+            if is_undecided:
+                stable_bytes = _stable_bytes(partition, stable_before, new_bytes)
             waits = partition.waits
             if waits.commits or waits.fetches:
-                self.waits.committed(waits, high_watermark, new_bytes)
+                self.waits.committed(waits, high_watermark, new_bytes, stable_bytes)
 
     # --- Deadlines ---
 
@@ -318,3 +415,19 @@ class ReplicaManager:
         self._alarm = None
         self.waits.expire(self._timer.now())
         self._set_alarm()
+
+
+def _stable_bytes(partition: HostedPartition, stable_before: int, new_bytes: int) -> int:
+    """At most how many bytes came below the last stable offset as the high watermark moved.
+
+    Too many wake a fetch that then waits on; too few would leave one waiting. When the last stable
+    offset moves and does not catch up, what lies between is not counted out.
+    """
+    partition.unstable_bytes += new_bytes
+    stable_offset = partition.last_stable_offset
+    if stable_offset == stable_before:
+        return 0
+    stable_bytes = partition.unstable_bytes
+    if stable_offset == partition.state.high_watermark:
+        partition.unstable_bytes = 0
+    return stable_bytes

@@ -34,10 +34,21 @@ class CommitWait:
 class FetchWait:
     """A fetch request: done when enough bytes may have come, or when anything else changed."""
 
-    __slots__ = ("bytes_missing", "deadline_key", "is_done", "on_done", "partitions")
+    __slots__ = (
+        "bytes_missing",
+        "deadline_key",
+        "is_done",
+        "on_done",
+        "partitions",
+        "reads_committed",
+    )
 
-    def __init__(self, bytes_missing: int, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self, bytes_missing: int, on_done: Callable[[], None], *, reads_committed: bool = False
+    ) -> None:
         self.bytes_missing = bytes_missing
+        self.reads_committed = reads_committed
+        """Whether it sees only what is below the last stable offset."""
         self.on_done = on_done
         self.partitions: tuple[PartitionWaits, ...] = ()
         self.is_done = False
@@ -101,8 +112,14 @@ class WaitTable:
             partition.fetches[wait] = None
         wait.deadline_key = self._deadlines.add(wait, deadline)
 
-    def committed(self, partition: PartitionWaits, high_watermark: int, new_bytes: int) -> None:
-        """The high watermark reached `high_watermark`; `new_bytes` became visible."""
+    def committed(
+        self, partition: PartitionWaits, high_watermark: int, new_bytes: int, stable_bytes: int
+    ) -> None:
+        """The high watermark reached `high_watermark`; `new_bytes` became visible.
+
+        To who reads committed records, up to `stable_bytes` did: what is below the last stable
+        offset now and was not before.
+        """
         commits = partition.commits
         while commits and commits[0][0] <= high_watermark:
             _, wait = commits.popleft()
@@ -112,7 +129,7 @@ class WaitTable:
                 if not wait.pending:
                     self._finish(wait)
         if partition.fetches:
-            self._bytes_came(partition, new_bytes)
+            self._bytes_came(partition, new_bytes, stable_bytes)
 
     def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
         """The partition commits nothing any more: its produces fail, its fetches look again."""
@@ -155,10 +172,11 @@ class WaitTable:
         if len(self._deadlines) >= self.parked_max:
             raise TooManyWaitersError(f"{self.parked_max} requests are waiting already")
 
-    def _bytes_came(self, partition: PartitionWaits, new_bytes: int) -> None:
+    def _bytes_came(self, partition: PartitionWaits, new_bytes: int, stable_bytes: int) -> None:
         for fetch in tuple(partition.fetches):
-            fetch.bytes_missing -= new_bytes
-            if fetch.bytes_missing <= 0:
+            came_bytes = stable_bytes if fetch.reads_committed else new_bytes
+            fetch.bytes_missing -= came_bytes
+            if came_bytes > 0 and fetch.bytes_missing <= 0:
                 self._finish(fetch)
 
     def _finish(self, wait: CommitWait | FetchWait) -> None:

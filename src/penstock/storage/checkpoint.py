@@ -3,7 +3,8 @@
 `replace_file` gives all or nothing at any crash: write `<name>.tmp`, sync it, rename it over the
 old one, sync the directory. Only then is the new content durable.
 
-An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`) is text:
+An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`cleaner-offset-checkpoint`) is text:
 
     0                      version
     2                      number of entries
@@ -22,6 +23,7 @@ from penstock.storage.filesystem import FileSystem, write_fully
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_FILE: Final = "cleaner-offset-checkpoint"
 _VERSION: Final = "0"
 
 

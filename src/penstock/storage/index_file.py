@@ -8,27 +8,29 @@ index sends the whole read to a thread, like cold data.
 The file is a cache. It is synced when its segment is sealed or closed, never for an append.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.limits import INDEX_PENDING_BYTES_MAX
+from penstock.storage.file_place import FilePlace
 from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
 from penstock.storage.index import trimmed_size
 from penstock.storage.open_files import OpenFiles
 
-_BLOCK_BYTES: Final = 3_072
-"""Read at once in a search: a multiple of both entry sizes, less than a page."""
+_BLOCK_BYTES_MAX: Final = 3_072
+"""Read at once in a search: less than a page; of it, as many entries as fit."""
 
 
 class IndexFile:
     """Entries of one kind, in order."""
 
     __slots__ = (
+        "_block_bytes",
         "_entry_bytes",
         "_file",
-        "_filesystem",
         "_open_files",
-        "_path",
         "_pending",
+        "_place",
         "_stored_bytes",
         "was_used",
     )
@@ -36,14 +38,19 @@ class IndexFile:
     def __init__(
         self, filesystem: FileSystem, open_files: OpenFiles, path: str, entry_bytes: int
     ) -> None:
-        self._filesystem = filesystem
+        self._place = FilePlace(filesystem, path)
         self._open_files = open_files
-        self._path = path
         self._entry_bytes = entry_bytes
+        self._block_bytes = _BLOCK_BYTES_MAX - _BLOCK_BYTES_MAX % entry_bytes
         self._pending = bytearray()
         self._stored_bytes = -1
         self._file: File | None = None
         self.was_used = False
+
+    @property
+    def place(self) -> FilePlace:
+        """Where the file is."""
+        return self._place
 
     def begin_empty(self) -> None:
         """The segment is new: whatever the file holds is not of it."""
@@ -53,6 +60,11 @@ class IndexFile:
     def size(self) -> int:
         """Bytes of all entries, written or not."""
         return self.stored_bytes + len(self._pending)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the sizes are known; if not, they are read when they are first asked for."""
+        return self._stored_bytes >= 0
 
     @property
     def stored_bytes(self) -> int:
@@ -70,7 +82,7 @@ class IndexFile:
         end = file.size()
         end -= end % self._entry_bytes
         while end > 0:
-            start = max(0, end - _BLOCK_BYTES)
+            start = max(0, end - self._block_bytes)
             used = trimmed_size(read_fully(file, end - start, start), self._entry_bytes)
             if used > 0:
                 return start + used
@@ -140,19 +152,44 @@ class IndexFile:
         pending = bytes(self._pending)
         if pending and pending[start:stop] <= first_bytes:
             return pending
-        low, high = 0, -(-self.stored_bytes // _BLOCK_BYTES)
+        number = self._block_number(first_bytes, start, stop, nowait=nowait)
+        return b"" if number < 0 else self._block(number, nowait=nowait)
+
+    def blocks_from(self, first_bytes: bytes, field: slice, *, nowait: bool) -> Iterator[bytes]:
+        """The same run and all after it, the entries in memory last.
+
+        On a thread that does not own the index, the last entries of the file and those in memory
+        may overlap; none is left out.
+        """
+        # In this order: entries leave the memory only when they are in the file.
+        pending = bytes(self._pending)
+        start, stop = field.start, field.stop
+        count = self._block_count()
+        number = max(0, self._block_number(first_bytes, start, stop, nowait=nowait))
+        while number < count:
+            yield self._block(number, nowait=nowait)
+            number += 1
+        if pending:
+            yield pending
+
+    def _block_count(self) -> int:
+        return -(-self.stored_bytes // self._block_bytes)
+
+    def _block_number(self, first_bytes: bytes, start: int, stop: int, *, nowait: bool) -> int:
+        """The last block of the file whose first entry's field is at most `first_bytes`, or -1."""
+        low, high = 0, self._block_count()
         while low < high:
             middle = (low + high) // 2
-            entry = self._read(self._entry_bytes, middle * _BLOCK_BYTES, nowait=nowait)
+            entry = self._read(self._entry_bytes, middle * self._block_bytes, nowait=nowait)
             if entry[start:stop] <= first_bytes:
                 low = middle + 1
             else:
                 high = middle
-        if low == 0:
-            return b""
-        start = (low - 1) * _BLOCK_BYTES
-        size = min(_BLOCK_BYTES, self.stored_bytes - start)
-        return self._read(size, start, nowait=nowait)
+        return low - 1
+
+    def _block(self, number: int, *, nowait: bool) -> bytes:
+        start = number * self._block_bytes
+        return self._read(min(self._block_bytes, self.stored_bytes - start), start, nowait=nowait)
 
     def _read(self, size: int, position: int, *, nowait: bool) -> bytes:
         """Exactly `size` bytes of the file."""
@@ -168,7 +205,7 @@ class IndexFile:
         file = self._file
         self.was_used = True
         if file is None:
-            file = self._file = self._filesystem.open_file(self._path)
+            file = self._file = self._place.open()
             self._open_files.opened(self)
         return file
 
@@ -176,7 +213,7 @@ class IndexFile:
         try:
             return self._opened()
         except FileNotFoundError:
-            file = self._file = self._filesystem.create_file(self._path)
+            file = self._file = self._place.create()
             self._open_files.opened(self)
             return file
 

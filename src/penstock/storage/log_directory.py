@@ -19,6 +19,7 @@ from penstock.storage.log_settings import FlushMode
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.producer_state import ProducerSnapshot
 from penstock.storage.segment import Segment
+from penstock.storage.transaction_index import TransactionIndex
 
 _PERIODIC_KEPT: Final = 2
 """The newest may be ahead of what a crash leaves; the one before it is not."""
@@ -52,6 +53,8 @@ class FlushJob:
     """Snapshots that newer ones replace; removed when those are written."""
     small_paths: list[str] = field(default_factory=list)
     """Where some of `files` are, in case they are owed again."""
+    aborting: list[TransactionIndex] = field(default_factory=list)
+    """Whose files are among `files`, in case they are owed again."""
     sync_directory: bool = False
     sync_parent: bool = False
 
@@ -95,12 +98,21 @@ class OwedWork:
         if sealed_only and segments and segments[-1] is active:
             segments, kept = segments[:-1], segments[-1:]
         files = [filesystem.open_file(path) for path in self.small_paths]
+        aborting = []
         for segment in segments:
             files.append(segment.file())
             if segment is not active:
                 files += [segment.offset_index.finish(), segment.time_index.finish()]
+            transactions = segment.transactions
+            if transactions.is_unsynced:
+                # Its first entry makes the file, whose name must be durable too.
+                self.directory |= transactions.is_new
+                files.append(transactions.finish())
+                aborting.append(transactions)
         # Nothing may fail from here on: what could not be opened is still owed.
         self.segments = kept
+        for transactions in aborting:
+            transactions.is_unsynced = transactions.is_new = False
         for segment in segments:
             segment.is_dirty = False
         epochs = log.epochs.to_bytes() if self.epochs else None
@@ -115,6 +127,7 @@ class OwedWork:
             self.snapshots,
             obsolete,
             self.small_paths,
+            aborting,
             sync_directory=self.directory,
             sync_parent=self.parent,
         )
@@ -123,8 +136,11 @@ class OwedWork:
         self.epochs = self.directory = self.parent = False
         return job
 
-    def put_back(self, job: FlushJob) -> None:
-        """A job was not done: owe all of it again, before what came since."""
+    def put_back(self, job: FlushJob, segments: list[Segment]) -> None:
+        """A job was not done: owe all of it again, before what came since.
+
+        What of it is not among the log's segments any more is gone, and so are its files.
+        """
         later, self.segments = self.segments, []
         for segment in job.segments:
             segment.is_dirty = False
@@ -133,9 +149,12 @@ class OwedWork:
         self.small_paths = [*job.small_paths, *self.small_paths]
         self.snapshots = [*job.snapshots, *self.snapshots]
         self.periodic = [*job.obsolete, *self.periodic]
+        for transactions in job.aborting:
+            transactions.is_unsynced = True
         self.epochs |= job.epochs is not None
         self.directory |= job.sync_directory
         self.parent |= job.sync_parent
+        self.keep_only(segments)
 
     def keep_only(self, segments: list[Segment]) -> None:
         """Owe nothing for segments that are gone."""

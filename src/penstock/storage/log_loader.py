@@ -3,7 +3,7 @@
 After a clean stop nothing is scanned: names and sizes of the segments, the last index entry, the
 few batches behind it, the small files. After anything else `recovery` verifies what is past the
 recovery point. Files that an interrupted operation left (`.deleted`, `.cleaned`, `.tmp`) are
-removed; an interrupted compaction of Apache Kafka (`.swap`) is for Apache Kafka to finish.
+removed; an interrupted compaction that was decided (`.swap`) is finished (`segment_swap`).
 
 Producer state comes from the newest snapshot that can be read and is not ahead of the log, and from
 replaying the batches behind it.
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
+from penstock.records.control import read_marker
 from penstock.storage.filesystem import FileSystem
 from penstock.storage.index import OFFSET_ENTRY
 from penstock.storage.leader_epochs import LeaderEpochs
@@ -22,11 +23,12 @@ from penstock.storage.open_files import OpenFiles
 from penstock.storage.producer_state import ProducerStates
 from penstock.storage.recovery import rebuild_indexes, recover_segments
 from penstock.storage.segment import LOG_SUFFIX, Segment, segment_name
+from penstock.storage.segment_swap import finish_interrupted
+from penstock.storage.transaction_index import TRANSACTION_SUFFIX
 
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-_LEFT_OVER: Final = (".deleted", ".cleaned", ".tmp")
-_SWAP: Final = ".swap"
+_LEFT_OVER: Final = (".deleted", ".tmp")
 _SNAPSHOTS_KEPT: Final = 2
 
 
@@ -80,11 +82,11 @@ def load_log(
                 f"{directory}: no segment, but everything below {recovery_point} was durable"
             )
         segments = [Segment.create(filesystem, open_files, directory, log_start_offset)]
-    cut = ""
+    cut, rebuild_from = "", None
     if is_clean:
         end_offset = _clean_end(directory, segments[-1], settings, recovery_point)
     else:
-        segments, end_offset, cut = recover_segments(
+        segments, end_offset, cut, has_markers = recover_segments(
             filesystem,
             directory,
             segments,
@@ -93,13 +95,25 @@ def load_log(
             interval_bytes=settings.index_interval_bytes,
             allow_gaps=settings.is_compacted,
         )
+        rebuild_from = recovery_point if has_markers else None
         is_changed = True
+        if end_offset < log_start_offset:
+            cut = f"{cut}; it begins anew at {log_start_offset}, its start".removeprefix("; ")
+            end_offset = log_start_offset
+            segments = _begin_anew(filesystem, open_files, directory, segments, end_offset)
     start_offset = max(segments[0].base_offset, min(log_start_offset, end_offset))
     is_changed |= epochs.truncate_end(end_offset)
     is_changed |= epochs.truncate_start(start_offset)
     producers = load_producers(
-        filesystem, directory, segments, end_offset, drop_later=not is_clean, names=names
+        filesystem,
+        directory,
+        segments,
+        end_offset,
+        drop_later=not is_clean,
+        names=names,
+        rebuild_from=rebuild_from,
     )
+    _sync_transactions(filesystem, directory, segments)
     return LoadedLog(
         directory,
         segments,
@@ -113,19 +127,34 @@ def load_log(
     )
 
 
+def _begin_anew(
+    filesystem: FileSystem,
+    open_files: OpenFiles,
+    directory: str,
+    segments: list[Segment],
+    offset: int,
+) -> list[Segment]:
+    """The only segment of a log whose start was synced when what came before it was not.
+
+    That is so where appends count before they are synced. Offsets below the start are not used
+    again, as in Kafka: the next start would hide what was written there.
+    """
+    for segment in reversed(segments):
+        segment.remove()
+    created = Segment.create(filesystem, open_files, directory, offset)
+    filesystem.sync_directory(directory)
+    return [created]
+
+
 def _remove_left_overs(filesystem: FileSystem, directory: str) -> list[str]:
     """Names in the directory, without those that an interrupted operation left."""
     names = []
     for name in filesystem.list_directory(directory):
-        if name.endswith(_SWAP):
-            raise QuarantinedLogError(
-                f"{directory}/{name}: an interrupted compaction; start Apache Kafka on it once"
-            )
         if name.endswith(_LEFT_OVER):
             filesystem.remove_file(f"{directory}/{name}")
         else:
             names.append(name)
-    return names
+    return finish_interrupted(filesystem, directory, names)
 
 
 def _open_segments(
@@ -142,11 +171,14 @@ def _open_segments(
         if name.endswith(LOG_SUFFIX) and name.removesuffix(LOG_SUFFIX).isdigit()
     )
     _remove_orphans(filesystem, directory, names, bases)
+    listed = set(names)
     segments = []
     for number, base_offset in enumerate(bases):
         path = f"{directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
         size = filesystem.file_size(path)
         segment = Segment(filesystem, open_files, directory, base_offset, size)
+        if segment_name(base_offset) + TRANSACTION_SUFFIX not in listed:
+            segment.transactions.begin_empty()
         if number + 1 < len(bases) and bases[number + 1] <= log_start_offset:
             segment.remove()
         else:
@@ -229,8 +261,13 @@ def load_producers(
     *,
     drop_later: bool,
     names: list[str] | None = None,
+    rebuild_from: int | None = None,
 ) -> ProducerStates:
-    """Producer state at `end_offset`; snapshots that are of no use any more are removed."""
+    """Producer state at `end_offset`; snapshots that are of no use any more are removed.
+
+    With `rebuild_from`, aborted transactions whose markers are there or later go into the indexes,
+    so the replay begins with a snapshot that is not past it.
+    """
     if names is None:
         names = list(filesystem.list_directory(directory))
     offsets = sorted(
@@ -250,7 +287,7 @@ def load_producers(
             if drop_later:
                 _remove_if_there(filesystem, path)
             continue
-        if states is None:
+        if states is None and (rebuild_from is None or offset <= rebuild_from):
             states = _read_snapshot(filesystem, path, offset)
             if states is None:
                 _remove_if_there(filesystem, path)
@@ -261,8 +298,18 @@ def load_producers(
     if states is None:
         states = ProducerStates()
         states.map_end_offset = segments[0].base_offset
-    _replay(states, segments, end_offset)
+    _replay(states, segments, end_offset, rebuild_from)
     return states
+
+
+def _sync_transactions(filesystem: FileSystem, directory: str, segments: list[Segment]) -> None:
+    """Put what recovery changed in transaction indexes on the disk: the log is served as synced."""
+    changed = [entry.transactions for entry in segments if entry.transactions.is_unsynced]
+    for transactions in changed:
+        transactions.finish().sync()
+        transactions.is_unsynced = transactions.is_new = False
+    if changed:
+        filesystem.sync_directory(directory)
 
 
 def _remove_if_there(filesystem: FileSystem, path: str) -> None:
@@ -278,7 +325,9 @@ def _read_snapshot(filesystem: FileSystem, path: str, offset: int) -> ProducerSt
         return None
 
 
-def _replay(states: ProducerStates, segments: list[Segment], end_offset: int) -> None:
+def _replay(
+    states: ProducerStates, segments: list[Segment], end_offset: int, rebuild_from: int | None
+) -> None:
     """Bring the state from its snapshot to the end of the log."""
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
@@ -290,7 +339,17 @@ def _replay(states: ProducerStates, segments: list[Segment], end_offset: int) ->
                 start = segment.find(states.map_end_offset, nowait=False)
             except CorruptIndexError:
                 start = 0
-        for _, header in segment.headers(start):
-            if header.base_offset >= states.map_end_offset:
-                states.replay(header)
+        for position, header in segment.headers(start):
+            if header.base_offset < states.map_end_offset:
+                continue
+            marker = None
+            if header.is_control:
+                marker = read_marker(segment.read(position, header.size_bytes, nowait=False))
+            aborted = states.replay(header, marker)
+            if (
+                aborted is not None
+                and rebuild_from is not None
+                and aborted.last_offset >= rebuild_from
+            ):
+                segment.transactions.append(aborted)
     states.map_end_offset = end_offset

@@ -14,7 +14,7 @@ others.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
@@ -27,12 +27,12 @@ from penstock.core.errors import (
 from penstock.core.limits import FILES_OPEN_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage import data_directory as names
-from penstock.storage.checkpoint import LOG_START_FILE, RECOVERY_POINT_FILE
 from penstock.storage.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
 from penstock.storage.flusher import Flusher, execute_jobs
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_loader import create_log, load_log
 from penstock.storage.log_settings import FlushMode, LogSettings
+from penstock.storage.log_types import LogProblem
 from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory, Removal
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.partition_log import PartitionLog
@@ -45,16 +45,6 @@ _LOGS_CLOSED_AT_ONCE = 500
 """Logs synced together at a stop."""
 _FILES_TO_CLOSE_LOG = 4
 """Files that a log holds open meanwhile."""
-
-
-class LogProblem(NamedTuple):
-    """Something that an operator should know."""
-
-    path: str
-    topic_partition: TopicPartition | None
-    message: str
-    is_served: bool
-    """Whether the partition works in spite of it."""
 
 
 class LogManager:
@@ -131,15 +121,17 @@ class LogManager:
     ) -> None:
         filesystem, path = self._filesystem, directory.path
         is_clean = names.take_clean_marker(filesystem, path)
-        directory.recovery_points, note = names.read_offsets(filesystem, path, RECOVERY_POINT_FILE)
-        directory.log_starts, second = names.read_offsets(filesystem, path, LOG_START_FILE)
-        for text in filter(None, (note, second)):
+        notes = directory.read_checkpoints()
+        for text in filter(None, notes):
             self.problems.append(LogProblem(path, None, text, is_served=True))
         for name in sorted(filesystem.list_directory(path)):
             partition = names.parse_log_name(name)
             if partition is not None:
                 settings = settings_for(partition.topic)
-                self._load(directory, partition, settings, is_clean=is_clean and not note)
+                if partition in directory.cleaned_offsets:
+                    # It was compacted once, whatever its policy is now.
+                    settings = replace(settings, is_compacted=True)
+                self._load(directory, partition, settings, is_clean=is_clean and not notes[0])
             elif name.endswith(names.DELETE_SUFFIX):
                 directory.doomed.append(f"{path}/{name}")
         if not is_clean:
@@ -220,6 +212,10 @@ class LogManager:
         if log is None and topic_partition in self._quarantined:
             raise self._quarantined[topic_partition]
         return log
+
+    def home_of(self, topic_partition: TopicPartition) -> ManagedDirectory:
+        """The data directory that a log is in."""
+        return self._homes[topic_partition]
 
     def create_log(
         self, topic_partition: TopicPartition, topic_id: UUID, settings: LogSettings
@@ -338,6 +334,9 @@ class LogManager:
             # First, so that no start takes what is cut for damage.
             directory.recovery_points[topic_partition] = offset
             directory.write_recovery_points()
+        cleaned = directory.cleaned_offsets
+        if cleaned.get(topic_partition, 0) > offset:
+            cleaned[topic_partition] = offset
         log.truncate_to(offset)
 
     # --- Duties ---
@@ -376,7 +375,6 @@ class LogManager:
         """Take what retention lets go out of the logs; owner's thread."""
         detached = []
         for log in logs:
-            log.expire_producers(now_ms)
             try:
                 gone = log.delete_old_segments(now_ms)
             except (OSError, StorageError, RecordsError) as error:

@@ -7,7 +7,7 @@ All else asks the sparse index and walks over at most a few kilobytes of headers
 The bytes are checked as they come out: the first batch must hold the offset asked for, and where a
 segment ends the next one must go on; in a compacted log the first batch behind the gap will do. An
 index that leads elsewhere is rebuilt, a sealed segment's on the thread that found it, the active
-one's by the owner. Checksums of cold data are checked in `service`.
+one's by the owner. Checksums of cold data are checked too (`verify_checksums`).
 """
 
 import threading
@@ -21,10 +21,12 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.core.limits import READ_POSITIONS_REMEMBERED
+from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.storage.batch_walk import BASE_OFFSET, STEP, STEP_BYTES, whole_batches
 from penstock.storage.log_directory import LogMark
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.log_types import LogRead
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.recovery import rebuild_indexes
 from penstock.storage.segment import Segment
 
@@ -49,6 +51,8 @@ class ReadableLog(Protocol):
     """Where earlier reads ended: offset of the next batch to its place."""
     rebuild_lock: threading.Lock
     """Held by the thread that makes a sealed segment's index anew."""
+    aborting: tuple[list[Segment], list[Segment]]
+    """Segments, and those of them that a search for aborted transactions looks at."""
 
 
 def read_log(
@@ -105,25 +109,30 @@ def _read_rebuilding(
 
 
 def rebuild_active(log: ReadableLog) -> None:
-    """Make the active segment's indexes anew; on the owner's thread."""
-    rebuild_indexes(log.active, log.settings.index_interval_bytes)
+    """Make the active segment's indexes anew: only the owner, which writes them, may do it."""
+    try:
+        rebuild_indexes(log.active, log.settings.index_interval_bytes)
+    except OSError as error:
+        raise StorageError(f"an index could not be rebuilt: {error}") from error
 
 
 def _read(
     log: ReadableLog, offset: int, bytes_max: int, limit: int, *, at_least_one: bool, nowait: bool
 ) -> LogRead:
     """The read itself; the offset and the limit are inside the log."""
+    # One list for all of it: a swap on another thread would make it jump over what was moved.
+    segments = log.segments
     located = log.positions.get(offset)
     if located is None or (located[1] >= located[0].size and located[0] is not log.active):
-        segment = _segment_for(log.segments, offset)
+        segment = _segment_for(segments, offset)
         position = segment.find(offset, nowait=nowait)
         if position >= segment.size and segment is not log.active:
-            segment, position = _behind_gap(log, segment, offset), 0
+            segment, position = _behind_gap(log, segments, segment, offset), 0
             if segment.base_offset >= limit:
                 return LogRead(_NOTHING, -1, offset)
     else:
         segment, position = located
-    stop, next_offset = _stop(log, segment, limit, nowait=nowait)
+    stop, next_offset = _stop(log, segments, segment, limit, nowait=nowait)
     size = stop - position
     if size <= 0:
         return LogRead(_NOTHING, -1, offset)
@@ -147,15 +156,53 @@ def _read(
     return LogRead(records, first_offset, next_offset)
 
 
+def aborted_in(
+    log: ReadableLog, offset: int, limit: int, *, nowait: bool
+) -> list[AbortedTransaction]:
+    """Aborted transactions that have records in [offset, limit), in the order of their markers.
+
+    A marker may be in a later segment than its records, so the search goes on until the index says
+    that everything below `limit` was decided. With `nowait` it may raise `BlockingIOError`.
+    """
+    found = []
+    segments = _aborting(log, nowait=nowait)
+    first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    for segment in segments[max(first, 0) :]:
+        for aborted in segment.transactions.from_offset(offset, nowait=nowait):
+            if aborted.first_offset < limit:
+                found.append(aborted)
+            if aborted.last_stable_offset >= limit:
+                return found
+    return found
+
+
+def _aborting(log: ReadableLog, *, nowait: bool) -> list[Segment]:
+    """The sealed segments with aborted transactions, and the last, which may get some.
+
+    It is remembered until the log's segments change: there may be thousands, and most have none.
+    """
+    known, aborting = log.aborting
+    segments = log.segments
+    if known is not segments:
+        sealed = segments[:-1]
+        if nowait and not all(segment.transactions.is_measured for segment in segments):
+            raise BlockingIOError("the size of an index is not known yet")
+        aborting = [segment for segment in sealed if segment.transactions.size]
+        aborting.append(segments[-1])
+        log.aborting = (segments, aborting)
+    return aborting
+
+
 def _segment_for(segments: list[Segment], offset: int) -> Segment:
     """The segment that holds `offset`."""
     number = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     return segments[max(number, 0)]
 
 
-def _behind_gap(log: ReadableLog, segment: Segment, offset: int) -> Segment:
+def _behind_gap(
+    log: ReadableLog, segments: list[Segment], segment: Segment, offset: int
+) -> Segment:
     """The segment that goes on where `segment` ends before `offset`."""
-    segments = log.segments
     number = bisect_right(segments, segment.base_offset, key=lambda other: other.base_offset)
     if not log.settings.is_compacted or number >= len(segments):
         raise CorruptBatchError(f"segment {segment.base_offset} ends before offset {offset}")
@@ -164,7 +211,9 @@ def _behind_gap(log: ReadableLog, segment: Segment, offset: int) -> Segment:
     return segments[number]
 
 
-def _stop(log: ReadableLog, segment: Segment, limit: int, *, nowait: bool) -> tuple[int, int]:
+def _stop(
+    log: ReadableLog, segments: list[Segment], segment: Segment, limit: int, *, nowait: bool
+) -> tuple[int, int]:
     """Where in the segment the batches below `limit` end, and the offset there."""
     mark = log.durable_mark
     if mark.offset == limit and mark.segment is segment:
@@ -174,7 +223,6 @@ def _stop(log: ReadableLog, segment: Segment, limit: int, *, nowait: bool) -> tu
         if limit == log.end_offset and nowait:
             return segment.size, limit
     else:
-        segments = log.segments
         number = bisect_right(segments, segment.base_offset, key=lambda other: other.base_offset)
         if number < len(segments) and limit >= segments[number].base_offset:
             return segment.size, segments[number].base_offset
@@ -211,3 +259,10 @@ def _fit(
     records = segment.read(position, size, nowait=nowait)
     base_offset, _, delta = STEP.unpack_from(records)
     return records, base_offset + delta + 1
+
+
+def verify_checksums(records: memoryview) -> None:
+    """`CorruptBatchError` unless every batch has the checksum it says."""
+    for position, header in iterate_headers(records):
+        if not checksum_matches(records, position, header):
+            raise CorruptBatchError(f"wrong checksum in the batch at offset {header.base_offset}")

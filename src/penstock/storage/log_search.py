@@ -24,7 +24,7 @@ class SearchableLog(Protocol):
 
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Timestamp and offset of each record in a batch."""
-    if header.is_log_append_time:
+    if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
         yield header.max_timestamp_ms, header.base_offset
         return
     # Only a search by time needs records; the broker's start does not wait for the codecs.
@@ -65,6 +65,9 @@ def find_max_timestamp(log: SearchableLog) -> TimestampAndOffset | None:
     batch_offset = best.max_timestamp_offset
     for position, header in best.headers(best.find(batch_offset, nowait=False)):
         times = list(_times(best, position, header))
+        if not times:
+            # Compaction left nothing but the header; Apache Kafka finds nothing then, either.
+            return None
         record_ms, negative_offset = max((record_ms, -offset) for record_ms, offset in times)
         return TimestampAndOffset(record_ms, -negative_offset, header.leader_epoch)
     return None

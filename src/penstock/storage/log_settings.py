@@ -35,3 +35,15 @@ class LogSettings:
     is_compacted: bool = False
     """Whether offsets may be missing in the log (cleanup.policy=compact, now or once): recovery
     and reads then allow gaps."""
+    deletes_records: bool = True
+    """cleanup.policy has `delete`, or is empty: DeleteRecords may advance the start."""
+    compacts: bool = False
+    """cleanup.policy has `compact`: the cleaner looks at the log."""
+    dirty_ratio_min: float = 0.5
+    """Share of the log above which it is compacted."""
+    compaction_lag_ms_min: int = 0
+    """Age below which a segment is not compacted."""
+    compaction_lag_ms_max: int = 2**63 - 1
+    """Age above which a log is compacted whatever its dirty share."""
+    delete_retention_ms: int = 86_400_000
+    """How long a tombstone or a marker stays after it was first compacted."""

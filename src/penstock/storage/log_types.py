@@ -2,7 +2,18 @@
 
 from typing import NamedTuple, Protocol
 
+from penstock.core.types import TopicPartition
 from penstock.records.batch import BatchHeader
+
+
+class LogProblem(NamedTuple):
+    """Something that an operator should know."""
+
+    path: str
+    topic_partition: TopicPartition | None
+    message: str
+    is_served: bool
+    """Whether the partition works in spite of it."""
 
 
 class AppendableBatch(Protocol):

@@ -13,12 +13,13 @@ from typing import NamedTuple
 from penstock.core.clock import Clock
 from penstock.core.types import TopicPartition
 from penstock.storage.checkpoint import (
+    CLEANER_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     format_offsets,
     replace_file,
 )
-from penstock.storage.data_directory import DELETE_SUFFIX
+from penstock.storage.data_directory import DELETE_SUFFIX, read_offsets
 from penstock.storage.filesystem import DESCRIPTOR_ERRNOS, RETRIABLE_ERRNOS, FileSystem, Lock
 from penstock.storage.flusher import Flusher
 from penstock.storage.log_directory import LogDirectory
@@ -44,10 +45,14 @@ class ManagedDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         """As checkpointed; never above what is synced."""
         self.log_starts: dict[TopicPartition, int] = {}
+        self.cleaned_offsets: dict[TopicPartition, int] = {}
+        """Up to where logs are compacted; who has an entry may have gaps."""
         self.doomed: list[str] = []
         """Directories of deleted logs whose files are still there."""
         self._unwritten: set[TopicPartition] = set()
         """Partitions that are forgotten here and still in the files."""
+        self._is_cleaner_behind = False
+        """Whether one of them is in the cleaner's file."""
         self._write_lock = threading.Lock()
 
     def write_recovery_points(self) -> None:
@@ -62,12 +67,28 @@ class ManagedDirectory:
             data = format_offsets(dict(self.log_starts))
             replace_file(self.shared.filesystem, self.path, LOG_START_FILE, data)
 
+    def write_cleaned_offsets(self) -> None:
+        """Replace the cleaner's checkpoint."""
+        with self._write_lock:
+            data = format_offsets(dict(self.cleaned_offsets))
+            replace_file(self.shared.filesystem, self.path, CLEANER_FILE, data)
+
+    def read_checkpoints(self) -> list[str]:
+        """Read all of them at a start; what could not be read, the recovery points first."""
+        filesystem, path = self.shared.filesystem, self.path
+        self.recovery_points, first = read_offsets(filesystem, path, RECOVERY_POINT_FILE)
+        self.log_starts, second = read_offsets(filesystem, path, LOG_START_FILE)
+        self.cleaned_offsets, third = read_offsets(filesystem, path, CLEANER_FILE)
+        return [first, second, third]
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop partitions from the checkpoints; `write_forgotten` makes it durable."""
         for partition in partitions:
-            if partition in self.recovery_points or partition in self.log_starts:
-                self.recovery_points.pop(partition, None)
-                self.log_starts.pop(partition, None)
+            tables = (self.recovery_points, self.log_starts, self.cleaned_offsets)
+            if any(partition in table for table in tables):
+                self._is_cleaner_behind |= partition in self.cleaned_offsets
+                for table in tables:
+                    table.pop(partition, None)
                 self._unwritten.add(partition)
 
     def write_forgotten(self) -> None:
@@ -76,6 +97,9 @@ class ManagedDirectory:
         if forgotten:
             self.write_recovery_points()
             self.write_log_starts()
+            if self._is_cleaner_behind:
+                self._is_cleaner_behind = False
+                self.write_cleaned_offsets()
             self._unwritten -= forgotten
 
     def rename_logs(self, moves: Iterable[tuple[str, str]]) -> None:

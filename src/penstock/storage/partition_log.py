@@ -22,19 +22,22 @@ from contextlib import suppress
 from uuid import UUID
 
 from penstock.core.errors import DiskFullError, OffsetOutOfRangeError, StorageError
-from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, SEGMENT_RELATIVE_OFFSET_MAX
+from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from penstock.core.types import TopicPartition
 from penstock.records.batch import patch_for_append
 from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
 from penstock.storage.log_loader import LoadedLog, load_producers
-from penstock.storage.log_reader import read_log
+from penstock.storage.log_reader import aborted_in, read_log
 from penstock.storage.log_search import find_max_timestamp, find_timestamp
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
+from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.retention import expired_count
+from penstock.storage.rolling import is_roll_due
 from penstock.storage.segment import Segment, segment_name
+from penstock.storage.truncation import cut_segments
 
 _LOG_APPEND_TIME = 0x08
 
@@ -47,6 +50,7 @@ class PartitionLog:
         "_owed",
         "_shared",
         "_snapshot_bytes",
+        "aborting",
         "active",
         "directory",
         "durable_mark",
@@ -93,10 +97,10 @@ class PartitionLog:
         self.end_offset = loaded.end_offset
         self.durable_offset = loaded.end_offset
         self.synced_offset = loaded.end_offset
-        end = LogMark(loaded.end_offset, self.active, self.active.size)
-        self.durable_mark = end
-        self.limit_mark = end
+        self.durable_mark = LogMark(loaded.end_offset, self.active, self.active.size)
+        self.limit_mark = self.durable_mark
         self.positions: dict[int, tuple[Segment, int]] = {}
+        self.aborting: tuple[list[Segment], list[Segment]] = ([], [])
         self.rebuild_lock = threading.Lock()
         """Held by the thread that makes a sealed segment's index anew."""
         self.problem: StorageError | None = None
@@ -119,14 +123,19 @@ class PartitionLog:
 
     # --- Appending ---
 
-    def append(self, batch: AppendableBatch, *, leader_epoch: int) -> AppendInfo:
-        """Append one batch, into the page cache; `durable_offset` says when it is durable."""
+    def append(
+        self, batch: AppendableBatch, *, leader_epoch: int, guard: int = NO_GUARD
+    ) -> AppendInfo:
+        """Append one batch, into the page cache; `durable_offset` says when it is durable.
+
+        The first batch of a transaction needs the `guard` of its verification.
+        """
         shared = self._shared
         if self.problem is not None or shared.failure is not None:
             self._refuse()
         header = batch.header
         if header.producer_id >= 0:
-            original = self.producers.check(header)
+            original = self.producers.check(header, guard)
             if original is not None:
                 return AppendInfo(
                     original.base_offset,
@@ -142,7 +151,7 @@ class PartitionLog:
         patch_for_append(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         active = self.active
         try:
-            if active.size and self._is_roll_due(active, size, last_offset, timestamp_ms):
+            if active.size and is_roll_due(active, settings, size, last_offset, timestamp_ms):
                 active = self._roll()
             active.append(buffer, size, last_offset, timestamp_ms, settings.index_interval_bytes)
         except OSError as error:
@@ -180,23 +189,6 @@ class PartitionLog:
             raise self.problem
         if self._shared.failure is not None:
             raise self._shared.failure
-
-    def _is_roll_due(self, active: Segment, size: int, last_offset: int, timestamp_ms: int) -> bool:
-        """Whether the next batch belongs into a new segment."""
-        settings = self.settings
-        if (
-            active.size + size > settings.segment_bytes
-            or last_offset - active.base_offset > SEGMENT_RELATIVE_OFFSET_MAX
-        ):
-            return True
-        first_ms = active.first_timestamp_ms
-        if first_ms >= 0 and timestamp_ms - first_ms > settings.segment_ms:
-            return True
-        if active.wants_index_write:
-            active.write_indexes()
-            index_bytes = max(active.offset_index.size, active.time_index.size)
-            return index_bytes >= settings.index_bytes_max
-        return False
 
     def _roll(self) -> Segment:
         """Seal the active segment and begin a new one at `end_offset`."""
@@ -272,7 +264,7 @@ class PartitionLog:
 
     def flush_undone(self, job: FlushJob) -> None:
         """No room for the job's small files: everything in it is owed again."""
-        self._owed.put_back(job)
+        self._owed.put_back(job, self.segments)
         self.mark_dirty()
 
     @property
@@ -300,6 +292,22 @@ class PartitionLog:
         if self.problem is not None:
             raise self.problem
         return read_log(self, offset, bytes_max, offset_limit, at_least_one, nowait)
+
+    def aborted_transactions(
+        self, offset: int, limit: int, *, nowait: bool
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [offset, limit); see `log_reader`."""
+        return aborted_in(self, offset, limit, nowait=nowait)
+
+    def first_undecided(self, high_watermark: int) -> int:
+        """Where the oldest undecided transaction begins, or `high_watermark`.
+
+        Nothing from there on may be shown to who reads committed records, nor be compacted.
+        """
+        first_offset = self.producers.transactions.first_undecided(high_watermark)
+        if first_offset < 0:
+            return high_watermark
+        return min(max(first_offset, self.log_start_offset), high_watermark)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record at or after a time. May decompress a batch: not on the loop."""
@@ -339,18 +347,9 @@ class PartitionLog:
             return
         assert offset >= self.log_start_offset, "truncate below the start is a new log"
         self.truncations += 1
-        self.positions.clear()
         filesystem = self._shared.filesystem
         try:
-            keep = [segment for segment in self.segments if segment.base_offset < offset]
-            keep = keep or self.segments[:1]
-            for segment in reversed(self.segments[len(keep) :]):
-                segment.remove()
-            filesystem.sync_directory(self.directory)
-            last = keep[-1]
-            last.truncate(last.find(offset, nowait=False))
-            last.load_times()
-            last.file().sync()
+            keep = cut_segments(filesystem, self.directory, self.segments, offset)
             self.epochs.truncate_end(offset)
             self.producers = load_producers(
                 filesystem, self.directory, keep, offset, drop_later=True
@@ -361,9 +360,8 @@ class PartitionLog:
 
     def _settle(self, segments: list[Segment], end_offset: int) -> None:
         """Begin anew at `end_offset` after a truncation."""
-        self.segments, self.active = segments, segments[-1]
-        self.end_offset = end_offset
-        self._owed.keep_only(segments)
+        self.replace_segments(segments)
+        self.active, self.end_offset = segments[-1], end_offset
         self._owed.snapshots = []
         self._latest_epoch = self.epochs.latest_epoch
         self._owed.epochs = True
@@ -411,14 +409,15 @@ class PartitionLog:
             return []
         self.advance_start(ends[count - 1])
         gone = self.segments[:count]
-        self.segments = self.segments[count:]
-        self._owed.keep_only(self.segments)
+        self.replace_segments(self.segments[count:])
         self._owed.directory = True
         return gone
 
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that were silent for a day."""
-        self.producers.expire(now_ms)
+    def replace_segments(self, segments: list[Segment]) -> None:
+        """Have these from now on, and owe nothing for those that are gone."""
+        self.segments = segments
+        self.positions.clear()
+        self._owed.keep_only(segments)
 
     def close(self, problem: StorageError) -> None:
         """Drop all handles; every later use raises `problem`."""
@@ -438,13 +437,12 @@ class PartitionLog:
     def validate(self) -> None:
         """Assert what always holds; tests call it after every event."""
         assert self.log_start_offset <= self.durable_offset <= self.end_offset
-        assert self.synced_offset <= self.end_offset
         assert self.active is self.segments[-1]
         bases = [segment.base_offset for segment in self.segments]
         assert bases == sorted(set(bases))
         assert bases[0] <= self.log_start_offset
         assert self.active.base_offset <= self.end_offset
         assert (self.active.size == 0) == (self.active.base_offset == self.end_offset)
-        assert self.durable_mark.offset <= self.end_offset
+        assert max(self.synced_offset, self.durable_mark.offset) <= self.end_offset
         self.producers.validate()
         self.epochs.validate()

@@ -1,9 +1,10 @@
 """`ProducerStates`: what a partition remembers of idempotent producers. Pure; snapshot to bytes.
 
-For each producer id: its epoch and its last five batches (sequence range, offsets, timestamp). A
-batch that is among them was sent twice and is answered with where it is; a batch that does not
-follow the last one is refused. Sequences wrap from 2^31-1 to 0. A producer that is not known may
-begin at any sequence, as in Apache Kafka: its history may have been deleted by retention.
+For each producer id: its epoch, its last five batches (sequence range, offsets, timestamp) and its
+open transaction. A batch that is among them was sent twice and is answered with where it is; a
+batch that does not follow the last one is refused. Sequences wrap from 2^31-1 to 0. A producer that
+is not known may begin at any sequence, as in Apache Kafka: its history may have been deleted by
+retention. Coordinators write without sequences; of their batches only the transaction is kept.
 
 Snapshot file `<offset>.snapshot`, big-endian, Kafka's version 1: version int16, CRC-32C of all that
 follows uint32, number of entries int32, then for each producer:
@@ -14,8 +15,9 @@ follows uint32, number of entries int32, then for each producer:
 Kafka writes one entry for each producer, its last batch. We write one for each batch that is
 remembered, the oldest first: a client may have five batches in flight when the broker dies, and all
 of them must be known again. Kafka's reader takes the last entry of a producer, so it reads ours as
-its own. `check` changes nothing; `update` is the only way state changes, live and on replay. It
-does not fence transactions: that is the coordinator's work.
+its own. `check` and `check_marker` change nothing; `update` is the only way state changes, live and
+on replay. Which transactions are open, and what is verified with their coordinators, is in
+`open_transactions`.
 """
 
 from collections.abc import Iterable
@@ -24,7 +26,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.core.errors import (
+    FencedTransactionCoordinatorError,
     InvalidProducerEpochError,
+    InvalidTransactionStateError,
     OutOfOrderSequenceError,
     StorageError,
 )
@@ -34,13 +38,22 @@ from penstock.core.limits import (
     PRODUCER_IDS_PER_PARTITION_MAX,
 )
 from penstock.records.batch import BatchHeader
+from penstock.records.control import Marker
 from penstock.records.crc32c import checksum
+from penstock.storage.open_transactions import (
+    NO_GUARD,
+    AbortedTransaction,
+    OpenTransactions,
+    Verifications,
+)
 
 _SNAPSHOT_HEADER: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_END: Final = 6
 _VERSION: Final = 1
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+_NO_COORDINATOR: Final = -1
+_LAST_EPOCH: Final = 32_767
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _EVICTED_AT_ONCE: Final = 64
@@ -101,28 +114,70 @@ class ProducerEntry:
         self.last_timestamp_ms = batch.timestamp_ms
 
 
+def _stale_epoch(header: BatchHeader, entry: ProducerEntry) -> InvalidProducerEpochError:
+    return InvalidProducerEpochError(
+        f"producer {header.producer_id} has epoch {entry.epoch}, not {header.producer_epoch}"
+    )
+
+
+def _repeated(entry: ProducerEntry | None, header: BatchHeader) -> ProducerBatch | None:
+    """The same batch as it was stored before, if it is remembered."""
+    if entry is None or header.producer_epoch != entry.epoch or header.base_sequence < 0:
+        return None
+    last_sequence = header.last_sequence
+    for batch in entry.batches:
+        if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
+            return batch
+    return None
+
+
+def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> ProducerBatch | None:
+    """Whether a batch follows the last one: None for yes, the original when it is a repetition."""
+    base_sequence = header.base_sequence
+    if header.producer_epoch != entry.epoch or not entry.batches:
+        if base_sequence != 0:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} begins epoch {header.producer_epoch}"
+                f" at sequence {base_sequence}, not 0"
+            )
+        return None
+    last = entry.batches[-1]
+    if base_sequence == (last.last_sequence + 1) & _SEQUENCE_MASK:
+        return None
+    original = _repeated(entry, header)
+    if original is None:
+        raise OutOfOrderSequenceError(
+            f"producer {header.producer_id} epoch {entry.epoch}: sequence {base_sequence}"
+            f" after {last.last_sequence}"
+        )
+    return original
+
+
 class ProducerSnapshot:
     """All producers at one offset. Nothing changes it, so any thread may pack it."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("entries",)
 
     def __init__(self, entries: dict[int, ProducerEntry]) -> None:
-        self._entries = entries
+        self.entries = entries
 
     def to_bytes(self) -> bytes:
         """The snapshot file."""
         body = bytearray(_SNAPSHOT_HEADER.size)
         count = 0
-        for producer_id, entry in self._entries.items():
-            for batch in entry.batches or [_NO_BATCH]:
+        for producer_id, entry in self.entries.items():
+            batches = entry.batches or [_NO_BATCH]
+            for batch in batches:
                 count += 1
+                # A marker is later than the last batch, and expiry counts from it.
+                is_last = batch is batches[-1]
                 body += _SNAPSHOT_ENTRY.pack(
                     producer_id,
                     entry.epoch,
                     batch.last_sequence,
                     batch.last_offset,
                     batch.last_offset - batch.base_offset,
-                    entry.last_timestamp_ms if batch is _NO_BATCH else batch.timestamp_ms,
+                    entry.last_timestamp_ms if is_last else batch.timestamp_ms,
                     entry.coordinator_epoch,
                     entry.open_offset,
                 )
@@ -135,48 +190,120 @@ class ProducerSnapshot:
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_generation", "entries", "map_end_offset")
+    __slots__ = ("_generation", "entries", "map_end_offset", "transactions", "verifications")
 
     def __init__(self) -> None:
         self._generation = 0
         self.entries: dict[int, ProducerEntry] = {}
         self.map_end_offset = 0
         """Every batch below this offset has been taken into account."""
+        self.transactions = OpenTransactions()
+        self.verifications = Verifications()
 
-    def check(self, header: BatchHeader) -> ProducerBatch | None:
-        """Whether the batch may be appended: None for yes, the original when it is a repetition."""
+    # --- What may be appended ---
+
+    def check(self, header: BatchHeader, guard: int = NO_GUARD) -> ProducerBatch | None:
+        """Whether the batch may be appended: None for yes, the original when it is a repetition.
+
+        The first batch of a transaction needs the guard of its verification.
+        """
         entry = self.entries.get(header.producer_id)
-        if entry is None or header.attributes & _CONTROL:
+        if header.attributes & _TRANSACTIONAL:
+            if header.attributes & _CONTROL:
+                return None
+            original = _repeated(entry, header)
+            if original is not None:
+                return original
+            self._check_transactional(header, entry, guard)
+        if entry is None:
             return None
-        if header.producer_epoch != entry.epoch:
-            if header.producer_epoch < entry.epoch:
-                raise InvalidProducerEpochError(
-                    f"producer {header.producer_id} has epoch {entry.epoch},"
-                    f" not {header.producer_epoch}"
-                )
-            if header.base_sequence != 0:
-                raise OutOfOrderSequenceError(
-                    f"producer {header.producer_id} begins epoch {header.producer_epoch}"
-                    f" at sequence {header.base_sequence}, not 0"
-                )
+        if header.producer_epoch < entry.epoch:
+            raise _stale_epoch(header, entry)
+        if header.base_sequence < 0:
             return None
-        batches = entry.batches
-        if not batches:
-            return None
-        base_sequence = header.base_sequence
-        if base_sequence == (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
-            return None
-        last_sequence = header.last_sequence
-        for batch in batches:
-            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
-                return batch
-        raise OutOfOrderSequenceError(
-            f"producer {header.producer_id} epoch {entry.epoch}: sequence {base_sequence}"
-            f" after {batches[-1].last_sequence}"
-        )
+        original = _check_sequence(header, entry)
+        if entry.open_offset >= 0 and not header.attributes & _TRANSACTIONAL and original is None:
+            raise InvalidTransactionStateError(
+                f"producer {header.producer_id} has an open transaction in this partition, and"
+                " this batch is not part of it"
+            )
+        return original
 
-    def update(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """Take an appended batch into account; `header` may still carry the producer's offset."""
+    def _check_transactional(
+        self, header: BatchHeader, entry: ProducerEntry | None, guard: int
+    ) -> None:
+        """Only a transaction that its coordinator knows of may grow (KIP-890)."""
+        if entry is not None and entry.epoch == header.producer_epoch and entry.open_offset >= 0:
+            return
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _stale_epoch(header, entry)
+        known = self.verifications.get(header.producer_id)
+        sequence = header.base_sequence
+        # A coordinator's batch carries no guard of its own: that it was verified is enough.
+        is_verified = known is not None and (
+            guard == known.guard if sequence >= 0 else known.is_verified
+        )
+        if known is None or not is_verified:
+            raise InvalidTransactionStateError(
+                f"a batch of producer {header.producer_id} that was not part of an open transaction"
+            )
+        if len(self.transactions) >= PRODUCER_IDS_PER_PARTITION_MAX:
+            raise InvalidTransactionStateError(
+                f"{PRODUCER_IDS_PER_PARTITION_MAX} transactions are open in this partition"
+            )
+        if sequence > 0 and known.adds and (entry is None or not entry.batches):
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} begins at sequence {sequence}, not 0"
+            )
+        if sequence > known.lowest_sequence:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id}: sequence {sequence} before"
+                f" {known.lowest_sequence}, which is being verified"
+            )
+
+    def check_marker(self, header: BatchHeader, marker: Marker, *, is_strict: bool) -> None:
+        """Whether a marker may be appended.
+
+        A strict one must have a higher epoch than the records of an open transaction: in version 2
+        each end raises the epoch, so a marker with theirs is late and belongs to the one before.
+        Repeated, where nothing is open, it does no harm; and the last epoch cannot be raised.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        epoch = header.producer_epoch
+        is_late = (
+            is_strict and epoch == entry.epoch and entry.open_offset >= 0 and epoch != _LAST_EPOCH
+        )
+        if epoch < entry.epoch or is_late:
+            raise _stale_epoch(header, entry)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise FencedTransactionCoordinatorError(
+                f"a marker for producer {header.producer_id} of coordinator epoch"
+                f" {marker.coordinator_epoch}, after one of {entry.coordinator_epoch}"
+            )
+
+    # --- What was appended ---
+
+    def aborted_by(self, producer_id: int, marker_offset: int) -> AbortedTransaction | None:
+        """What an abort marker at this offset, which is not noted yet, puts into the index."""
+        entry = self.entries.get(producer_id)
+        if entry is None or entry.open_offset < 0:
+            return None
+        stable_offset = self.transactions.stable_offset_after(producer_id, marker_offset)
+        return AbortedTransaction(producer_id, entry.open_offset, marker_offset, stable_offset)
+
+    def update(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        timestamp_ms: int,
+        coordinator_epoch: int = _NO_COORDINATOR,
+    ) -> None:
+        """Take an appended batch into account; `header` may still carry the producer's offset.
+
+        `coordinator_epoch` is a marker's.
+        """
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -191,25 +318,49 @@ class ProducerStates:
                 entry.batches = []
         if header.attributes & _CONTROL:
             entry.open_offset = -1
+            self.transactions.end(producer_id, base_offset)
+            self.verifications.forget(producer_id)
             entry.last_timestamp_ms = timestamp_ms
+            if coordinator_epoch != _NO_COORDINATOR:
+                entry.coordinator_epoch = coordinator_epoch
             return
         delta, sequence = header.last_offset_delta, header.base_sequence
-        last_sequence = (sequence + delta) & _SEQUENCE_MASK
-        entry.add(
-            ProducerBatch(sequence, last_sequence, base_offset, base_offset + delta, timestamp_ms)
-        )
-        if header.attributes & _TRANSACTIONAL and entry.open_offset < 0:
-            entry.open_offset = base_offset
+        if sequence >= 0:
+            last_sequence = (sequence + delta) & _SEQUENCE_MASK
+            entry.add(
+                ProducerBatch(
+                    sequence, last_sequence, base_offset, base_offset + delta, timestamp_ms
+                )
+            )
+        else:
+            entry.last_timestamp_ms = timestamp_ms
+        if header.attributes & _TRANSACTIONAL:
+            self.verifications.forget(producer_id)
+            if entry.open_offset < 0:
+                entry.open_offset = base_offset
+                self.transactions.begin(producer_id, base_offset)
 
-    def replay(self, header: BatchHeader) -> None:
-        """Take a batch of the log into account while loading."""
+    def replay(
+        self, header: BatchHeader, marker: Marker | None = None
+    ) -> AbortedTransaction | None:
+        """Take a batch of the log into account while loading; what it puts into the index.
+
+        `marker` is what a control batch says, if it ends a transaction.
+        """
+        aborted = None
         if header.producer_id >= 0:
-            self.update(header, header.base_offset, header.max_timestamp_ms)
+            if marker is not None and not marker.is_commit:
+                aborted = self.aborted_by(header.producer_id, header.base_offset)
+            epoch = _NO_COORDINATOR if marker is None else marker.coordinator_epoch
+            self.update(header, header.base_offset, header.max_timestamp_ms, epoch)
         self.map_end_offset = header.next_offset
+        return aborted
 
-    def expire(self, now_ms: int) -> int:
+    # --- Bounds ---
+
+    def expire(self, now_ms: int, silent_ms: int = PRODUCER_EXPIRATION_MS) -> int:
         """Forget producers that were silent too long; how many. Open transactions stay."""
-        limit_ms = now_ms - PRODUCER_EXPIRATION_MS
+        limit_ms = now_ms - silent_ms
         expired = [
             producer_id
             for producer_id, entry in self.entries.items()
@@ -217,15 +368,21 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.entries[producer_id]
+        self.verifications.expire(limit_ms)
         return len(expired)
 
     def _make_room(self) -> None:
         """Keep the table within its bound; the oldest idle producers go first."""
         if len(self.entries) < PRODUCER_IDS_PER_PARTITION_MAX:
             return
+        # One with an open transaction is never idle; `_check_transactional` bounds their number.
         oldest: Iterable[tuple[int, int]] = nsmallest(
             _EVICTED_AT_ONCE,
-            ((entry.last_timestamp_ms, producer_id) for producer_id, entry in self.entries.items()),
+            (
+                (entry.last_timestamp_ms, producer_id)
+                for producer_id, entry in self.entries.items()
+                if entry.open_offset < 0
+            ),
         )
         for _, producer_id in oldest:
             del self.entries[producer_id]
@@ -265,6 +422,10 @@ class ProducerStates:
             entry.last_timestamp_ms = timestamp_ms
             entry.coordinator_epoch = coordinator
             entry.open_offset = open_at
+        opened = {entry.open_offset: producer_id for producer_id, entry in states.entries.items()}
+        for first_offset in sorted(opened):
+            if first_offset >= 0:
+                states.transactions.begin(opened[first_offset], first_offset)
         return states
 
     def summary(self) -> dict[int, tuple[int, int, int]]:
@@ -279,10 +440,11 @@ class ProducerStates:
         }
 
     def validate(self) -> None:
-        """Assert what always holds."""
+        """Assert what always holds. Sequences may have gaps: compaction drops batches."""
         assert len(self.entries) <= PRODUCER_IDS_PER_PARTITION_MAX
-        for entry in self.entries.values():
+        self.transactions.validate()
+        for producer_id, entry in self.entries.items():
+            assert (entry.open_offset >= 0) == (producer_id in self.transactions)
             assert len(entry.batches) <= PRODUCER_BATCHES_REMEMBERED
             for earlier, later in zip(entry.batches, entry.batches[1:], strict=False):
                 assert later.base_offset > earlier.last_offset
-                assert later.base_sequence == (earlier.last_sequence + 1) & _SEQUENCE_MASK

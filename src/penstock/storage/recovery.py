@@ -20,7 +20,7 @@ power cut can still take.
 
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.errors import QuarantinedLogError
 from penstock.core.limits import RECOVERY_CHUNK_BYTES, STORED_BATCH_BYTES_MAX
@@ -57,6 +57,19 @@ class Scan:
     leader_epoch: int = -1
     position: int = 0
     damage: str = ""
+    has_markers: bool = False
+    """Whether control batches were seen: transactions ended past the recovery point."""
+
+
+class Recovered(NamedTuple):
+    """What is left of a log."""
+
+    segments: list[Segment]
+    end_offset: int
+    cut: str
+    """What was cut and why, or nothing."""
+    has_markers: bool
+    """Whether entries of the transaction indexes past the recovery point have to be made anew."""
 
 
 def recover_segments(
@@ -68,10 +81,10 @@ def recover_segments(
     recovery_point: int,
     interval_bytes: int,
     allow_gaps: bool,
-) -> tuple[list[Segment], int, str]:
+) -> Recovered:
     """Verify everything past the recovery point.
 
-    Gives the segments that remain, the end offset, and what was cut and why ("" for nothing).
+    Entries of transaction indexes past it are dropped: who replays the producers makes them anew.
     """
     first = 0
     for number, segment in enumerate(segments):
@@ -87,13 +100,14 @@ def recover_segments(
         else:
             scan.next_offset = segment.base_offset
             point = max(recovery_point, segment.base_offset)
+            segment.transactions.truncate(recovery_point)
             scan_segment(segment, scan, epochs, point, interval_bytes, allow_gaps=allow_gaps)
         if scan.damage:
             _refuse_durable_damage(directory, scan, recovery_point)
             # A misplaced segment goes whole, and the one before it stays whole.
             keep = number if is_misplaced else number + 1
             _cut(filesystem, directory, segments[first:], keep - first, scan)
-            return segments[:keep], scan.next_offset, scan.damage
+            return Recovered(segments[:keep], scan.next_offset, scan.damage, scan.has_markers)
         if number + 1 < len(segments):
             segment.finish()
     _refuse_durable_damage(directory, scan, recovery_point)
@@ -103,7 +117,7 @@ def recover_segments(
         # The name of a segment that begins below the recovery point was synced with its data.
         if segments[-1].base_offset >= recovery_point:
             filesystem.sync_directory(directory)
-    return segments, scan.next_offset, ""
+    return Recovered(segments, scan.next_offset, "", scan.has_markers)
 
 
 def _refuse_durable_damage(directory: str, scan: Scan, recovery_point: int) -> None:
@@ -221,6 +235,7 @@ def _scan_chunk(
             segment.write_indexes()
         if header.leader_epoch > epochs.latest_epoch:
             epochs.assign(header.leader_epoch, header.base_offset)
+        scan.has_markers |= header.is_control
         scan.position += size
         scan.next_offset = header.next_offset
         scan.leader_epoch = header.leader_epoch

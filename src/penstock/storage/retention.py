@@ -41,11 +41,14 @@ def expired_count(
     count = 0
     for segment, end_offset in zip(segments, end_offsets, strict=True):
         is_last = count == len(segments) - 1
-        if end_offset > offset_limit or segment.size == 0:
+        if end_offset > offset_limit or (is_last and segment.size == 0):
             break
         is_surplus = not is_last and surplus_bytes >= segment.size
         is_before_start = not is_last and end_offset <= log_start_offset
-        if not (is_surplus or is_before_start or _is_old(segment, now_ms, retention_ms)):
+        is_old = segment.size > 0 and _is_old(segment, now_ms, retention_ms)
+        # Nothing is in it, but a successor exists: it went empty in a compaction.
+        is_hollow = segment.size == 0 and (retention_ms >= 0 or retention_bytes >= 0)
+        if not (is_surplus or is_before_start or is_old or is_hollow):
             break
         surplus_bytes -= segment.size
         count += 1

@@ -2,7 +2,8 @@
 
 The data file `<base offset, 20 digits>.log` is record batches one after the other, nothing between
 them. `size` is what the log believes of it: bytes behind `size` are a failed write and are cut
-before the next one. `.index` and `.timeindex` are caches over it (`index`, `index_file`).
+before the next one. `.index` and `.timeindex` are caches over it (`index`, `index_file`);
+`.txnindex` has the aborted transactions (`transaction_index`).
 
 A segment has no lock: the log's owner thread appends; other threads may read what is below `size`,
 because bytes there never change. It decides nothing about offsets: `partition_log` does.
@@ -18,6 +19,7 @@ from penstock.core.errors import CorruptBatchError, CorruptIndexError, StorageEr
 from penstock.core.limits import MAPPED_READ_BYTES_MIN, RECOVERY_CHUNK_BYTES
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.storage.batch_walk import batch_bytes, find_offset
+from penstock.storage.file_place import FilePlace
 from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
 from penstock.storage.index import (
     OFFSET_ENTRY,
@@ -34,6 +36,7 @@ from penstock.storage.index import (
 )
 from penstock.storage.index_file import IndexFile
 from penstock.storage.open_files import OpenFiles
+from penstock.storage.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".snapshot")
@@ -59,6 +62,7 @@ class Segment:
         "_max_timestamp_offset",
         "_open_files",
         "_path",
+        "_place",
         "_torn",
         "base_offset",
         "bytes_since_index",
@@ -68,6 +72,7 @@ class Segment:
         "offset_index",
         "size",
         "time_index",
+        "transactions",
         "wants_index_write",
         "was_used",
     )
@@ -84,6 +89,7 @@ class Segment:
         self._filesystem = filesystem
         self._open_files = open_files
         self._path = name + LOG_SUFFIX
+        self._place = FilePlace(filesystem, self._path)
         self._file: File | None = None
         self._torn: File | None = None
         """The file of a write that failed, until what it left is cut."""
@@ -100,16 +106,28 @@ class Segment:
         self._max_timestamp_offset = base_offset
         self.offset_index = IndexFile(filesystem, open_files, name + ".index", OFFSET_ENTRY_BYTES)
         self.time_index = IndexFile(filesystem, open_files, name + ".timeindex", TIME_ENTRY_BYTES)
+        self.transactions = TransactionIndex(filesystem, open_files, name)
 
     @classmethod
     def create(
-        cls, filesystem: FileSystem, open_files: OpenFiles, directory: str, base_offset: int
+        cls,
+        filesystem: FileSystem,
+        open_files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        early_suffix: str = "",
     ) -> "Segment":
-        """A new, empty segment; its name is durable after the directory is synced."""
+        """A new, empty segment; its name is durable after the directory is synced.
+
+        With `early_suffix` its files get other names first; `segment_swap` gives them their own.
+        """
         segment = cls(filesystem, open_files, directory, base_offset, 0)
-        segment._file = filesystem.create_file(segment._path)
+        for place in segment.places():
+            place.begin_early(early_suffix)
+        segment._file = segment._place.create()
         segment.offset_index.begin_empty()
         segment.time_index.begin_empty()
+        segment.transactions.begin_empty()
         open_files.opened(segment)
         return segment
 
@@ -178,7 +196,10 @@ class Segment:
         """Complete the indexes, as sealing and closing do; the files that are to be synced."""
         self.load_times()
         self._note_time()
-        return [self.file(), self.offset_index.finish(), self.time_index.finish()]
+        files = [self.file(), self.offset_index.finish(), self.time_index.finish()]
+        if self.transactions.size:
+            files.append(self.transactions.finish())
+        return files
 
     def truncate(self, position: int) -> None:
         """Keep the bytes below `position`, where a batch begins or the data ends."""
@@ -358,9 +379,23 @@ class Segment:
         file = self._file
         self.was_used = True
         if file is None:
-            file = self._file = self._filesystem.open_file(self._path)
+            file = self._file = self._place.open()
             self._open_files.opened(self)
         return file
+
+    def places(self) -> list[FilePlace]:
+        """Where its files are, the data file first."""
+        return [
+            self._place,
+            self.offset_index.place,
+            self.time_index.place,
+            self.transactions.place,
+        ]
+
+    @property
+    def index_bytes(self) -> int:
+        """Size of the larger index."""
+        return max(self.offset_index.size, self.time_index.size)
 
     def release_file(self) -> None:
         """Drop the handle; the next use opens the file again."""
@@ -373,6 +408,7 @@ class Segment:
             self._open_files.closed(self)
         self.offset_index.close()
         self.time_index.close()
+        self.transactions.close()
 
     def remove(self) -> None:
         """Take the segment's names away."""

@@ -18,28 +18,33 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.core.clock import Clock
 from penstock.core.errors import (
     CorruptBatchError,
     CorruptIndexError,
     LogDirectoryOfflineError,
+    PenstockError,
     QuarantinedLogError,
     StorageError,
 )
 from penstock.core.types import TopicPartition
-from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard, DiskState
 from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_reader import rebuild_active
+from penstock.storage.log_reader import rebuild_active, verify_checksums
 from penstock.storage.log_settings import FlushMode
+from penstock.storage.log_starts import LogStarts
 from penstock.storage.log_types import LogRead, TimestampAndOffset
 from penstock.storage.managed_directory import DetachedSegments
+from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from penstock.storage.log_cleaner import LogCleaner
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +58,8 @@ _FULL_RETRY_SECONDS: Final = 1.0
 """Until a flush that found no room is tried again."""
 CHECKPOINT_SECONDS: Final = 60.0
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
+CLEANING_SECONDS: Final = 15.0
+"""Kafka's log.cleaner.backoff.ms."""
 RETENTION_SECONDS: Final = 300.0
 """Kafka's log.retention.check.interval.ms."""
 SPACE_SECONDS: Final = 1.0
@@ -93,6 +100,8 @@ class StorageService:
         """What retention took out of the logs and could not remove: the disk was full."""
         self._file_removal = asyncio.Lock()
         """Held while files of segments or logs go: a name that is freed may be used again."""
+        self._cleaner: LogCleaner | None = None
+        self._log_starts = LogStarts(manager, self._work, asyncio.Lock)
         self._told: set[str] = set()
         """Directories whose failure was reported."""
         self._is_stopping = False
@@ -162,6 +171,7 @@ class StorageService:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(CHECKPOINT_SECONDS, self.checkpoint))
             group.create_task(self._every(RETENTION_SECONDS, self.run_retention))
+            group.create_task(self._every(CLEANING_SECONDS, self.clean_logs))
             group.create_task(self._every(SPACE_SECONDS, self.sample_space))
             if self._flush_mode is FlushMode.INTERVAL:
                 group.create_task(self._every(self._flush_interval_seconds, self._flush_owed))
@@ -308,19 +318,19 @@ class StorageService:
 
         is_rebuilt = False
         while True:
-            truncations = log.truncations
+            truncations, segments = log.truncations, log.segments
             try:
                 answer = await self._work(read)
             except FileNotFoundError as error:
-                if offset >= log.log_start_offset and log.truncations == truncations:
+                if log.segments is segments:
                     raise StorageError(f"the disk could not be read: {error}") from error
-                # Retention was faster than the read; asking again says so.
+                # Retention or compaction was faster than the read; asking again says so.
                 continue
             except CorruptIndexError:
                 if is_rebuilt:
                     raise
                 is_rebuilt = True
-                _rebuild_active(log)
+                rebuild_active(log)
                 continue
             except CorruptBatchError as error:
                 if log.truncations != truncations:
@@ -330,21 +340,34 @@ class StorageService:
             if log.truncations == truncations:
                 return answer
 
+    async def aborted_transactions(
+        self, log: PartitionLog, offset: int, limit: int
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [offset, limit), for a read that was cold."""
+        return await self._search(
+            log, lambda: log.aborted_transactions(offset, limit, nowait=False)
+        )
+
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp_ms: int
     ) -> TimestampAndOffset | None:
         """The first record at or after a time."""
-        return await self._search(lambda: log.offset_for_timestamp(timestamp_ms))
+        return await self._search(log, lambda: log.offset_for_timestamp(timestamp_ms))
 
     async def max_timestamp(self, log: PartitionLog) -> TimestampAndOffset | None:
         """The first record with the highest timestamp."""
-        return await self._search(log.max_timestamp)
+        return await self._search(log, log.max_timestamp)
 
-    async def _search(self, find: Callable[[], Result]) -> Result:
-        try:
-            return await self._work(find)
-        except OSError as error:
-            raise StorageError(f"the disk could not be read: {error}") from error
+    async def _search(self, log: PartitionLog, find: Callable[[], Result]) -> Result:
+        while True:
+            segments = log.segments
+            try:
+                return await self._work(find)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and log.segments is not segments:
+                    # Retention or compaction was faster than the search.
+                    continue
+                raise StorageError(f"the disk could not be read: {error}") from error
 
     # --- Duties ---
 
@@ -361,19 +384,43 @@ class StorageService:
 
     async def run_retention(self) -> None:
         """Delete what retention lets go, a few logs at a time."""
-        manager = self.manager
-        logs = list(manager.logs.values())
+        logs = list(self.manager.logs.values())
         for start in range(0, len(logs), _RETENTION_SLICE):
-            part = logs[start : start + _RETENTION_SLICE]
-            async with self._file_removal:
-                detached = manager.detach_old_segments(part, self._clock.now_ms())
-                if detached or self._unremoved:
-                    detached += self._unremoved
-                    self._unremoved = await self._work(partial(manager.remove_segments, detached))
-            # A log that began a new segment owes its sync.
-            self.schedule_flush()
+            await self._retain(logs[start : start + _RETENTION_SLICE])
             await asyncio.sleep(0)
-        await self._work(manager.purge_deleted)
+        await self._work(self.manager.purge_deleted)
+
+    async def _retain(self, logs: list[PartitionLog]) -> None:
+        """Delete what retention lets go of these logs."""
+        manager = self.manager
+        async with self._file_removal:
+            detached = manager.detach_old_segments(logs, self._clock.now_ms())
+            if detached or self._unremoved:
+                detached += self._unremoved
+                self._unremoved = await self._work(partial(manager.remove_segments, detached))
+        # A log that began a new segment owes its sync.
+        self.schedule_flush()
+
+    async def advance_starts(
+        self, starts: Sequence[tuple[PartitionLog, int]]
+    ) -> list[PenstockError | None]:
+        """Hide what lies below the given offsets, durably; one outcome for each log."""
+        outcomes = await self._log_starts.advance(starts)
+        # Segments that are now empty of records go at once, not only at the next retention.
+        await self._retain([log for log, _ in starts if log.problem is None])
+        return outcomes
+
+    async def clean_logs(self) -> None:
+        """Compact the logs that are due."""
+        if not any(log.settings.compacts for log in self.manager.logs.values()):
+            return
+        if self._cleaner is None:
+            # A broker's start does not wait for the codecs, nor does the loop.
+            kind = await self._work(_load_cleaner)
+            self._cleaner = kind(
+                self.manager, self._clock, self._work, self._file_removal, asyncio.sleep
+            )
+        await self._cleaner.clean_logs()
 
     async def sample_space(self) -> None:
         """Look how much room there is; little of it starts retention early."""
@@ -397,16 +444,7 @@ class StorageService:
         self.report_failure(directory)
 
 
-def _rebuild_active(log: PartitionLog) -> None:
-    """The index of the segment that grows is wrong: only the loop, which writes it, may mend it."""
-    try:
-        rebuild_active(log)
-    except OSError as error:
-        raise StorageError(f"an index could not be rebuilt: {error}") from error
+def _load_cleaner() -> type["LogCleaner"]:
+    from penstock.storage.log_cleaner import LogCleaner
 
-
-def verify_checksums(records: memoryview) -> None:
-    """`CorruptBatchError` unless every batch has the checksum it says."""
-    for position, header in iterate_headers(records):
-        if not checksum_matches(records, position, header):
-            raise CorruptBatchError(f"wrong checksum in the batch at offset {header.base_offset}")
+    return LogCleaner

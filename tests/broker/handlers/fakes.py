@@ -4,17 +4,30 @@ Only what Produce and Fetch touch is real; the rest refuses to be used.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NoReturn
 from uuid import UUID
 
-from penstock.broker.context import BrokerServices, RequestContext
+from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.topic_changes import MorePartitions, SettingsChange
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
-from penstock.replication.manager import HostedPartition, PartitionRead
+from penstock.core.types import TopicPartition
+from penstock.protocol.codec import Message
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from penstock.replication.manager import HostedPartition
+from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
 from tests.replication.replicas import Node
 from tests.storage.logs import Clock
@@ -31,7 +44,23 @@ class Nobody:
     async def delete(self, topic_ids: Sequence[UUID]) -> NoReturn:
         raise AssertionError("not used here")
 
+    async def add_partitions(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool
+    ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def describe(self) -> NoReturn:
+        raise AssertionError("not used here")
+
     async def next_id(self) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def advance_starts(self, starts: Sequence[tuple[HostedPartition, int]]) -> NoReturn:
         raise AssertionError("not used here")
 
     async def find_by_time(
@@ -55,10 +84,72 @@ class ColdDisk(Nobody):
         current_leader_epoch: int,
         last_fetched_epoch: int,
         at_least_one: bool,
+        reads_committed: bool,
     ) -> PartitionRead:
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
+
+
+class FakeCoordinators:
+    """Coordinators that know no group, and of transactions what the test says."""
+
+    def __init__(self) -> None:
+        self.codes: list[ErrorCode] = []
+        """For one question each; when none is left, the answer is yes."""
+        self.asked: list[AddPartitionsToTxnTransaction] = []
+        self.markers: list[tuple[TopicPartition, int, int, bool]] = []
+        self.before_answer: Callable[[], None] = lambda: None
+
+    async def ask(
+        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+    ) -> Message | PenstockError:
+        assert kind == "transaction"
+        assert isinstance(request, AddPartitionsToTxnRequest)
+        (asked,) = request.transactions
+        assert asked.transactional_id == key
+        self.asked.append(asked)
+        code = self.codes.pop(0) if self.codes else ErrorCode.NONE
+        await asyncio.sleep(0)
+        self.before_answer()
+        topics = tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=code
+                    )
+                    for index in topic.partitions
+                ),
+            )
+            for topic in asked.topics
+        )
+        result = AddPartitionsToTxnResult(transactional_id=key, topic_results=topics)
+        return AddPartitionsToTxnResponse(results_by_transaction=(result,))
+
+    def submit(
+        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+    ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def ask_partition(
+        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+    ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    def partition_of(self, kind: CoordinatorKind, key: str) -> int:
+        return 0
+
+    def partition_count(self, kind: CoordinatorKind) -> int:
+        return 0
+
+    async def ensure_topic(self, kind: CoordinatorKind) -> NoReturn:
+        raise AssertionError("not used here")
+
+    def marker_written(
+        self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
+    ) -> None:
+        self.markers.append((name, producer_id, producer_epoch, commits))
 
 
 class RunAtOnce:
@@ -74,6 +165,7 @@ class FakeServices:
     def __init__(self) -> None:
         self.node = Node()
         self.cold = ColdDisk()
+        self.coordinators = FakeCoordinators()
         self.refusal: PenstockError | None = None
         self.services = BrokerServices(
             settings=Settings(),
@@ -84,6 +176,9 @@ class FakeServices:
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
+            record_deletion=Nobody(),
+            log_directories=Nobody(),
+            coordinators=self.coordinators,
             fetch_sessions=FetchSessionCache(lambda: 1),
             tasks=RunAtOnce(),
             api_ranges={},

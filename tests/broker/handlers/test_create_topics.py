@@ -77,6 +77,11 @@ REFUSED = [
     (topic(fresh_name(), configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
     (topic(fresh_name(), configs={"retention.ms": "-2"}), ErrorCode.INVALID_CONFIG),
     (topic(fresh_name(), configs={"cleanup.policy": "burn"}), ErrorCode.INVALID_CONFIG),
+    (topic(fresh_name(), configs={"cleanup.policy": "compact,"}), ErrorCode.INVALID_CONFIG),
+    (
+        topic(fresh_name(), configs={"min.compaction.lag.ms": "8", "max.compaction.lag.ms": "7"}),
+        ErrorCode.INVALID_CONFIG,
+    ),
     (topic(fresh_name(), configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
 ]
 

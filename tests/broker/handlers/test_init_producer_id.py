@@ -1,4 +1,4 @@
-"""InitProducerId: every producer gets an id that no other has."""
+"""InitProducerId: every producer gets an id that no other has, or its next epoch."""
 
 import pytest
 
@@ -7,7 +7,8 @@ from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from tests.broker.handlers.asker import Asker
+from tests.broker.handlers.asker import Asker, fresh_name
+from tests.broker.handlers.transactional import Transactional, retried
 
 
 def ask(
@@ -62,7 +63,54 @@ def test_a_transactional_id_without_a_name(asker: Asker) -> None:
     assert ask(asker, name="").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_transactions_are_not_built_yet(penstock: Asker) -> None:
-    answer = ask(penstock, name="bank")
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert answer.producer_id == -1
+# --- With a transactional id ---
+
+
+def test_each_start_of_a_producer_has_its_own_epoch(asker: Asker) -> None:
+    transactional = Transactional(asker, fresh_name("bank")).init()
+    producer_id, epoch = transactional.producer
+    assert epoch == 0
+    assert transactional.init().producer == (producer_id, 1)
+    assert Transactional(asker, fresh_name("bank")).init().producer_id != producer_id
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "code"),
+    [
+        (0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (900_000, ErrorCode.NONE),
+    ],
+)
+def test_timeouts_have_bounds(asker: Asker, timeout_ms: int, code: ErrorCode) -> None:
+    transactional = Transactional(asker, fresh_name("bank"))
+    answer = retried(
+        lambda: transactional.ask_init(timeout_ms=timeout_ms), lambda answer: answer.error_code
+    )
+    assert answer.error_code == code
+
+
+def test_a_producer_goes_on_after_an_error(asker: Asker) -> None:
+    transactional = Transactional(asker, fresh_name("bank")).init()
+    first = transactional.producer
+    assert transactional.init(expected=first).producer == (first[0], 1)
+    # It did not hear the answer and asks again.
+    assert transactional.init(expected=first).producer == (first[0], 1)
+    transactional.init()
+    fenced = transactional.ask_init(expected=first)
+    assert fenced.error_code == ErrorCode.PRODUCER_FENCED
+    assert (fenced.producer_id, fenced.producer_epoch) == (-1, -1)
+    old_client = transactional.ask_init(3, expected=first)
+    assert old_client.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_open_transaction_is_aborted_first(asker: Asker) -> None:
+    topic = fresh_name()
+    asker.create(topic)
+    transactional = Transactional(asker, fresh_name("bank")).init()
+    zombie = transactional.producer
+    transactional.add(topic, 0)
+    assert transactional.ask_init().error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert transactional.init().producer == (zombie[0], 2)
+    late = transactional.ask_end(commits=True, producer=zombie)
+    assert late.error_code == ErrorCode.PRODUCER_FENCED

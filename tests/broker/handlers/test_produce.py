@@ -308,16 +308,19 @@ def test_sequences_wrap(asker: Asker, topic: str) -> None:
     assert asker.fetch(topic, 0).high_watermark == 4
 
 
-# --- Transactions, which are not built yet ---
+# --- Transactions; more of them in test_transactional_produce.py ---
 
 
-def test_transactions_are_refused(penstock: Asker) -> None:
-    name = fresh_name()
-    penstock.create(name)
-    producer = penstock.producer_id()
-    batch = batch_of(b"a", producer_id=producer, sequence=0, transactional=True)
-    request = produce_request(name, {0: batch}, transactional_id="bank")
-    answer = penstock.ask(request, 12, ProduceResponse)
-    assert by_partition(answer)[0].error_code == ErrorCode.INVALID_TXN_STATE
-    assert penstock.produce(name, batch).error_code == ErrorCode.INVALID_TXN_STATE
-    assert penstock.fetch(name, 0).high_watermark == 0
+def test_a_transactional_batch_needs_a_transactional_id(asker: Asker, topic: str) -> None:
+    batch = batch_of(b"a", producer_id=asker.producer_id(), sequence=0, transactional=True)
+    refused = asker.produce(topic, batch)
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert asker.fetch(topic, 0).high_watermark == 0
+
+
+def test_a_transactional_id_without_transactional_batches_changes_nothing(
+    asker: Asker, topic: str
+) -> None:
+    request = produce_request(topic, {0: batch_of(b"a")}, transactional_id="bank")
+    answer = asker.ask(request, 12, ProduceResponse)
+    assert by_partition(answer)[0].error_code == ErrorCode.NONE

@@ -17,16 +17,28 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
+    alter_partition_reassignments,
     api_versions,
+    create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
     init_producer_id,
+    list_config_resources,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
+    update_features,
+    write_txn_markers,
 )
+from tests.broker.handlers import configs
 from tests.broker.handlers.asker import (
     Asker,
     batch_of,
@@ -37,9 +49,41 @@ from tests.broker.handlers.asker import (
 )
 
 NOBODY = UUID("00000000-0000-4000-8000-000000000001")
+GROUP_KEYS = frozenset(
+    {
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+    }
+)
+"""Who asks these must have done something before: see `test_group_versions`. Of streams groups
+there is none that could be described: see `test_streams_group_describe`."""
+TRANSACTION_KEYS = frozenset(
+    {
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
+"""The same: see `test_transaction_versions`."""
 VERSIONS = [
     (ApiKey(key), version)
     for key, handler in sorted(HANDLERS.items())
+    if key not in GROUP_KEYS | TRANSACTION_KEYS
     for version in range(handler.versions.lowest, handler.versions.highest + 1)
 ]
 
@@ -232,7 +276,196 @@ def describe_topic_partitions_bad(version: int, topic: Target) -> Message:
     return describe_topic_partitions_of("nobody")
 
 
+def markers_of(version: int, topic: str) -> Message:
+    return write_txn_markers.WriteTxnMarkersRequest(
+        markers=(
+            write_txn_markers.WritableTxnMarker(
+                producer_id=1_000_000,
+                producer_epoch=version,
+                transaction_result=True,
+                topics=(
+                    write_txn_markers.WritableTxnMarkerTopic(name=topic, partition_indexes=(0,)),
+                ),
+                coordinator_epoch=0,
+                transaction_version=2 if version >= 2 else 0,
+            ),
+        )
+    )
+
+
+def markers_good(version: int, topic: Target) -> Message:
+    return markers_of(version, topic.name)
+
+
+def markers_bad(version: int, topic: Target) -> Message:
+    return markers_of(version, "nobody")
+
+
+def describe_producers_of(*partitions: tuple[str, int]) -> Message:
+    return describe_producers.DescribeProducersRequest(
+        topics=tuple(
+            describe_producers.TopicRequest(name=name, partition_indexes=(index,))
+            for name, index in partitions
+        )
+    )
+
+
+def describe_producers_good(version: int, topic: Target) -> Message:
+    return describe_producers_of((topic.name, 0))
+
+
+def describe_producers_bad(version: int, topic: Target) -> Message:
+    return describe_producers_of((topic.name, 7), ("nobody", 0), ("!", 0))
+
+
+def delete_records_of(topic: str, offset: int) -> Message:
+    return delete_records.DeleteRecordsRequest(
+        topics=(
+            delete_records.DeleteRecordsTopic(
+                name=topic,
+                partitions=(
+                    delete_records.DeleteRecordsPartition(partition_index=0, offset=offset),
+                ),
+            ),
+        ),
+        timeout_ms=1_000,
+    )
+
+
+def delete_records_good(version: int, topic: Target) -> Message:
+    return delete_records_of(topic.name, -1)
+
+
+def delete_records_bad(version: int, topic: Target) -> Message:
+    return delete_records_of(topic.name, 99)
+
+
+def create_partitions_of(*topics: tuple[str, int]) -> Message:
+    return create_partitions.CreatePartitionsRequest(
+        topics=tuple(
+            create_partitions.CreatePartitionsTopic(name=name, count=count)
+            for name, count in topics
+        ),
+        timeout_ms=1_000,
+        validate_only=False,
+    )
+
+
+def create_partitions_good(version: int, topic: Target) -> Message:
+    return create_partitions_of((topic.name, 2))
+
+
+def create_partitions_bad(version: int, topic: Target) -> Message:
+    return create_partitions_of((topic.name, 1), ("nobody", 2))
+
+
+def alter_configs_good(version: int, topic: Target) -> Message:
+    return configs.alter_request((configs.TOPIC, topic.name, (("retention.ms", "5"),)))
+
+
+def alter_configs_bad(version: int, topic: Target) -> Message:
+    return configs.alter_request((configs.TOPIC, topic.name, (("retention.mss", "5"),)))
+
+
+def increment_good(version: int, topic: Target) -> Message:
+    edits = (("retention.ms", configs.SET, "5"), ("segment.ms", configs.DELETE, None))
+    return configs.increment_request((configs.TOPIC, topic.name, edits))
+
+
+def increment_bad(version: int, topic: Target) -> Message:
+    edits = (("retention.ms", configs.APPEND, "5"),)
+    return configs.increment_request((configs.TOPIC, topic.name, edits))
+
+
+def list_config_resources_good(version: int, topic: Target) -> Message:
+    return list_config_resources.ListConfigResourcesRequest()
+
+
+def list_config_resources_bad(version: int, topic: Target) -> Message:
+    types = (3,) if version >= 1 else ()
+    return list_config_resources.ListConfigResourcesRequest(resource_types=types)
+
+
+def describe_log_dirs_of(version: int, topic: Target) -> Message:
+    asked = describe_log_dirs.DescribableLogDirTopic(topic=topic.name, partitions=(0, 7))
+    return describe_log_dirs.DescribeLogDirsRequest(topics=(asked,))
+
+
+def describe_quorum_of(topic: str) -> Message:
+    partition = describe_quorum.RequestPartitionData(partition_index=0)
+    asked = describe_quorum.RequestTopicData(topic_name=topic, partitions=(partition,))
+    return describe_quorum.DescribeQuorumRequest(topics=(asked,))
+
+
+def describe_quorum_good(version: int, topic: Target) -> Message:
+    return describe_quorum_of("__cluster_metadata")
+
+
+def describe_quorum_bad(version: int, topic: Target) -> Message:
+    return describe_quorum_of(topic.name)
+
+
+def elect_leaders_good(version: int, topic: Target) -> Message:
+    return elect_leaders.ElectLeadersRequest(topic_partitions=None)
+
+
+def elect_leaders_bad(version: int, topic: Target) -> Message:
+    asked = elect_leaders.TopicPartitions(topic=topic.name, partitions=(0, 7))
+    return elect_leaders.ElectLeadersRequest(topic_partitions=(asked,))
+
+
+def list_reassignments_of(version: int, topic: Target) -> Message:
+    asked = list_partition_reassignments.ListPartitionReassignmentsTopics(
+        name=topic.name, partition_indexes=(0, 7)
+    )
+    return list_partition_reassignments.ListPartitionReassignmentsRequest(topics=(asked,))
+
+
+def reassign_to(topic: str, broker: int) -> Message:
+    partition = alter_partition_reassignments.ReassignablePartition(
+        partition_index=0, replicas=(broker,)
+    )
+    asked = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=(partition,))
+    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=(asked,))
+
+
+def reassign_good(version: int, topic: Target) -> Message:
+    return reassign_to(topic.name, 1)
+
+
+def reassign_bad(version: int, topic: Target) -> Message:
+    return reassign_to(topic.name, 9)
+
+
+def update_features_to(level: int) -> Message:
+    update = update_features.FeatureUpdateKey(
+        feature="transaction.version", max_version_level=level
+    )
+    return update_features.UpdateFeaturesRequest(feature_updates=(update,))
+
+
+def update_features_good(version: int, topic: Target) -> Message:
+    return update_features_to(2)
+
+
+def update_features_bad(version: int, topic: Target) -> Message:
+    return update_features_to(3)
+
+
 REQUESTS: dict[ApiKey, tuple[Builder, Builder]] = {
+    ApiKey.CREATE_PARTITIONS: (create_partitions_good, create_partitions_bad),
+    ApiKey.ALTER_CONFIGS: (alter_configs_good, alter_configs_bad),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (increment_good, increment_bad),
+    ApiKey.LIST_CONFIG_RESOURCES: (list_config_resources_good, list_config_resources_bad),
+    ApiKey.DESCRIBE_LOG_DIRS: (describe_log_dirs_of, describe_log_dirs_of),
+    ApiKey.DESCRIBE_QUORUM: (describe_quorum_good, describe_quorum_bad),
+    ApiKey.ELECT_LEADERS: (elect_leaders_good, elect_leaders_bad),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (list_reassignments_of, list_reassignments_of),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (reassign_good, reassign_bad),
+    ApiKey.UPDATE_FEATURES: (update_features_good, update_features_bad),
+    ApiKey.DELETE_RECORDS: (delete_records_good, delete_records_bad),
+    ApiKey.WRITE_TXN_MARKERS: (markers_good, markers_bad),
+    ApiKey.DESCRIBE_PRODUCERS: (describe_producers_good, describe_producers_bad),
     ApiKey.PRODUCE: (produce_good, produce_bad),
     ApiKey.FETCH: (fetch_good, fetch_bad),
     ApiKey.LIST_OFFSETS: (list_offsets_good, list_offsets_bad),
@@ -249,6 +482,17 @@ REQUESTS: dict[ApiKey, tuple[Builder, Builder]] = {
         describe_topic_partitions_bad,
     ),
 }
+
+
+NEVER = 100
+REFUSES_SINCE: dict[ApiKey, int] = {
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.DESCRIBE_CLUSTER: 1,
+    ApiKey.LIST_CONFIG_RESOURCES: 1,
+    ApiKey.DESCRIBE_LOG_DIRS: NEVER,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: NEVER,
+}
+"""From which version on a request can be refused; the others from their first."""
 
 
 def codes_in(value: object) -> Iterator[ErrorCode]:
@@ -286,7 +530,5 @@ def test_a_request_that_is_refused(asker: Asker, target: Target, key: ApiKey, ve
     _, bad = REQUESTS[key]
     asker.send(bad(version, target), version)
     answer = asker.receive(object)
-    can_refuse = not (key is ApiKey.API_VERSIONS and version < 3) and not (
-        key is ApiKey.DESCRIBE_CLUSTER and version == 0
-    )
+    can_refuse = version >= REFUSES_SINCE.get(key, 0)
     assert any(codes_in(answer)) == can_refuse, answer

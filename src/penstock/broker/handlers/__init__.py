@@ -2,7 +2,9 @@
 
 Versions are Kafka 4.3's for the APIs that exist here. Produce is served from version 3 on and
 advertised from 0, as Kafka does: some librdkafka versions turn compression off otherwise
-(KAFKA-18659). Fetch 18 and ListOffsets 11 are Kafka 4.3's highest stable versions.
+(KAFKA-18659). Fetch 18 and ListOffsets 11 are Kafka 4.3's highest stable versions. What
+every client asks for at once is imported; the other handlers are named, and imported by their first
+request: a broker starts sooner, and many never need them.
 """
 
 from collections.abc import Mapping
@@ -12,16 +14,8 @@ from typing import Final
 from penstock.broker.dispatch import Handler
 from penstock.broker.handlers import (
     api_versions,
-    create_topics,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
-    describe_topic_partitions,
     fetch,
-    init_producer_id,
-    list_offsets,
     metadata,
-    offset_for_leader_epoch,
     produce,
 )
 from penstock.protocol.api_keys import ApiKey
@@ -32,15 +26,48 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
             produce.handle, 3, 13, lowest_advertised=0, shortcut=produce.handle_single
         ),
         ApiKey.FETCH: Handler(fetch.handle, 4, 18),
-        ApiKey.LIST_OFFSETS: Handler(list_offsets.handle, 1, 11),
+        ApiKey.LIST_OFFSETS: Handler("list_offsets", 1, 11),
         ApiKey.METADATA: Handler(metadata.handle, 0, 13),
         ApiKey.API_VERSIONS: Handler(api_versions.handle, 0, 4),
-        ApiKey.CREATE_TOPICS: Handler(create_topics.handle, 2, 7),
-        ApiKey.DELETE_TOPICS: Handler(delete_topics.handle, 1, 6),
-        ApiKey.INIT_PRODUCER_ID: Handler(init_producer_id.handle, 0, 5),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch.handle, 2, 4),
-        ApiKey.DESCRIBE_CONFIGS: Handler(describe_configs.handle, 1, 4),
-        ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster.handle, 0, 2),
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(describe_topic_partitions.handle, 0, 0),
+        ApiKey.CREATE_TOPICS: Handler("create_topics", 2, 7),
+        ApiKey.DELETE_TOPICS: Handler("delete_topics", 1, 6),
+        ApiKey.DELETE_RECORDS: Handler("delete_records", 0, 2),
+        ApiKey.INIT_PRODUCER_ID: Handler("init_producer_id", 0, 5),
+        ApiKey.FIND_COORDINATOR: Handler("find_coordinator", 0, 6),
+        ApiKey.OFFSET_COMMIT: Handler("offset_commit", 2, 10),
+        ApiKey.OFFSET_FETCH: Handler("offset_fetch", 1, 10),
+        ApiKey.OFFSET_DELETE: Handler("offset_delete", 0, 0),
+        ApiKey.JOIN_GROUP: Handler("join_group", 0, 9),
+        ApiKey.SYNC_GROUP: Handler("sync_group", 0, 5),
+        ApiKey.HEARTBEAT: Handler("heartbeat", 0, 4),
+        ApiKey.LEAVE_GROUP: Handler("leave_group", 0, 5),
+        ApiKey.DESCRIBE_GROUPS: Handler("describe_groups", 0, 6),
+        ApiKey.LIST_GROUPS: Handler("list_groups", 0, 5),
+        ApiKey.DELETE_GROUPS: Handler("delete_groups", 0, 2),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: Handler("consumer_group_heartbeat", 0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: Handler("consumer_group_describe", 0, 1),
+        ApiKey.ADD_PARTITIONS_TO_TXN: Handler("add_partitions_to_txn", 0, 5),
+        ApiKey.ADD_OFFSETS_TO_TXN: Handler("add_offsets_to_txn", 0, 4),
+        ApiKey.END_TXN: Handler("end_txn", 0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: Handler("txn_offset_commit", 0, 5),
+        ApiKey.DESCRIBE_TRANSACTIONS: Handler("describe_transactions", 0, 0),
+        ApiKey.LIST_TRANSACTIONS: Handler("list_transactions", 0, 2),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler("offset_for_leader_epoch", 2, 4),
+        ApiKey.DESCRIBE_CONFIGS: Handler("describe_configs", 1, 4),
+        ApiKey.DESCRIBE_CLUSTER: Handler("describe_cluster", 0, 2),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler("describe_topic_partitions", 0, 0),
+        ApiKey.WRITE_TXN_MARKERS: Handler("write_txn_markers", 1, 2),
+        ApiKey.DESCRIBE_PRODUCERS: Handler("describe_producers", 0, 0),
+        ApiKey.CREATE_PARTITIONS: Handler("create_partitions", 0, 3),
+        ApiKey.ALTER_CONFIGS: Handler("alter_configs", 0, 2),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler("incremental_alter_configs", 0, 1),
+        ApiKey.LIST_CONFIG_RESOURCES: Handler("list_config_resources", 0, 1),
+        ApiKey.DESCRIBE_LOG_DIRS: Handler("describe_log_dirs", 1, 5),
+        ApiKey.DESCRIBE_QUORUM: Handler("describe_quorum", 0, 2),
+        ApiKey.ELECT_LEADERS: Handler("elect_leaders", 0, 2),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler("list_partition_reassignments", 0, 0),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler("alter_partition_reassignments", 0, 1),
+        ApiKey.UPDATE_FEATURES: Handler("update_features", 0, 2),
+        ApiKey.STREAMS_GROUP_DESCRIBE: Handler("streams_group_describe", 0, 0),
     }
 )

@@ -2,21 +2,39 @@
 
 A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the list, so that
 any client can find common ground (KIP-511). What is not implemented is not named.
+
+The features are those of `broker.features`.
 """
 
 import re
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.features import LEVELS, LOWEST_LEVEL
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Kafka's rule for client software names and versions (KIP-511)."""
+
+_FINALIZED: Final = tuple(
+    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+    for name, level in LEVELS.items()
+)
+_SUPPORTED: Final = tuple(
+    SupportedFeatureKey(name=name, min_version=LOWEST_LEVEL, max_version=level)
+    for name, level in LEVELS.items()
+)
+_ZERO_LEVEL_VERSION: Final = 4
+"""Older clients fail on a feature that is supported from level 0 on (KIP-584)."""
+_FEATURES_EPOCH: Final = 0
+"""The levels never change, so one epoch is enough; clients need one that is not negative."""
 
 
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -35,4 +53,10 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         )
         for key, versions in sorted(context.services.api_ranges.items())
     )
-    return ApiVersionsResponse(error_code=error, api_keys=api_keys)
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=api_keys,
+        supported_features=_SUPPORTED if context.api_version >= _ZERO_LEVEL_VERSION else (),
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=_FINALIZED,
+    )

@@ -1,5 +1,8 @@
 """Fetch: stored batches as they are, up to the high watermark; waits when there is too little.
 
+Who reads committed records gets batches up to the last stable offset, and a list of the aborted
+transactions among them: which records to leave out is the client's work.
+
 A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
 in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
 cache are read on a thread, and only that fetch waits for them. While clients leave too many answers
@@ -7,6 +10,7 @@ unread, a fetch gets a single batch.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -38,8 +42,10 @@ from penstock.protocol.messages.fetch import (
     PartitionData,
 )
 from penstock.records.compression import ZSTD
-from penstock.replication.manager import HostedPartition, PartitionRead
+from penstock.replication.manager import HostedPartition
+from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import FetchWait
+from penstock.storage import open_transactions as storage
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +80,7 @@ class _Fetch:
         "_hosted",
         "_outcomes",
         "_plan",
+        "_reads_committed",
         "_request",
         "_response",
         "_wait",
@@ -83,6 +90,7 @@ class _Fetch:
         self._request = request
         self._context = context
         self._plan = plan
+        self._reads_committed = request.isolation_level == READ_COMMITTED
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
@@ -111,7 +119,11 @@ class _Fetch:
         return self._response
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
-        wait = FetchWait(self._request.min_bytes - found_bytes, self._look_again)
+        wait = FetchWait(
+            self._request.min_bytes - found_bytes,
+            self._look_again,
+            reads_committed=self._reads_committed,
+        )
         try:
             is_parked = self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
         except TooManyWaitersError:
@@ -190,6 +202,7 @@ class _Fetch:
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=found_bytes == 0,
+                    reads_committed=self._reads_committed,
                 )
                 found_bytes += len(found.records)
                 self._outcomes.append(found)
@@ -222,6 +235,7 @@ class _Fetch:
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=found_bytes == 0,
+                    reads_committed=self._reads_committed,
                 )
                 found_bytes += len(found.records)
                 self._outcomes.append(found)
@@ -246,10 +260,8 @@ class _Fetch:
     def _answer(self) -> FetchResponse:
         topics: dict[UUID | str, list[PartitionData]] = {}
         names: dict[UUID | str, SessionPartition] = {}
-        # Who reads what is committed is told of aborted transactions, of which there are none.
-        aborted = () if self._request.isolation_level == READ_COMMITTED else None
         for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):
-            data = _partition_data(asked, outcome, aborted)
+            data = _partition_data(asked, outcome, reads_committed=self._reads_committed)
             has_news = bool(data.error_code or data.records) or data.diverging_epoch.epoch >= 0
             if self._plan.include(
                 asked,
@@ -272,7 +284,7 @@ class _Fetch:
 
 
 def _partition_data(
-    asked: SessionPartition, outcome: _Outcome, aborted: tuple[AbortedTransaction, ...] | None
+    asked: SessionPartition, outcome: _Outcome, *, reads_committed: bool
 ) -> PartitionData:
     if isinstance(outcome, PenstockError):
         return PartitionData(
@@ -286,7 +298,7 @@ def _partition_data(
             partition_index=asked.partition,
             error_code=ErrorCode.NONE,
             high_watermark=outcome.high_watermark,
-            last_stable_offset=outcome.high_watermark,
+            last_stable_offset=outcome.last_stable_offset,
             log_start_offset=outcome.log_start_offset,
             diverging_epoch=EpochEndOffset(
                 epoch=outcome.diverging_epoch.epoch, end_offset=outcome.diverging_epoch.end_offset
@@ -297,8 +309,17 @@ def _partition_data(
         partition_index=asked.partition,
         error_code=ErrorCode.NONE,
         high_watermark=outcome.high_watermark,
-        last_stable_offset=outcome.high_watermark,
+        last_stable_offset=outcome.last_stable_offset,
         log_start_offset=outcome.log_start_offset,
-        aborted_transactions=aborted,
+        aborted_transactions=_aborted(outcome.aborted) if reads_committed else None,
         records=outcome.records,
+    )
+
+
+def _aborted(found: Sequence[storage.AbortedTransaction]) -> tuple[AbortedTransaction, ...]:
+    if not found:
+        return ()
+    return tuple(
+        AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+        for entry in found
     )

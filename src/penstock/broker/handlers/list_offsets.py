@@ -1,7 +1,8 @@
 """ListOffsets: the first, the last, the newest, or the first record at or after a time.
 
 Latest is the high watermark, never the end of the log: an offset that a client learns here is one
-that it can read. Looking a time up may read cold data, so that runs on a thread.
+that it can read. To who reads committed records it is the last stable offset. Looking a time up may
+read cold data, so that runs on a thread.
 """
 
 from typing import Final
@@ -32,6 +33,7 @@ _LOWEST_VERSION: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+READ_COMMITTED: Final = 1
 LEADER_EPOCH_VERSION: Final = 4
 """From this version on the answer has the leader epoch (KIP-320)."""
 _NOTHING: Final = (-1, -1, -1)
@@ -55,13 +57,20 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             if TopicPartition(topic.name, asked.partition_index) in duplicates:
                 partitions.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
-                partitions.append(await _answer(topic.name, asked, context))
+                partitions.append(
+                    await _answer(
+                        topic.name,
+                        asked,
+                        context,
+                        reads_committed=request.isolation_level == READ_COMMITTED,
+                    )
+                )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
 async def _answer(
-    topic: str, asked: ListOffsetsPartition, context: RequestContext
+    topic: str, asked: ListOffsetsPartition, context: RequestContext, *, reads_committed: bool
 ) -> ListOffsetsPartitionResponse:
     lowest_version = _LOWEST_VERSION.get(asked.timestamp, 0)
     if context.api_version < lowest_version or asked.timestamp < EARLIEST_PENDING_UPLOAD:
@@ -71,7 +80,9 @@ async def _answer(
             TopicPartition(topic, asked.partition_index)
         )
         partition.state.require_leader(asked.current_leader_epoch)
-        timestamp, offset, epoch = await _find(partition, asked.timestamp, context)
+        timestamp, offset, epoch = await _find(
+            partition, asked.timestamp, context, reads_committed=reads_committed
+        )
     except PenstockError as error:
         return _refused(asked, code_of(error))
     return ListOffsetsPartitionResponse(
@@ -83,11 +94,13 @@ async def _answer(
     )
 
 
-async def _find(partition: HostedPartition, asked: int, context: RequestContext) -> Found:
+async def _find(
+    partition: HostedPartition, asked: int, context: RequestContext, *, reads_committed: bool
+) -> Found:
     log, state = partition.log, partition.state
     partition.require_readable()
     if asked == LATEST:
-        return -1, state.high_watermark, state.leader_epoch
+        return -1, _limit(partition, reads_committed=reads_committed), state.leader_epoch
     if asked in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         # A log without records begins with what this leader writes next.
@@ -98,9 +111,14 @@ async def _find(partition: HostedPartition, asked: int, context: RequestContext)
     found = await context.services.cold_reader.find_by_time(
         partition, None if asked == MAX_TIMESTAMP else asked
     )
-    if found is None or found.offset >= state.high_watermark:
+    if found is None or found.offset >= _limit(partition, reads_committed=reads_committed):
         return _NOTHING
     return found.timestamp_ms, found.offset, found.leader_epoch
+
+
+def _limit(partition: HostedPartition, *, reads_committed: bool) -> int:
+    """The offset below which this client can read now."""
+    return partition.last_stable_offset if reads_committed else partition.state.high_watermark
 
 
 def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

@@ -5,7 +5,7 @@ version 0 an empty list means all topics; from version 1 on that is null, and em
 """
 
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from penstock.broker.context import RequestContext
+from penstock.broker.context import COORDINATOR_TOPICS, RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.partition_states import partition_states
 from penstock.cluster.controller import NewTopic
@@ -70,12 +70,20 @@ async def _create_missing(
         and asked.name != CLUSTER_METADATA_TOPIC
         and image.topic(asked.name) is None
     }
+    failed: dict[str, PenstockError] = {}
+    for name, kind in COORDINATOR_TOPICS.items():
+        if name in missing:
+            # These have partitions and settings of their own, whoever asks for them.
+            del missing[name]
+            error = await services.coordinators.ensure_topic(kind)
+            if error is not None:
+                failed[name] = error
     if not missing:
-        return {}
+        return failed
     outcomes = await services.topics.create(
         [NewTopic(name=name) for name in missing], validate_only=False
     )
-    return {
+    return failed | {
         name: outcome
         for name, outcome in zip(missing, outcomes, strict=True)
         if isinstance(outcome, PenstockError) and not isinstance(outcome, TopicExistsError)

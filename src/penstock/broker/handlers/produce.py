@@ -5,8 +5,13 @@ An idempotent producer's repeated batch is answered with the offset it got the f
 1 or all the answer waits for the high watermark, which on one node is what is on disk; with acks 0
 there is no answer, and an error closes the connection. A partition may be named once in a request:
 the second batch of a pair could be acknowledged by the commit of the first.
+
+The first batch of a transaction in a partition waits until the transaction's coordinator said that
+it belongs there (`broker.transaction_check`); everything else never waits before it is appended.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +26,12 @@ from penstock.broker.context import (
     WaitingAnswer,
 )
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.transaction_check import TransactionCheck
+from penstock.broker.transactional_produce import (
+    append_transaction,
+    is_transactional,
+    unverified,
+)
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     InvalidBatchError,
@@ -50,19 +61,58 @@ from penstock.records.validation import UnfoldAllowance, validate_produced
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
 from penstock.storage.log_types import AppendInfo
+from penstock.storage.open_transactions import NO_GUARD
 
 ACKS_NONE: Final = 0
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Kafka's name for itself: the only client that may write to the topics of coordinators."""
 ACKS_ALLOWED: Final = (-1, 0, 1)
 
 _Appended = dict[HostedPartition, int]
 """The partitions that this request names, each with the last offset appended or `_NOTHING`."""
 _NOTHING: Final = -1
 """Below every high watermark, so it is not waited for."""
+_NOT_TRANSACTIONAL: Final = -1
+"""Stands for a guard in requests that name no transactional id."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Append every batch of the request."""
     refusal = _refusal(request, context)
+    if refusal is None and _has_transaction(request):
+        return append_transaction(
+            request.transactional_id,
+            _batches(request, context),
+            context,
+            partial(_append_all, request, context),
+        )
+    return _append_all(request, context, refusal, None)
+
+
+def _has_transaction(request: ProduceRequest) -> bool:
+    return any(
+        data.records is not None and is_transactional(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _batches(
+    request: ProduceRequest, context: RequestContext
+) -> Iterator[tuple[HostedPartition | None, memoryview]]:
+    for topic in request.topic_data:
+        name, _ = _topic_name(topic, context)
+        for data in topic.partition_data:
+            partition = context.services.replicas.find(name, data.index)
+            yield partition, memoryview(data.records or b"")
+
+
+def _append_all(
+    request: ProduceRequest,
+    context: RequestContext,
+    refusal: PenstockError | ErrorCode | None,
+    check: TransactionCheck | None,
+) -> Answer | Deferred[Answer]:
     appended: _Appended = {}
     allowance = UnfoldAllowance()
     has_error = False
@@ -71,7 +121,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferre
         name, error = _topic_name(topic, context)
         results = []
         for data in topic.partition_data:
-            result = _append(name, data, refusal or error, context, appended, allowance)
+            result = _append(name, data, refusal or error, context, appended, allowance, check)
             has_error = has_error or result.error_code != ErrorCode.NONE
             results.append(result)
         topics.append((name, topic, results))
@@ -91,8 +141,6 @@ def _refusal(request: ProduceRequest, context: RequestContext) -> PenstockError 
     """Why nothing of this request is taken, if so."""
     if request.acks not in ACKS_ALLOWED:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if request.transactional_id is not None:
-        return ErrorCode.INVALID_TXN_STATE
     return context.services.accepts_produce()
 
 
@@ -115,6 +163,7 @@ def _append(
     context: RequestContext,
     appended: _Appended,
     allowance: UnfoldAllowance,
+    check: TransactionCheck | None,
 ) -> PartitionProduceResponse:
     if refusal is not None:
         return _refused(data.index, refusal)
@@ -123,10 +172,21 @@ def _append(
         partition = services.replicas.partition(TopicPartition(topic, data.index))
         if partition in appended:
             return _refused(data.index, ErrorCode.INVALID_REQUEST)
+        if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
+            return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
         # Before the batch is looked at: a refused one has cost time too.
         appended[partition] = _NOTHING
+        if check is not None and partition in check.errors:
+            return unverified(data.index, check.errors[partition], context.api_version)
         records = _writable(data.records)
-        info = _append_batch(partition, records, context.api_version, services, allowance)
+        info = _append_batch(
+            partition,
+            records,
+            context.api_version,
+            services,
+            allowance,
+            _NOT_TRANSACTIONAL if check is None else check.guards.get(partition, NO_GUARD),
+        )
     except PenstockError as error:
         return _refused(data.index, error)
     if isinstance(info, ErrorCode):
@@ -147,6 +207,7 @@ def _append_batch(
     api_version: int,
     services: BrokerServices,
     allowance: UnfoldAllowance | None,
+    guard: int = _NOT_TRANSACTIONAL,
 ) -> AppendInfo | ErrorCode:
     """Validate and append; raises `PenstockError`."""
     batch = validate_produced(
@@ -156,9 +217,11 @@ def _append_batch(
         now_ms=services.clock.now_ms(),
         allowance=allowance,
     )
-    if batch.header.attributes & TRANSACTIONAL:
-        return ErrorCode.INVALID_TXN_STATE
-    return services.replicas.append(partition, batch)
+    if guard == _NOT_TRANSACTIONAL:
+        if batch.header.attributes & TRANSACTIONAL:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return services.replicas.append(partition, batch)
+    return services.replicas.append(partition, batch, guard)
 
 
 def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
@@ -175,11 +238,10 @@ def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduce
         refusal, InvalidBatchError | InvalidTimestampError | UnknownTopicOrPartitionError
     ):
         message = message_of(refusal)
-    if isinstance(refusal, RecordsError) and refusal.record_index >= 0:
-        record_errors = (
-            BatchIndexAndErrorMessage(
-                batch_index=refusal.record_index, batch_index_error_message=message
-            ),
+    if isinstance(refusal, RecordsError):
+        record_errors = tuple(
+            BatchIndexAndErrorMessage(batch_index=blamed, batch_index_error_message=fault)
+            for blamed, fault in refusal.blamed
         )
     return PartitionProduceResponse(
         index=index,
@@ -230,7 +292,7 @@ def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome
     if single is None or single.acks not in ACKS_ALLOWED:
         return None
     partition = services.replicas.find(single.topic, single.partition)
-    if partition is None or services.accepts_produce() is not None:
+    if partition is None or partition.is_internal or services.accepts_produce() is not None:
         return None
     try:
         info = _append_batch(

@@ -1,0 +1,1 @@
+"""The suites of others, run against Penstock: see README.md."""

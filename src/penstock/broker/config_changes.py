@@ -1,0 +1,185 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: which resource may be changed, and how.
+
+Topics can be changed. Settings of the broker, of groups and of client metrics cannot yet: they are
+refused by name, because a setting that is taken and ignored is a promise broken in silence. Checks
+come in Kafka's order, with Kafka's codes and words where Kafka refuses too. To delete what was
+never set is no change and succeeds, as in Kafka.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from penstock.broker.context import RequestContext
+from penstock.cluster.topic_changes import EditKind, SettingEdit, SettingsChange
+from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
+
+
+class ResourceType(IntEnum):
+    """What may have settings, with Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+_SHOWN_CHARACTERS_MAX: Final = 249
+"""Of what a client sent and is told again; Kafka's bound on names."""
+
+
+class Edit(NamedTuple):
+    """One setting as a request has it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class AskedChange(NamedTuple):
+    """One resource as a request has it."""
+
+    resource_type: int
+    resource_name: str
+    edits: tuple[Edit, ...]
+    replaces_all: bool
+    """AlterConfigs: settings that are not named go back to their defaults."""
+
+
+async def change_configs(
+    context: RequestContext, asked: Sequence[AskedChange], *, validate_only: bool
+) -> list[PenstockError | None]:
+    """One outcome for each resource, in the order asked; None is success."""
+    times = Counter((one.resource_type, one.resource_name) for one in asked)
+    outcomes: list[PenstockError | None] = []
+    changes: list[SettingsChange] = []
+    places: list[int] = []
+    for place, one in enumerate(asked):
+        refusal: PenstockError | None = None
+        try:
+            if times[one.resource_type, one.resource_name] > 1:
+                raise InvalidRequestError("Each resource must appear at most once.")
+            _check_edits(one)
+            change = _checked(one, context)
+            if change is not None:
+                changes.append(change)
+                places.append(place)
+        except PenstockError as error:
+            refusal = error
+        outcomes.append(refusal)
+    changed = await context.services.topics.change_settings(changes, validate_only=validate_only)
+    for place, outcome in zip(places, changed, strict=True):
+        outcomes[place] = outcome
+    return outcomes
+
+
+def _check_edits(asked: AskedChange) -> None:
+    if len({edit.name for edit in asked.edits}) < len(asked.edits):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    empty = [
+        edit.name
+        for edit in asked.edits
+        if edit.value is None and edit.operation != EditKind.DELETE
+    ]
+    if empty:
+        raise InvalidRequestError(f"Null value not supported for : {', '.join(empty)}")
+
+
+def _checked(asked: AskedChange, context: RequestContext) -> SettingsChange | None:
+    """What is to be done, None for nothing; refuses what cannot be."""
+    match asked.resource_type:
+        case ResourceType.TOPIC:
+            return SettingsChange(
+                asked.resource_name, tuple(map(_topic_edit, asked.edits)), asked.replaces_all
+            )
+        case ResourceType.BROKER:
+            _refuse_broker(asked, context)
+        case ResourceType.BROKER_LOGGER if not asked.replaces_all:
+            _check_node_id(asked.resource_name, context)
+            if asked.edits:
+                raise InvalidTopicConfigError(f"Logger {_shown(asked.edits[0])} does not exist!")
+        case ResourceType.CLIENT_METRICS:
+            _refuse_client_metrics(asked)
+        case ResourceType.GROUP:
+            _refuse_group(asked)
+        case _:
+            raise InvalidRequestError(f"Unknown resource type {asked.resource_type}")
+    return None
+
+
+def _topic_edit(edit: Edit) -> SettingEdit:
+    return SettingEdit(edit.name, _kind(edit), edit.value or "")
+
+
+def _kind(edit: Edit) -> EditKind:
+    try:
+        return EditKind(edit.operation)
+    except ValueError:
+        raise InvalidRequestError(f"Unknown operations type {edit.operation}") from None
+
+
+def _check_node_id(name: str, context: RequestContext) -> None:
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise InvalidRequestError(
+            f"Node id must be an integer, but it is: {name[:_SHOWN_CHARACTERS_MAX]}"
+        ) from None
+    if node_id != context.services.node_id:
+        raise InvalidRequestError(
+            f"Unexpected broker id, expected {context.services.node_id}, but received {node_id}"
+        )
+
+
+def _refuse_broker(asked: AskedChange, context: RequestContext) -> None:
+    """No setting of the broker can change while it runs; its settings file has them all."""
+    if asked.resource_name:
+        _check_node_id(asked.resource_name, context)
+    known = {described.config.name for described in context.services.broker_configs()}
+    changed = []
+    for edit in asked.edits:
+        match _kind(edit):
+            case EditKind.SET:
+                changed.append(_shown(edit))
+            case EditKind.APPEND | EditKind.SUBTRACT as kind:
+                if edit.name not in known:
+                    raise InvalidTopicConfigError(f"Unknown config name: {_shown(edit)}")
+                raise InvalidTopicConfigError(
+                    f"Config value {kind.name.lower()} is not allowed for config key: {edit.name}"
+                )
+            case EditKind.DELETE:
+                pass
+    if changed:
+        raise InvalidRequestError(
+            f"Cannot update these configs dynamically: [{', '.join(changed)}]"
+        )
+
+
+def _refuse_client_metrics(asked: AskedChange) -> None:
+    if not asked.resource_name:
+        raise InvalidRequestError("Subscription name can't be empty")
+    for edit in _made(asked):
+        raise InvalidRequestError(
+            f"Unknown client metrics configuration: {_shown(edit)}: Penstock collects none"
+        )
+
+
+def _refuse_group(asked: AskedChange) -> None:
+    if not asked.resource_name:
+        raise InvalidRequestError("Default group resources are not allowed.")
+    for edit in _made(asked):
+        raise InvalidTopicConfigError(
+            f"Unknown group config name: {_shown(edit)}: Penstock has no settings of single "
+            "groups yet"
+        )
+
+
+def _made(asked: AskedChange) -> list[Edit]:
+    """What is not just deleted."""
+    return [edit for edit in asked.edits if _kind(edit) is not EditKind.DELETE]
+
+
+def _shown(edit: Edit) -> str:
+    return edit.name[:_SHOWN_CHARACTERS_MAX]

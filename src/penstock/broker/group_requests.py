@@ -1,0 +1,71 @@
+"""How handlers of group APIs ask a shard: a plain answer that waits, or many at once.
+
+A shard's answer passes through; a refusal becomes the answer that the handler makes of the code.
+Nothing here knows an API.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from penstock.broker.context import DEFECT, Answer, RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.deferred import Deferred
+from penstock.core.errors import PenstockError
+from penstock.protocol.codec import Message
+from penstock.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+Response = TypeVar("Response", bound=Message)
+
+
+def ask_group(
+    context: RequestContext,
+    group_id: str,
+    request: Message,
+    response_class: type[Response],
+    refuse: Callable[[ErrorCode], Answer],
+    finish: Callable[[Response], Answer] | None = None,
+) -> Deferred[Answer]:
+    """Ask the coordinator of a group; `finish` may change what it says."""
+    answer: Deferred[Answer] = Deferred()
+
+    def answered(result: Message | PenstockError) -> None:
+        try:
+            if isinstance(result, PenstockError):
+                final = refuse(code_of(result))
+            else:
+                assert isinstance(result, response_class)
+                final = result if finish is None else finish(result)
+        except Exception:
+            # The coordinator goes on, whatever became of this one answer.
+            logger.exception("an answer of a coordinator could not be made")
+            final = DEFECT
+        answer.set(final)
+
+    context.services.coordinators.submit("group", group_id, request, context).then(answered)
+    return answer
+
+
+async def ask_groups(
+    context: RequestContext,
+    requests: Iterable[tuple[str, Message]],
+    response_class: type[Response],
+) -> list[Response | ErrorCode]:
+    """Ask the coordinators of several groups at once; a code where one refused."""
+    coordinators = context.services.coordinators
+    results = await asyncio.gather(
+        *(coordinators.ask("group", group_id, request, context) for group_id, request in requests)
+    )
+    return [_checked(result, response_class) for result in results]
+
+
+def _checked(
+    result: Message | PenstockError, response_class: type[Response]
+) -> Response | ErrorCode:
+    if isinstance(result, PenstockError):
+        return code_of(result)
+    assert isinstance(result, response_class)
+    return result

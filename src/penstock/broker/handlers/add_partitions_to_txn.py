@@ -1,0 +1,159 @@
+"""AddPartitionsToTxn: which partitions a transaction writes to.
+
+Clients send one transaction (to version 3), brokers send batches and may only ask (from 4 on). As
+in Kafka, one partition that does not exist keeps all of its transaction from being added.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from penstock.broker.context import Answer, RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.deferred import Deferred
+from penstock.core.errors import PenstockError
+from penstock.core.types import INTERNAL_TOPICS
+from penstock.protocol.codec import Message
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+BATCH_VERSION: Final = 4
+"""From here on the request holds several transactions."""
+FENCED_VERSION: Final = 2
+"""The first version whose clients know PRODUCER_FENCED."""
+
+
+def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Deferred[Answer]:
+    """Ask the coordinator of each transactional id; answer when all have answered."""
+    is_batch = context.api_version >= BATCH_VERSION
+    asks = request.transactions if is_batch else (_lifted(request),)
+    gathering = _Gathering(len(asks), is_batch=is_batch)
+    for position, transaction in enumerate(asks):
+        _add(transaction, position, gathering, context)
+    return gathering.waiting
+
+
+class _Gathering:
+    """The answer to all transactions of a request, which come one by one."""
+
+    def __init__(self, count: int, *, is_batch: bool) -> None:
+        self.waiting: Deferred[Answer] = Deferred()
+        self._is_batch = is_batch
+        self._results: list[AddPartitionsToTxnResult | None] = [None] * count
+        self._missing = count
+        if not count:
+            self.waiting.set(AddPartitionsToTxnResponse())
+
+    def put(self, position: int, result: AddPartitionsToTxnResult) -> None:
+        """Take one result; the last one completes the answer."""
+        self._results[position] = result
+        self._missing -= 1
+        if self._missing:
+            return
+        results = tuple(found for found in self._results if found is not None)
+        self.waiting.set(
+            AddPartitionsToTxnResponse(results_by_transaction=results)
+            if self._is_batch
+            else AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+        )
+
+
+def _lifted(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _add(
+    transaction: AddPartitionsToTxnTransaction,
+    position: int,
+    gathering: _Gathering,
+    context: RequestContext,
+) -> None:
+    codes = list(_partition_codes(transaction, context))
+    if any(codes):
+        # The healthy ones are told that nobody tried.
+        codes = [code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes]
+        gathering.put(position, _result(transaction, codes))
+        return
+
+    def answer(found: Message | PenstockError) -> None:
+        if isinstance(found, PenstockError):
+            gathering.put(position, _result(transaction, [code_of(found)] * len(codes)))
+            return
+        assert isinstance(found, AddPartitionsToTxnResponse)
+        (result,) = found.results_by_transaction
+        gathering.put(position, _for_old_clients(result, context.api_version))
+
+    context.services.coordinators.submit(
+        "transaction",
+        transaction.transactional_id,
+        AddPartitionsToTxnRequest(transactions=(transaction,)),
+        context,
+    ).then(answer)
+
+
+def _partition_codes(
+    transaction: AddPartitionsToTxnTransaction, context: RequestContext
+) -> Iterable[ErrorCode]:
+    image = context.services.metadata.image
+    is_client = context.api_version < BATCH_VERSION
+    for topic in transaction.topics:
+        for partition in topic.partitions:
+            if is_client and topic.name in INTERNAL_TOPICS:
+                yield ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, partition) is None:
+                yield ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                yield ErrorCode.NONE
+
+
+def _result(
+    transaction: AddPartitionsToTxnTransaction, codes: Iterable[ErrorCode]
+) -> AddPartitionsToTxnResult:
+    code = iter(codes)
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id,
+        topic_results=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=partition, partition_error_code=next(code)
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in transaction.topics
+        ),
+    )
+
+
+def _for_old_clients(result: AddPartitionsToTxnResult, version: int) -> AddPartitionsToTxnResult:
+    if version >= FENCED_VERSION:
+        return result
+    return replace(
+        result,
+        topic_results=tuple(
+            replace(
+                topic,
+                results_by_partition=tuple(
+                    replace(found, partition_error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
+                    if found.partition_error_code is ErrorCode.PRODUCER_FENCED
+                    else found
+                    for found in topic.results_by_partition
+                ),
+            )
+            for topic in result.topic_results
+        ),
+    )

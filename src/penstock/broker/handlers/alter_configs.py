@@ -1,0 +1,37 @@
+"""AlterConfigs: the settings of a resource are replaced; what is not named gets its default."""
+
+from penstock.broker.config_changes import AskedChange, Edit, change_configs
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of, message_of
+from penstock.cluster.topic_changes import EditKind
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Change each resource or refuse it by itself; a resource changes whole or not at all."""
+    asked = [
+        AskedChange(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(Edit(config.name, EditKind.SET, config.value) for config in resource.configs),
+            replaces_all=True,
+        )
+        for resource in request.resources
+    ]
+    outcomes = await change_configs(context, asked, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if outcome is None else code_of(outcome),
+                error_message=None if outcome is None else message_of(outcome),
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one, outcome in zip(asked, outcomes, strict=True)
+        )
+    )

@@ -1,0 +1,76 @@
+"""AlterPartitionReassignments: a partition may be placed where it is, and nowhere else yet.
+
+With one broker there is one valid target, which changes nothing. All others are refused with what
+Kafka says of them.
+"""
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of, message_of
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.topic_rules import check_replicas
+from penstock.core.errors import (
+    InvalidReplicaAssignmentError,
+    PenstockError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+def handle(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Answer for each partition by itself."""
+    image = context.services.metadata.image
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        responses=tuple(
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _result(image, topic.name, partition) for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _result(
+    image: MetadataImage, topic: str, target: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    try:
+        code, message = _check(image, topic, target), None
+    except PenstockError as error:
+        code, message = code_of(error), message_of(error)
+    return ReassignablePartitionResponse(
+        partition_index=target.partition_index, error_code=code, error_message=message
+    )
+
+
+def _check(image: MetadataImage, topic: str, target: ReassignablePartition) -> ErrorCode:
+    if image.topic(topic) is None:
+        # Repeated for each partition, so not without bound.
+        shown = topic[:TOPIC_NAME_CHARACTERS_MAX]
+        raise UnknownTopicOrPartitionError(f"Unable to find a topic named {shown}.")
+    partition = image.partition(topic, target.partition_index)
+    if partition is None:
+        raise UnknownTopicOrPartitionError(
+            f"Unable to find partition {topic}:{target.partition_index}."
+        )
+    if target.replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    check_replicas(target.replicas, None, image.brokers)
+    if target.replicas != partition.replicas:
+        raise InvalidReplicaAssignmentError(
+            "Penstock cannot move a partition to another broker yet."
+        )
+    return ErrorCode.NONE

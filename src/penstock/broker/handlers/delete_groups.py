@@ -1,0 +1,30 @@
+"""DeleteGroups: groups without members go, with all their offsets."""
+
+from dataclasses import replace
+
+from penstock.broker.context import RequestContext
+from penstock.broker.group_requests import ask_groups
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    """Ask the coordinator of each group, each once."""
+    group_ids = tuple(dict.fromkeys(request.groups_names))
+    results = await ask_groups(
+        context,
+        ((group_id, replace(request, groups_names=(group_id,))) for group_id in group_ids),
+        DeleteGroupsResponse,
+    )
+    return DeleteGroupsResponse(
+        results=tuple(
+            DeletableGroupResult(group_id=group_id, error_code=result)
+            if isinstance(result, ErrorCode)
+            else result.results[0]
+            for group_id, result in zip(group_ids, results, strict=True)
+        )
+    )

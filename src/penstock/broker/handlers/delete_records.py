@@ -1,0 +1,90 @@
+"""DeleteRecords: hides everything below an offset, for good, and frees whole segments.
+
+The answer leaves when the new start is on the disk: what is deleted stays deleted after a crash.
+Apache Kafka answers first and may show the records again after one. An offset of -1 means the high
+watermark. A topic that is only compacted keeps its records (POLICY_VIOLATION), as in Kafka.
+"""
+
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import (
+    InvalidTopicNameError,
+    OffsetOutOfRangeError,
+    PenstockError,
+    PolicyViolationError,
+)
+from penstock.core.types import INTERNAL_TOPICS, TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.replication.manager import HostedPartition
+from penstock.replication.partition import NO_EPOCH
+
+HIGH_WATERMARK: Final = -1
+NO_LOW_WATERMARK: Final = -1
+
+
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+    """Answer for each partition."""
+    # A partition that is named twice gets the last offset, as in Kafka.
+    asked = {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    results: dict[TopicPartition, DeleteRecordsPartitionResult] = {}
+    starts: list[tuple[HostedPartition, int]] = []
+    for name, offset in asked.items():
+        try:
+            starts.append(_start(name, offset, context))
+        except PenstockError as error:
+            results[name] = _refused(name, code_of(error))
+    outcomes = await context.services.record_deletion.advance_starts(starts)
+    for (partition, _), outcome in zip(starts, outcomes, strict=True):
+        if outcome is None:
+            results[partition.name] = DeleteRecordsPartitionResult(
+                partition_index=partition.name.partition,
+                low_watermark=partition.log.log_start_offset,
+            )
+        else:
+            results[partition.name] = _refused(partition.name, code_of(outcome))
+    by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for name in asked:
+        by_topic.setdefault(name.topic, []).append(results[name])
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(name=topic, partitions=tuple(partitions))
+            for topic, partitions in by_topic.items()
+        )
+    )
+
+
+def _start(
+    name: TopicPartition, offset: int, context: RequestContext
+) -> tuple[HostedPartition, int]:
+    """The partition and its new start, or the reason why not."""
+    partition = context.services.replicas.partition(name)
+    if name.topic in INTERNAL_TOPICS:
+        raise InvalidTopicNameError(f"Cannot delete records of internal topic {name.topic}")
+    partition.state.require_leader(NO_EPOCH)
+    if not partition.log.settings.deletes_records:
+        raise PolicyViolationError(
+            f"Records of partition {name} can not be deleted due to the configured policy"
+        )
+    high_watermark = partition.state.high_watermark
+    wanted = high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= wanted <= high_watermark:
+        raise OffsetOutOfRangeError(wanted, partition.log.log_start_offset, high_watermark)
+    return partition, wanted
+
+
+def _refused(name: TopicPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=name.partition, low_watermark=NO_LOW_WATERMARK, error_code=code
+    )

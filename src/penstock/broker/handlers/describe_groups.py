@@ -1,0 +1,41 @@
+"""DescribeGroups: the state and the members of classic groups."""
+
+from dataclasses import replace
+
+from penstock.broker.authorized_operations import GROUP_OPERATIONS
+from penstock.broker.context import RequestContext
+from penstock.broker.group_requests import ask_groups
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Ask the coordinator of each group."""
+    group_ids = tuple(request.groups)
+    results = await ask_groups(
+        context,
+        ((group_id, replace(request, groups=(group_id,))) for group_id in group_ids),
+        DescribeGroupsResponse,
+    )
+    groups = []
+    for group_id, result in zip(group_ids, results, strict=True):
+        group = _refused(group_id, result) if isinstance(result, ErrorCode) else result.groups[0]
+        if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
+            group = replace(group, authorized_operations=GROUP_OPERATIONS)
+        groups.append(group)
+    return DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )

@@ -1,0 +1,70 @@
+"""DescribeProducers: what a partition remembers of producers, and where their transactions began.
+
+It is how a person finds a transaction that holds the last stable offset back.
+"""
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of, message_of, missing_topic_code
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from penstock.storage.producer_state import ProducerEntry
+
+
+def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """Answer for each partition."""
+    return DescribeProducersResponse(
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _partition(TopicPartition(topic.name, index), context)
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _partition(name: TopicPartition, context: RequestContext) -> PartitionResponse:
+    services = context.services
+    if services.metadata.image.topic(name.topic) is None:
+        return _refused(name, missing_topic_code(name.topic), f"there is no topic {name.topic}")
+    try:
+        partition = services.replicas.partition(name)
+        partition.require_readable()
+    except PenstockError as error:
+        return _refused(name, code_of(error), message_of(error))
+    return PartitionResponse(
+        partition_index=name.partition,
+        error_code=ErrorCode.NONE,
+        active_producers=tuple(
+            _producer(producer_id, entry)
+            for producer_id, entry in partition.log.producers.entries.items()
+        ),
+    )
+
+
+def _refused(name: TopicPartition, code: ErrorCode, message: str) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=name.partition, error_code=code, error_message=message, active_producers=()
+    )
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> ProducerState:
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.batches[-1].last_sequence if entry.batches else -1,
+        last_timestamp=entry.last_timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.open_offset,
+    )

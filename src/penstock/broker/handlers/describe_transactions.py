@@ -1,0 +1,39 @@
+"""DescribeTransactions: the state of some transactional ids."""
+
+import asyncio
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.coordinator.transactions.listing import undescribed
+from penstock.core.errors import PenstockError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+
+
+async def handle(
+    request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """Ask the coordinator of each id."""
+    found = await asyncio.gather(
+        *(_describe(transactional_id, context) for transactional_id in request.transactional_ids)
+    )
+    return DescribeTransactionsResponse(transaction_states=tuple(found))
+
+
+async def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+    if not transactional_id:
+        return undescribed(transactional_id, ErrorCode.INVALID_REQUEST)
+    answer = await context.services.coordinators.ask(
+        "transaction",
+        transactional_id,
+        DescribeTransactionsRequest(transactional_ids=(transactional_id,)),
+        context,
+    )
+    if isinstance(answer, PenstockError):
+        return undescribed(transactional_id, code_of(answer))
+    assert isinstance(answer, DescribeTransactionsResponse)
+    return answer.transaction_states[0]

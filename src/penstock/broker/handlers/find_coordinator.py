@@ -1,0 +1,69 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id.
+
+The internal topic is created when the first client asks. Kafka tells that client to come back; here
+the topic is served when the answer leaves, so it need not.
+"""
+
+from typing import Final
+
+from penstock.broker.context import CoordinatorKind, RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+BATCH_SINCE: Final = 4
+KINDS: Final[dict[int, CoordinatorKind]] = {0: "group", 1: "transaction"}
+"""By key type; Kafka's third, for share groups, has no coordinator here."""
+_TOPICS: Final = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
+_NOBODY: Final = (-1, "", -1)
+
+
+async def handle(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    """Name the leader of the key's partition."""
+    is_batch = context.api_version >= BATCH_SINCE
+    keys = request.coordinator_keys if is_batch else (request.key,)
+    kind = KINDS.get(request.key_type)
+    code = ErrorCode.INVALID_REQUEST
+    if kind is not None:
+        # Once for all keys: a request may have a hundred thousand.
+        error = await context.services.coordinators.ensure_topic(kind)
+        code = ErrorCode.NONE if error is None else code_of(error)
+    if kind is None or code is not ErrorCode.NONE:
+        found = [_coordinator(key, code) for key in keys]
+    else:
+        found = [_find(key, kind, context) for key in keys]
+    if is_batch:
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or "NONE",
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinator:
+    image = context.services.metadata.image
+    index = context.services.coordinators.partition_of(kind, key)
+    partition = image.partition(_TOPICS[kind], index)
+    broker = None if partition is None else image.brokers.get(partition.leader)
+    if broker is None:
+        return _coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _coordinator(key, ErrorCode.NONE, (broker.id, broker.host, broker.port))
+
+
+def _coordinator(key: str, code: ErrorCode, address: tuple[int, str, int] = _NOBODY) -> Coordinator:
+    node_id, host, port = address
+    message = None if code is ErrorCode.NONE else f"The coordinator: {code.name}."
+    return Coordinator(
+        key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
+    )

@@ -1,0 +1,46 @@
+"""ListConfigResources: what has settings that DescribeConfigs can show.
+
+Groups and client metrics have none here, and loggers have no levels that a client could change: of
+these kinds nothing is listed.
+"""
+
+from typing import Final
+
+from penstock.broker.config_changes import ResourceType
+from penstock.broker.context import RequestContext
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_KNOWN: Final = frozenset(map(int, ResourceType))
+_TYPES_VERSION: Final = 1
+"""The first version that knows more than client metrics."""
+
+
+def handle(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """List the resources of the types that are asked for; all types when none is."""
+    if context.api_version < _TYPES_VERSION:
+        return ListConfigResourcesResponse(config_resources=())
+    wanted = frozenset(request.resource_types) or _KNOWN
+    if not wanted <= _KNOWN:
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=()
+        )
+    image = context.services.metadata.image
+    resources: list[ConfigResource] = []
+    if ResourceType.BROKER in wanted:
+        resources += (
+            ConfigResource(resource_name=str(broker_id), resource_type=ResourceType.BROKER)
+            for broker_id in image.brokers
+        )
+    if ResourceType.TOPIC in wanted:
+        resources += (
+            ConfigResource(resource_name=name, resource_type=ResourceType.TOPIC)
+            for name in image.topics
+        )
+    return ListConfigResourcesResponse(config_resources=tuple(resources))

@@ -1,0 +1,36 @@
+"""ListGroups: the groups of every shard on this broker.
+
+As in Kafka a shard that is not served here adds nothing, and one that still loads makes the whole
+answer an error: a list that may lack groups would be a lie.
+"""
+
+import asyncio
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import NotCoordinatorError, PenstockError
+from penstock.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+
+async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """Ask every shard."""
+    coordinators = context.services.coordinators
+    results = await asyncio.gather(
+        *(
+            coordinators.ask_partition("group", partition, request, context)
+            for partition in range(coordinators.partition_count("group"))
+        )
+    )
+    groups: list[ListedGroup] = []
+    for result in results:
+        if isinstance(result, NotCoordinatorError):
+            continue
+        if isinstance(result, PenstockError):
+            return ListGroupsResponse(error_code=code_of(result), groups=())
+        assert isinstance(result, ListGroupsResponse)
+        groups += result.groups
+    return ListGroupsResponse(groups=tuple(groups))

@@ -1,0 +1,44 @@
+"""ListTransactions: the transactional ids that this broker coordinates and that pass filters."""
+
+import asyncio
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.coordinator.transactions.listing import listed
+from penstock.core.errors import NotCoordinatorError, PenstockError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+
+async def handle(
+    request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    """Ask every partition of the transaction log; one that loads makes the answer an error."""
+    coordinators = context.services.coordinators
+    answers = await asyncio.gather(
+        *(
+            coordinators.ask_partition("transaction", partition, request, context)
+            for partition in range(coordinators.partition_count("transaction"))
+        )
+    )
+    # What the filters say of themselves is known without any coordinator.
+    whole = listed(request, {}, 0)
+    found: list[TransactionState] = []
+    for answer in answers:
+        if isinstance(answer, NotCoordinatorError):
+            continue
+        if isinstance(answer, PenstockError):
+            return ListTransactionsResponse(error_code=code_of(answer), transaction_states=())
+        assert isinstance(answer, ListTransactionsResponse)
+        if answer.error_code is not ErrorCode.NONE:
+            return answer
+        found.extend(answer.transaction_states)
+    return ListTransactionsResponse(
+        error_code=whole.error_code,
+        unknown_state_filters=whole.unknown_state_filters,
+        transaction_states=tuple(found),
+    )

@@ -1,0 +1,114 @@
+"""OffsetCommit: what a group has processed. Partitions that do not exist are refused one by one.
+
+From version 10 on topics are named by their id. What exists goes to the group's coordinator in one
+piece; the answer has all partitions in the order of the request.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.broker.context import Answer, RequestContext
+from penstock.broker.group_requests import ask_group
+from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.core.deferred import Deferred
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+TOPIC_IDS_SINCE: Final = 10
+
+
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
+    """Give what exists to the group's coordinator."""
+    image = context.services.metadata.image
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    found = [_find(topic, image, by_id=by_id) for topic in request.topics]
+    known = tuple(
+        _existing(topic, image_of)
+        for topic, image_of in zip(request.topics, found, strict=True)
+        if image_of is not None
+    )
+    known = tuple(topic for topic in known if topic.partitions)
+    names = [None if topic is None else topic.name for topic in found]
+
+    def finish(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        codes = {
+            (topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        return _merged(request, names, codes, by_id=by_id)
+
+    def refuse(code: ErrorCode) -> OffsetCommitResponse:
+        codes = {
+            (topic.name, partition.partition_index): code
+            for topic in known
+            for partition in topic.partitions
+        }
+        return _merged(request, names, codes, by_id=by_id)
+
+    if not known:
+        return _merged(request, names, {}, by_id=by_id)
+    asked = replace(request, topics=known)
+    if len(known) == len(request.topics) and all(
+        len(mine.partitions) == len(theirs.partitions)
+        for mine, theirs in zip(known, request.topics, strict=True)
+    ):
+        # Nothing is missing, as nearly always: the coordinator's answer is the answer.
+        return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse)
+    return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse, finish)
+
+
+def _find(
+    topic: OffsetCommitRequestTopic, image: MetadataImage, *, by_id: bool
+) -> TopicImage | None:
+    if by_id:
+        return None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
+    return image.topic(topic.name)
+
+
+def _existing(topic: OffsetCommitRequestTopic, found: TopicImage) -> OffsetCommitRequestTopic:
+    """The same with the topic's name, and only with partitions that it has."""
+    count = len(found.partitions)
+    partitions = tuple(p for p in topic.partitions if 0 <= p.partition_index < count)
+    return replace(topic, name=found.name, partitions=partitions)
+
+
+def _merged(
+    request: OffsetCommitRequest,
+    names: list[str | None],
+    codes: dict[tuple[str, int], ErrorCode],
+    *,
+    by_id: bool,
+) -> OffsetCommitResponse:
+    """An answer for every partition; those without a code do not exist."""
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(
+                            (name or "", partition.partition_index), _missing(name, by_id=by_id)
+                        ),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic, name in zip(request.topics, names, strict=True)
+        )
+    )
+
+
+def _missing(name: str | None, *, by_id: bool) -> ErrorCode:
+    is_topic_unknown = name is None
+    if by_id and is_topic_unknown:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

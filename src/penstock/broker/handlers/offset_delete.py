@@ -1,0 +1,72 @@
+"""OffsetDelete: forget offsets of topics that a group does not read any more."""
+
+from dataclasses import replace
+
+from penstock.broker.context import Answer, RequestContext
+from penstock.broker.group_requests import ask_group
+from penstock.cluster.image import MetadataImage
+from penstock.core.deferred import Deferred
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
+    """Give what exists to the group's coordinator."""
+    image = context.services.metadata.image
+    known = tuple(_existing(topic, image) for topic in request.topics)
+    asked = replace(request, topics=tuple(topic for topic in known if topic.partitions))
+
+    def finish(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        if response.error_code is not ErrorCode.NONE:
+            return response
+        codes = {
+            (topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        return _merged(request, codes)
+
+    # Kafka asks the coordinator also when nothing is left: the group may not exist.
+    return ask_group(context, request.group_id, asked, OffsetDeleteResponse, _refused, finish)
+
+
+def _refused(code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code, topics=())
+
+
+def _existing(topic: OffsetDeleteRequestTopic, image: MetadataImage) -> OffsetDeleteRequestTopic:
+    partitions = tuple(
+        partition
+        for partition in topic.partitions
+        if image.partition(topic.name, partition.partition_index) is not None
+    )
+    return replace(topic, partitions=partitions)
+
+
+def _merged(
+    request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=tuple(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(
+                            (topic.name, partition.partition_index),
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        ),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

@@ -1,0 +1,80 @@
+"""StreamsGroupDescribe: there are no streams groups here, and that is the answer.
+
+Clients that look for a group of any type ask for this one too. StreamsGroupHeartbeat is not served,
+so no group can become one.
+"""
+
+import asyncio
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import PenstockError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+
+
+async def handle(
+    request: StreamsGroupDescribeRequest, context: RequestContext
+) -> StreamsGroupDescribeResponse:
+    """Say of each group that it does not exist, or that it is of another type."""
+    groups = await asyncio.gather(
+        *(_described(group_id, context) for group_id in request.group_ids)
+    )
+    return StreamsGroupDescribeResponse(groups=tuple(groups))
+
+
+async def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    if not group_id:
+        return _refused(group_id, ErrorCode.INVALID_GROUP_ID)
+    exists = await _exists(group_id, context)
+    if isinstance(exists, PenstockError):
+        return _refused(group_id, code_of(exists))
+    reason = "is not a streams group." if exists else "not found."
+    return _refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}")
+
+
+async def _exists(group_id: str, context: RequestContext) -> bool | PenstockError:
+    ask = context.services.coordinators.ask
+    consumer = await ask(
+        "group",
+        group_id,
+        ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=False),
+        context,
+    )
+    if isinstance(consumer, PenstockError):
+        return consumer
+    assert isinstance(consumer, ConsumerGroupDescribeResponse)
+    if consumer.groups[0].error_code is ErrorCode.NONE:
+        return True
+    classic = await ask("group", group_id, DescribeGroupsRequest(groups=(group_id,)), context)
+    if isinstance(classic, PenstockError):
+        return classic
+    assert isinstance(classic, DescribeGroupsResponse)
+    # In old versions of that API a group that does not exist is a dead one.
+    found = classic.groups[0]
+    return found.error_code is ErrorCode.NONE and found.group_state != "Dead"
+
+
+def _refused(group_id: str, code: ErrorCode, message: str | None = None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        topology=None,
+        members=(),
+    )

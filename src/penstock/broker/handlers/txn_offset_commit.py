@@ -1,0 +1,144 @@
+"""TxnOffsetCommit: offsets that count when the producer's transaction commits.
+
+The transaction's coordinator is asked first (KIP-890): to version 4 whether the transaction has the
+group's partition, from 5 on to add it. Then the group's coordinator takes the offsets. Partitions
+that do not exist are refused one by one; the others go on.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.broker.transaction_check import Claim, TransactionCheck
+from penstock.core.errors import PenstockError
+from penstock.core.types import OFFSETS_TOPIC
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+IMPLICIT_ADD_VERSION: Final = 5
+"""From here on the client speaks transaction version 2 and does not send AddOffsetsToTxn."""
+ABORTABLE_VERSION: Final = 4
+"""The first version whose clients know TRANSACTION_ABORTABLE."""
+LOADING_VERSION: Final = 2
+"""The first version whose clients know COORDINATOR_LOAD_IN_PROGRESS."""
+NO_SEQUENCE: Final = -1
+"""Offsets are written without sequence numbers."""
+_AS_COORDINATORS_SAY: Final = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""What the log says, in words that make the client look for its coordinator."""
+
+
+async def handle(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    """Verify the transaction, then commit what can be committed."""
+    known, refused = _sorted_out(request, context)
+    if not known:
+        return _merged(request, refused)
+    code = await _verified(request, context)
+    if code is not ErrorCode.NONE:
+        return _merged(request, refused, code=_for_old_clients(code, context.api_version))
+    answer = await context.services.coordinators.ask(
+        "group", request.group_id, replace(request, topics=known), context
+    )
+    if isinstance(answer, PenstockError):
+        code = _for_old_clients(code_of(answer), context.api_version)
+        return _merged(request, refused, code=code)
+    assert isinstance(answer, TxnOffsetCommitResponse)
+    codes = {
+        (topic.name, found.partition_index): found.error_code
+        for topic in answer.topics
+        for found in topic.partitions
+    }
+    return _merged(request, refused | codes)
+
+
+_Codes = dict[tuple[str, int], ErrorCode]
+
+
+def _sorted_out(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> tuple[tuple[TxnOffsetCommitRequestTopic, ...], _Codes]:
+    """What exists, and a code for each partition that does not."""
+    image = context.services.metadata.image
+    refused = {
+        (topic.name, partition.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for topic in request.topics
+        for partition in topic.partitions
+        if image.partition(topic.name, partition.partition_index) is None
+    }
+    if not refused:
+        return request.topics, refused
+    topics = (
+        replace(
+            topic,
+            partitions=tuple(
+                partition
+                for partition in topic.partitions
+                if (topic.name, partition.partition_index) not in refused
+            ),
+        )
+        for topic in request.topics
+    )
+    return tuple(topic for topic in topics if topic.partitions), refused
+
+
+async def _verified(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
+    """Whether the transaction is open and has, or now has, the group's partition."""
+    services = context.services
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    index = services.coordinators.partition_of("group", request.group_id)
+    partition = services.replicas.find(OFFSETS_TOPIC, index)
+    if partition is None:
+        return ErrorCode.NOT_COORDINATOR
+    check = TransactionCheck(
+        context,
+        Claim(request.transactional_id, request.producer_id, request.producer_epoch),
+        adds=context.api_version >= IMPLICIT_ADD_VERSION,
+    )
+    if check.begin({partition: NO_SEQUENCE}):
+        await check.ask()
+    code = check.errors.get(partition, ErrorCode.NONE)
+    return _AS_COORDINATORS_SAY.get(code, code)
+
+
+def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
+    is_loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if is_loading and version < LOADING_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _merged(
+    request: TxnOffsetCommitRequest, codes: _Codes, *, code: ErrorCode = ErrorCode.NONE
+) -> TxnOffsetCommitResponse:
+    """The answer in the order of the request; `code` is for partitions without one."""
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get((topic.name, partition.partition_index), code),
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

@@ -1,0 +1,116 @@
+"""WriteTxnMarkers: a coordinator ends transactions in partitions that this broker leads.
+
+Each marker is appended at once, and the answer comes when all of them are committed. A group's
+coordinator hears of a marker in its partition in the step that appends it. It is an API between
+brokers; a cluster without security lets everybody use it, as Kafka does.
+"""
+
+from typing import Final
+
+from penstock.broker.context import Answer, RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.deferred import Deferred
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from penstock.replication.manager import TransactionEnd
+
+STRICT_TRANSACTION_VERSION: Final = 2
+"""From here on each end raises the producer's epoch: a marker with the records' epoch is late."""
+
+
+def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Deferred[Answer]:
+    """Append every marker."""
+    writing = _Writing()
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                writing.expect(marker.producer_id, TopicPartition(topic.name, index))
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                writing.write(marker, TopicPartition(topic.name, index), context)
+    writing.finish_if_done()
+    return writing.answer
+
+
+class _Writing:
+    """One request while its markers are being committed."""
+
+    __slots__ = ("_codes", "_pending", "answer")
+
+    def __init__(self) -> None:
+        self.answer: Deferred[Answer] = Deferred()
+        self._codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
+        """Of each producer, in the order of the request."""
+        self._pending = 0
+
+    def expect(self, producer_id: int, name: TopicPartition) -> None:
+        """A marker that is to be written; the answer waits for it."""
+        self._codes.setdefault(producer_id, {})[name] = ErrorCode.NONE
+        self._pending += 1
+
+    def write(
+        self, marker: WritableTxnMarker, name: TopicPartition, context: RequestContext
+    ) -> None:
+        """Append one marker."""
+        services = context.services
+
+        def appended() -> None:
+            services.coordinators.marker_written(
+                name, marker.producer_id, marker.producer_epoch, commits=marker.transaction_result
+            )
+
+        def done(error: PenstockError | None) -> None:
+            self._pending -= 1
+            if error is not None:
+                self._codes[marker.producer_id][name] = code_of(error)
+            self.finish_if_done()
+
+        try:
+            partition = services.replicas.partition(name)
+        except PenstockError as error:
+            done(error)
+            return
+        end = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            marker.transaction_version >= STRICT_TRANSACTION_VERSION,
+        )
+        services.replicas.append_marker(
+            partition, end, services.clock.now_ms(), on_appended=appended
+        ).then(done)
+
+    def finish_if_done(self) -> None:
+        """Answer when nothing is pending."""
+        if self._pending == 0 and not self.answer.is_set:
+            self.answer.set(
+                WriteTxnMarkersResponse(
+                    markers=tuple(
+                        WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(codes))
+                        for producer_id, codes in self._codes.items()
+                    )
+                )
+            )
+
+
+def _topics(codes: dict[TopicPartition, ErrorCode]) -> tuple[WritableTxnMarkerTopicResult, ...]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for name, code in codes.items():
+        topics.setdefault(name.topic, []).append(
+            WritableTxnMarkerPartitionResult(partition_index=name.partition, error_code=code)
+        )
+    return tuple(
+        WritableTxnMarkerTopicResult(name=topic, partitions=tuple(partitions))
+        for topic, partitions in topics.items()
+    )

@@ -1,0 +1,116 @@
+"""Asks a coordinator before the first records of its transaction are appended (KIP-890).
+
+A transactional batch may be appended if its transaction is open in the partition already, or if the
+coordinator says that the partition belongs to it. Clients of transaction version 2 leave it to the
+broker to add the partition; those before it have added it, and the broker only looks. A coordinator
+that is still ending the producer's last transaction is asked again for a short while, because the
+client did nothing wrong.
+
+It appends nothing, and it does NOT decide what the transaction's state is.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.replication.manager import HostedPartition
+from penstock.storage.open_transactions import NO_GUARD
+
+BROKER_VERSION: Final = 5
+"""The version of AddPartitionsToTxn that brokers send."""
+RETRY_SECONDS: Final = 0.001
+"""The first pause; each later one is twice as long. The markers of the last transaction take two
+syncs of the disk, so that the longest pause at once would be mostly waiting."""
+RETRY_SECONDS_LONGEST: Final = 0.02
+"""Kafka's add.partitions.to.txn.retry.backoff.ms."""
+RETRY_SECONDS_MAX: Final = 0.1
+"""Kafka's add.partitions.to.txn.retry.backoff.max.ms: then the client is told to come back."""
+
+
+class Claim(NamedTuple):
+    """What a producer says of itself."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCheck:
+    """One request's question to the coordinator of its transaction."""
+
+    __slots__ = ("_adds", "_claim", "_context", "errors", "guards")
+
+    def __init__(self, context: RequestContext, claim: Claim, *, adds: bool) -> None:
+        self._context = context
+        self._claim = claim
+        self._adds = adds
+        self.guards: dict[HostedPartition, int] = {}
+        """What appends have to show, for partitions where no transaction is open yet."""
+        self.errors: dict[HostedPartition, ErrorCode] = {}
+        """Partitions to which nothing may be appended, and why."""
+
+    def begin(self, batches: Mapping[HostedPartition, int]) -> bool:
+        """Whether the coordinator must be asked; `batches` has the first sequences."""
+        # A request that waited for its turn begins anew: others may have opened the transaction.
+        self.guards.clear()
+        self.errors.clear()
+        services = self._context.services
+        claim, now_ms = self._claim, services.clock.now_ms()
+        for partition, sequence in batches.items():
+            try:
+                guard = services.replicas.begin_verification(
+                    partition,
+                    (claim.producer_id, claim.producer_epoch),
+                    sequence,
+                    now_ms,
+                    adds=self._adds,
+                )
+            except PenstockError as error:
+                self.errors[partition] = code_of(error)
+                continue
+            if guard != NO_GUARD:
+                self.guards[partition] = guard
+        return bool(self.guards)
+
+    async def ask(self) -> None:
+        """Ask about all partitions that have a guard; fills `errors`."""
+        clock = self._context.services.clock
+        deadline = clock.monotonic() + RETRY_SECONDS_MAX
+        codes = await self._ask_once()
+        pause_seconds = RETRY_SECONDS
+        while (
+            self._adds
+            and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+            and clock.monotonic() < deadline
+        ):
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_LONGEST)
+            codes = await self._ask_once()
+        replicas = self._context.services.replicas
+        for partition, guard in self.guards.items():
+            code = codes.get(partition.name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if code is ErrorCode.NONE:
+                replicas.confirm_verification(partition, self._claim.producer_id, guard)
+            else:
+                self.errors[partition] = code
+
+    async def _ask_once(self) -> dict[TopicPartition, ErrorCode]:
+        # Imported here: most producers have no transactions, and a broker starts without it.
+        from penstock.broker.transaction_question import codes_in, question
+
+        names = [partition.name for partition in self.guards]
+        claim = self._claim
+        answer = await self._context.services.coordinators.ask(
+            "transaction",
+            claim.transactional_id,
+            question(*claim, names, verifies_only=not self._adds),
+            self._context._replace(api_version=BROKER_VERSION),
+        )
+        if isinstance(answer, PenstockError):
+            return dict.fromkeys(names, code_of(answer))
+        return codes_in(answer, names)

@@ -1,0 +1,258 @@
+"""`penstock group`: look at groups, see how far behind they are, move and delete them.
+
+It works on classic groups and on groups of the consumer protocol, of any Kafka cluster. It joins no
+group. What changes a group needs one without members: the coordinator refuses it otherwise.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from penstock.cli.brokers import open_cluster
+from penstock.cli.group_reset import reset_offsets
+from penstock.cli.group_text import (
+    group_document,
+    lag_document,
+    listed_document,
+    print_group,
+    print_lag,
+    remark_on,
+)
+from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.output import json_line, note, print_json, print_table
+from penstock.client.cluster import Cluster
+from penstock.client.group_lag import LagRow, lag_rows, partitions_of
+from penstock.client.groups import GroupDescription, Groups, ListedGroup, end_offsets
+
+_STATES: Final = (
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+)
+_TYPES: Final = ("classic", "consumer", "share", "streams")
+_TYPES_THAT_COMMIT: Final = frozenset({"", "classic", "consumer"})
+"""Types whose members have partitions and commit offsets; an old broker tells no type."""
+
+
+@click.group(
+    short_help="Look at consumer groups, their lag and their offsets.",
+    epilog=examples(
+        "penstock group list",
+        "penstock group describe billing",
+        "penstock group lag",
+        "penstock group reset-offsets billing --all-topics --to-earliest --execute",
+    ),
+)
+def group() -> None:
+    """Look at consumer groups, their lag and their offsets."""
+
+
+group.add_command(reset_offsets)
+
+
+@group.command(
+    name="list",
+    short_help="List the groups.",
+    epilog=examples("penstock group list", "penstock group list --state empty --type classic"),
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES, case_sensitive=False),
+    help="Only groups in this state; may be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(_TYPES, case_sensitive=False),
+    help="Only groups of this type; may be repeated.",
+)
+@bootstrap_option
+@timeout_option
+@json_option()
+def list_(
+    states: tuple[str, ...],
+    types: tuple[str, ...],
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """List the groups of the cluster with their type and state."""
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        groups = [one for one in Groups(cluster).list_all() if _is_wanted(one, states, types)]
+    if as_json:
+        print_json([listed_document(one) for one in groups])
+    elif groups:
+        rows = [
+            [one.group_id, one.group_type or None, one.state or None, one.protocol_type or None]
+            for one in groups
+        ]
+        print_table(["group", "type", "state", "protocol"], rows)
+    else:
+        click.echo("no such groups" if states or types else "no groups; a consumer makes one")
+
+
+@group.command(
+    short_help="Show state, members, offsets and lag of groups.",
+    epilog=examples("penstock group describe billing", "penstock group describe --members billing"),
+)
+@click.argument("names", metavar="GROUPS...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All groups.")
+@click.option("--members", "only_members", is_flag=True, help="Only the members.")
+@click.option("--offsets", "only_offsets", is_flag=True, help="Only offsets and lag.")
+@bootstrap_option
+@timeout_option
+@json_option()
+def describe(
+    names: tuple[str, ...],
+    every: bool,
+    only_members: bool,
+    only_offsets: bool,
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Show GROUPS: state and coordinator, members with what they have, offsets and lag.
+
+    With --members or --offsets, only that part; both parts are in the JSON document otherwise.
+    """
+    if every == bool(names):
+        raise click.UsageError("Name a group, or give --all.")
+    with_members = only_members or not only_offsets
+    with_offsets = only_offsets or not only_members
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        groups = Groups(cluster)
+        found = _chosen(groups, names)
+        rows = _lag_of(cluster, groups, found) if with_offsets else {}
+    documents = [
+        group_document(one, rows.get(one.group_id), with_members=with_members) for one in found
+    ]
+    for remark in filter(None, map(remark_on, found)):
+        note(remark)
+    if as_json:
+        print_json(documents)
+        return
+    for document in documents:
+        print_group(document)
+
+
+@group.command(
+    short_help="Show how far groups are behind.",
+    epilog=examples("penstock group lag", "penstock group lag billing --watch 2"),
+)
+@click.argument("names", metavar="[GROUPS]...", nargs=-1)
+@click.option(
+    "--watch",
+    "watch_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Show it again and again, this far apart; Ctrl-C ends.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="With --watch: end after so many times.")
+@bootstrap_option
+@timeout_option
+@json_option("Print a JSON document; with --watch one a line.")
+def lag(
+    names: tuple[str, ...],
+    watch_seconds: float | None,
+    count: int | None,
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Show the lag of GROUPS, or of all groups: committed offset, end of the log, difference.
+
+    Lag is unknown (-) where nothing was committed or the topic is gone. The last line is the sum.
+    """
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        groups = Groups(cluster)
+        for _ in _rounds(watch_seconds, count):
+            rows_by_group = _lag_of(cluster, groups, _chosen(groups, names))
+            if not as_json:
+                print_lag(rows_by_group)
+            elif watch_seconds is None:
+                print_json(lag_document(rows_by_group))
+            else:
+                click.echo(json_line(lag_document(rows_by_group)))
+            sys.stdout.flush()
+
+
+@group.command(
+    short_help="Delete groups and what they committed.",
+    epilog=examples("penstock group delete billing", "penstock group delete --yes billing audit"),
+)
+@click.argument("names", metavar="GROUPS...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@timeout_option
+@json_option()
+def delete(
+    names: tuple[str, ...], yes: bool, bootstrap: str, timeout_seconds: float, as_json: bool
+) -> None:
+    """Delete GROUPS and the offsets they committed. A terminal is asked first.
+
+    A group that has members is not deleted.
+    """
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        groups = Groups(cluster)
+        for name in names:
+            groups.delete(name)
+            if not as_json:
+                click.echo(f"{name} deleted")
+    if as_json:
+        print_json([{"group": name, "deleted": True} for name in names])
+
+
+def _is_wanted(one: ListedGroup, states: Sequence[str], types: Sequence[str]) -> bool:
+    return (not states or one.state.lower() in {state.lower() for state in states}) and (
+        not types or one.group_type in {kind.lower() for kind in types}
+    )
+
+
+def _chosen(groups: Groups, names: Sequence[str]) -> list[GroupDescription]:
+    """The groups a person named; without names all that consume topics."""
+    if names:
+        return [groups.describe(name) for name in names]
+    found = (
+        groups.find(one.group_id, one.group_type)
+        for one in groups.list_all()
+        if one.group_type in _TYPES_THAT_COMMIT
+    )
+    return [one for one in found if one is not None]  # some may have gone since they were listed
+
+
+def _lag_of(
+    cluster: Cluster, groups: Groups, found: Sequence[GroupDescription]
+) -> dict[str, list[LagRow]]:
+    """The rows of each group; the ends of all their partitions are asked for at once."""
+    committed = {one.group_id: groups.committed(one.group_id) for one in found}
+    ends = end_offsets(
+        cluster,
+        {at for one in found for at in partitions_of(one.members, committed[one.group_id])},
+    )
+    return {one.group_id: lag_rows(one.members, committed[one.group_id], ends) for one in found}
+
+
+def _rounds(watch_seconds: float | None, count: int | None) -> Iterator[int]:
+    """Once, or again and again with pauses between."""
+    if watch_seconds is None:
+        yield 0
+        return
+    done = 0
+    while True:
+        yield done
+        done += 1
+        if done == count:
+            return
+        time.sleep(watch_seconds)

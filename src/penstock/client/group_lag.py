@@ -1,0 +1,61 @@
+"""How far a group is behind, partition by partition (pure).
+
+A row for every partition that a member has or that the group committed. Lag is the end of the log
+minus what was committed, as Kafka's own tool counts it: it is unknown (None) while nothing was
+committed or the partition is gone, and it can be below zero after a log lost its end.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.client.group_calls import Committed
+from penstock.client.groups import GroupMember
+from penstock.core.types import TopicPartition
+
+
+class LagRow(NamedTuple):
+    """One partition of one group."""
+
+    at: TopicPartition
+    committed: int | None
+    end_offset: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between what was committed and the end."""
+        if self.committed is None or self.end_offset is None:
+            return None
+        return self.end_offset - self.committed
+
+
+def partitions_of(
+    members: Iterable[GroupMember], committed: Mapping[TopicPartition, Committed]
+) -> list[TopicPartition]:
+    """Every partition that a row is for, in order."""
+    assigned = {at for member in members for at in member.partitions or ()}
+    return sorted(assigned | set(committed))
+
+
+def lag_rows(
+    members: Iterable[GroupMember],
+    committed: Mapping[TopicPartition, Committed],
+    end_offsets: Mapping[TopicPartition, int],
+) -> list[LagRow]:
+    """The rows by topic and partition; a partition that two members have has two."""
+    owners: dict[TopicPartition, list[GroupMember]] = {}
+    for member in members:
+        for at in member.partitions or ():
+            owners.setdefault(at, []).append(member)
+    rows = []
+    for at in sorted(set(owners) | set(committed)):
+        offset = committed[at].offset if at in committed else None
+        rows += [
+            LagRow(at, offset, end_offsets.get(at), member) for member in owners.get(at, [None])
+        ]
+    return rows
+
+
+def total_lag(rows: Iterable[LagRow]) -> int:
+    """The sum over partitions whose lag is known; each counts once."""
+    return sum({row.at: row.lag or 0 for row in rows}.values())

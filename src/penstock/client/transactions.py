@@ -1,0 +1,256 @@
+"""`Transactions`: the transactions of a cluster as a person asks about them.
+
+A coordinator knows a transaction by its transactional id. A partition knows it by its producer: the
+two can differ, and then the partition's one hangs. It holds back everybody who reads committed
+records until it is aborted there, with a marker that no coordinator writes any more.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from penstock.client.calls import Connection, raise_error
+from penstock.client.cluster import Cluster
+from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
+from penstock.core.errors import BrokerAnswerError, PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages import (
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+    write_txn_markers,
+)
+
+NO_TIME: Final = -1
+NO_OFFSET: Final = -1
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""While it is in one of these, a coordinator ends the transaction by itself."""
+COORDINATOR_EPOCH_FIRST: Final = 0
+"""For a producer whose transactions never ended here: not above any coordinator's epoch."""
+
+Result = TypeVar("Result")
+
+
+class UnknownTransactionError(PenstockError):
+    """There is no transaction of this id, or none that begins at this offset."""
+
+
+class ListedTransaction(NamedTuple):
+    """One line of the list of transactions."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What a coordinator knows of a transactional id."""
+
+    transactional_id: str
+    coordinator: Coordinator
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    started_at_ms: int | None
+    """None while no transaction is open."""
+    partitions: tuple[TopicPartition, ...]
+
+
+class PartitionProducer(NamedTuple):
+    """What a partition knows of a producer that writes to it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    start_offset: int | None
+    """The first offset of its open transaction, if it has one."""
+
+
+class Transactions:
+    """The transactions of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._coordinators = Coordinators(cluster, CoordinatorKind.TRANSACTION)
+
+    def list_all(
+        self,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        *,
+        longer_than_ms: int = NO_TIME,
+    ) -> list[ListedTransaction]:
+        """Every transactional id by name: each broker knows those it coordinates."""
+        request = list_transactions.ListTransactionsRequest(
+            state_filters=tuple(states),
+            producer_id_filters=tuple(producer_ids),
+            duration_filter=longer_than_ms,
+        )
+
+        def attempt() -> list[ListedTransaction]:
+            return [
+                ListedTransaction(
+                    one.transactional_id, broker_id, one.producer_id, one.transaction_state
+                )
+                for broker_id, address in self._cluster.brokers().items()
+                for one in self._cluster.at(address, lambda to: _listed(to, request))
+            ]
+
+        return sorted(self._cluster.repeat(attempt, repeatable=True))
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """A transactional id; `UnknownTransactionError` when no producer has it."""
+        try:
+            found = self._coordinators.ask(
+                transactional_id, lambda one: _described(one, transactional_id), repeatable=True
+            )
+        except BrokerAnswerError as error:
+            if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            raise UnknownTransactionError(
+                f"there is no transactional id {transactional_id}; "
+                "`penstock txn list` shows those there are."
+            ) from error
+        return TransactionDescription(
+            transactional_id,
+            self._coordinators.find(transactional_id),
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_state,
+            found.transaction_timeout_ms,
+            None if found.transaction_start_time_ms < 0 else found.transaction_start_time_ms,
+            tuple(
+                sorted(
+                    TopicPartition(topic.topic, partition)
+                    for topic in found.topics
+                    for partition in topic.partitions
+                )
+            ),
+        )
+
+    def producers(self, at: TopicPartition) -> list[PartitionProducer]:
+        """The producers that a partition remembers, by id."""
+        return self._at_leader(at, lambda one: _producers(one, at), repeatable=True)
+
+    def open_at(self, at: TopicPartition, start_offset: int) -> PartitionProducer:
+        """The producer whose open transaction begins at this offset."""
+        producers = self.producers(at)
+        for producer in producers:
+            if producer.start_offset == start_offset:
+                return producer
+        raise UnknownTransactionError(
+            f"no open transaction begins at offset {start_offset} of {at}. " + _open_ones(producers)
+        )
+
+    def owner(self, producer_id: int, at: TopicPartition) -> TransactionDescription | None:
+        """The transaction of this producer in this partition that a coordinator will end, if any.
+
+        An open transaction without an owner hangs.
+        """
+        for listed in self.list_all(producer_ids=[producer_id]):
+            try:
+                found = self.describe(listed.transactional_id)
+            except UnknownTransactionError:
+                continue  # it expired since it was listed
+            is_same = found.producer_id == producer_id and at in found.partitions
+            if is_same and found.state in OPEN_STATES:
+                return found
+        return None
+
+    def hanging(self, at: TopicPartition, *, silent_since_ms: int) -> list[PartitionProducer]:
+        """Producers whose transaction hangs here, and who wrote nothing since then."""
+        return [
+            one
+            for one in self.producers(at)
+            if one.start_offset is not None
+            and one.last_timestamp_ms <= silent_since_ms
+            and self.owner(one.producer_id, at) is None
+        ]
+
+    def abort(self, at: TopicPartition, producer: PartitionProducer) -> None:
+        """Write the marker that ends this producer's transaction in this partition."""
+        self._at_leader(at, lambda one: _abort(one, at, producer), repeatable=False)
+
+    def _at_leader(
+        self, at: TopicPartition, call: Callable[[Connection], Result], *, repeatable: bool
+    ) -> Result:
+        def attempt() -> Result:
+            (leader,) = self._cluster.by_leader([at])
+            return self._cluster.at(leader, call)
+
+        return self._cluster.repeat(attempt, repeatable=repeatable)
+
+
+def _listed(
+    connection: Connection, request: list_transactions.ListTransactionsRequest
+) -> tuple[list_transactions.TransactionState, ...]:
+    response = connection.call(request, list_transactions.ListTransactionsResponse)
+    raise_error(response.error_code, None, "listing transactions")
+    return response.transaction_states
+
+
+def _described(
+    connection: Connection, transactional_id: str
+) -> describe_transactions.TransactionState:
+    request = describe_transactions.DescribeTransactionsRequest(
+        transactional_ids=(transactional_id,)
+    )
+    response = connection.call(request, describe_transactions.DescribeTransactionsResponse)
+    (found,) = response.transaction_states
+    raise_error(found.error_code, None, transactional_id)
+    return found
+
+
+def _producers(connection: Connection, at: TopicPartition) -> list[PartitionProducer]:
+    request = describe_producers.DescribeProducersRequest(
+        topics=(describe_producers.TopicRequest(name=at.topic, partition_indexes=(at.partition,)),)
+    )
+    response = connection.call(request, describe_producers.DescribeProducersResponse)
+    ((part,),) = (topic.partitions for topic in response.topics)
+    raise_error(part.error_code, part.error_message, str(at))
+    return sorted(
+        PartitionProducer(
+            one.producer_id,
+            one.producer_epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            one.coordinator_epoch,
+            None if one.current_txn_start_offset == NO_OFFSET else one.current_txn_start_offset,
+        )
+        for one in part.active_producers
+    )
+
+
+def _abort(connection: Connection, at: TopicPartition, producer: PartitionProducer) -> None:
+    marker = write_txn_markers.WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        topics=(
+            write_txn_markers.WritableTxnMarkerTopic(
+                name=at.topic, partition_indexes=(at.partition,)
+            ),
+        ),
+        coordinator_epoch=max(producer.coordinator_epoch, COORDINATOR_EPOCH_FIRST),
+    )
+    response = connection.call(
+        write_txn_markers.WriteTxnMarkersRequest(markers=(marker,)),
+        write_txn_markers.WriteTxnMarkersResponse,
+    )
+    for result in response.markers:
+        for topic in result.topics:
+            for part in topic.partitions:
+                raise_error(part.error_code, None, str(at))
+
+
+def _open_ones(producers: Iterable[PartitionProducer]) -> str:
+    offsets = sorted(one.start_offset for one in producers if one.start_offset is not None)
+    if not offsets:
+        return "None is open there."
+    return f"Open ones begin at {', '.join(map(str, offsets))}."

@@ -1,0 +1,215 @@
+"""Decisions about topics that exist: more partitions, other settings. Pure.
+
+A topic and a request in, guarded writes or a domain error out, as in `controller`, which has the
+decisions about topics that begin and end. Guarantees of what is written:
+
+- partitions are only added: the numbers of those that exist and who holds them stay as they are;
+- new partitions are in the store before, or together with, the topic that counts them;
+- settings are written whole, and only when all of them together are right.
+
+Each change publishes the topic anew, settings too, and compares with its last publication: of two
+changes that were decided on the same image, one is decided again. Errors are worded like Kafka's
+and come in Kafka's order: of a request that is wrong in two ways a client hears of the same one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from penstock.cluster import values
+from penstock.cluster.controller import (
+    FIRST_LEADER_EPOCH,
+    PARTITIONS_PER_TRANSACTION,
+    GuardedWrites,
+)
+from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.keys import Keys
+from penstock.cluster.store import Compare, Delete, Operation, Put
+from penstock.cluster.topic_config_table import SettingType
+from penstock.cluster.topic_configs import TOPIC_CONFIGS, parse_topic_settings
+from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
+from penstock.cluster.topic_rules import partition_count as checked_count
+from penstock.core.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    InvalidTopicConfigError,
+    PolicyViolationError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.types import INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """How many partitions a topic shall have, and where the new ones are to be."""
+
+    name: str
+    count: int
+    """All of them, those that exist included."""
+    assignments: tuple[tuple[int, ...], ...] | None = None
+    """The replicas of each new one; None leaves the choice to the cluster."""
+
+
+class EditKind(IntEnum):
+    """What is done to one setting, with Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SettingEdit:
+    """One setting that changes."""
+
+    name: str
+    kind: EditKind
+    value: str = ""
+    """For a list, items with commas between them; nothing is needed to delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """What becomes of the settings of one topic."""
+
+    topic: str
+    edits: tuple[SettingEdit, ...]
+    replaces_all: bool = False
+    """Whether settings that are not edited go back to their defaults."""
+
+
+def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRules) -> TopicImage:
+    """The topic as it will be with its new partitions, or the domain error that says why not."""
+    topic = image.topic(wanted.name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+    existing = len(topic.partitions)
+    if wanted.count == existing:
+        raise InvalidPartitionsError(f"Topic already has {existing} partition(s).")
+    if wanted.count < existing:
+        raise InvalidPartitionsError(
+            f"The topic {wanted.name} currently has {existing} partition(s); {wanted.count} would "
+            "not be an increase."
+        )
+    added = wanted.count - existing
+    if wanted.assignments is not None and len(wanted.assignments) != added:
+        raise InvalidReplicaAssignmentError(
+            f"Attempted to add {added} additional partition(s), but only "
+            f"{len(wanted.assignments)} assignment(s) were specified."
+        )
+    if wanted.name in INTERNAL_TOPICS:
+        # Kafka does it, and then looks for each group and each transaction in another partition.
+        raise PolicyViolationError(
+            f"{wanted.name} cannot get more partitions: what is in it would be sought in others."
+        )
+    checked_count(wanted.count, rules)
+    room = rules.partitions_per_broker_max * max(1, len(image.brokers)) - image.partition_count
+    if added > room:
+        raise PolicyViolationError(
+            f"{added} more partitions are too many for this cluster: "
+            f"there is room for {max(0, room)}."
+        )
+    partitions = tuple(
+        PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
+        for replicas in _new_replicas(image, topic, wanted)
+    )
+    return replace(topic, partitions=topic.partitions + partitions)
+
+
+def _new_replicas(
+    image: MetadataImage, topic: TopicImage, wanted: MorePartitions
+) -> Sequence[tuple[int, ...]]:
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is not None:
+        for replicas in wanted.assignments:
+            check_replicas(replicas, factor, image.brokers)
+        return wanted.assignments
+    # As for a new topic: one broker after the other, going on where the last partition ended.
+    brokers = sorted(image.brokers)
+    return [
+        tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
+        for index in range(len(topic.partitions), wanted.count)
+    ]
+
+
+def growth_writes(
+    keys: Keys, before: TopicImage, grown: TopicImage, guards: tuple[Compare, ...]
+) -> Iterator[GuardedWrites]:
+    """The transactions that add partitions; the last one publishes them."""
+    compares = (*guards, Compare.unchanged(keys.topic(before.name), before.revision))
+    first = len(before.partitions)
+    states: list[Operation] = [
+        Put(keys.partition(grown.id, index), values.write_partition(state))
+        for index, state in enumerate(grown.partitions[first:], first)
+    ]
+    while len(states) > PARTITIONS_PER_TRANSACTION:
+        yield GuardedWrites(compares, tuple(states[:PARTITIONS_PER_TRANSACTION]))
+        states = states[PARTITIONS_PER_TRANSACTION:]
+    yield GuardedWrites(compares, (*states, _publication(keys, grown)))
+
+
+def decide_settings(
+    image: MetadataImage, change: SettingsChange, defaults: Mapping[str, str]
+) -> TopicImage:
+    """The topic with its new settings, or the domain error that says why not."""
+    topic = image.topic(change.topic)
+    current = topic.settings if topic is not None else {}
+    settings = edited(current, change, defaults)
+    if not change.topic:
+        raise InvalidRequestError("Default topic resources are not allowed.")
+    # Kafka looks at the settings before it asks whether the topic exists.
+    check_topic_name(change.topic)
+    parse_topic_settings(settings, defaults)
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"The topic '{change.topic}' does not exist.")
+    return replace(topic, settings=settings)
+
+
+def edited(
+    current: Mapping[str, str], change: SettingsChange, defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings after a change; what their values mean is not looked at."""
+    settings = {} if change.replaces_all else dict(current)
+    for edit in change.edits:
+        match edit.kind:
+            case EditKind.SET:
+                settings[edit.name] = edit.value
+            case EditKind.DELETE:
+                settings.pop(edit.name, None)
+            case EditKind.APPEND | EditKind.SUBTRACT:
+                settings[edit.name] = _edited_list(edit, settings.get(edit.name), defaults)
+    return settings
+
+
+def _edited_list(edit: SettingEdit, current: str | None, defaults: Mapping[str, str]) -> str:
+    config = TOPIC_CONFIGS.get(edit.name)
+    if config is None or config.type is not SettingType.LIST:
+        raise InvalidTopicConfigError(
+            f"Can't {edit.kind.name} to key {edit.name[:249]} because its type is not LIST."
+        )
+    if current is None:
+        current = defaults.get(edit.name, config.default)
+    items = [item for item in current.split(",") if item]
+    for item in edit.value.split(","):
+        if edit.kind is EditKind.APPEND and item not in items:
+            items.append(item)
+        elif edit.kind is EditKind.SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def settings_writes(
+    keys: Keys, before: TopicImage, changed: TopicImage, guards: tuple[Compare, ...]
+) -> GuardedWrites:
+    """The transaction that gives a topic its new settings."""
+    key = keys.topic_settings(changed.name)
+    write = Put(key, values.write_settings(changed.settings)) if changed.settings else Delete(key)
+    compare = Compare.unchanged(keys.topic(before.name), before.revision)
+    return GuardedWrites((*guards, compare), (write, _publication(keys, changed)))
+
+
+def _publication(keys: Keys, topic: TopicImage) -> Put:
+    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted)
+    return Put(keys.topic(topic.name), values.write_topic(value))

@@ -1,0 +1,119 @@
+"""`GroupAdministration`: ListGroups, DescribeGroups and DeleteGroups for the groups of a shard.
+
+A request reaches a shard with its own group ids only; the handler that spread it merges the
+answers. Authorized operations are NOT filled in here: the handler knows who asks.
+"""
+
+from typing import Final
+
+from penstock.coordinator.groups.classic import ClassicGroups
+from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.classic_members import describe
+from penstock.coordinator.groups.group import Group, GroupState
+from penstock.coordinator.groups.offset_cleanup import OffsetCleanup
+from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.shard import Asked, Ticket
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from penstock.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+GROUP_ID_NOT_FOUND_SINCE: Final = 6
+"""From this version of DescribeGroups a missing group is an error; before, it was a dead group."""
+
+
+class GroupAdministration:
+    """What an administrator asks."""
+
+    def __init__(self, state: GroupState, classic: ClassicGroups, cleanup: OffsetCleanup) -> None:
+        self._state = state
+        self._classic = classic
+        self._cleanup = cleanup
+
+    def list_groups(self, request: ListGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
+        """All groups that pass the filters; an empty filter lets everything pass."""
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        everybody: tuple[Group, ...] = (
+            *self._state.classic.values(),
+            *self._state.consumer.values(),
+        )
+        listed = tuple(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.listed_protocol_type,
+                group_state=group.state_name,
+                group_type=group.type_name,
+            )
+            for group in everybody
+            if (not states or group.state_name.lower() in states)
+            and (not types or group.type_name.lower() in types)
+        )
+        reaction.reply(ticket, ListGroupsResponse(groups=listed))
+
+    def describe_groups(
+        self, request: DescribeGroupsRequest, asked: Asked, ticket: Ticket, reaction: Reaction
+    ) -> None:
+        """Each group by name; one that is not classic is not found here, as in Kafka."""
+        groups = tuple(self._describe(group_id, asked.api_version) for group_id in request.groups)
+        reaction.reply(ticket, DescribeGroupsResponse(groups=groups))
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        group = self._state.find(group_id)
+        if isinstance(group, ClassicGroup):
+            return describe(group)
+        if group_id == "":
+            return _undescribed("", "", ErrorCode.INVALID_GROUP_ID, None)
+        if api_version < GROUP_ID_NOT_FOUND_SINCE:
+            return _undescribed(group_id, ClassicState.DEAD.value, ErrorCode.NONE, None)
+        why = "not found." if group is None else "is not a classic group."
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+        return _undescribed(group_id, ClassicState.DEAD.value, error, f"Group {group_id} {why}")
+
+    def delete_groups(
+        self, request: DeleteGroupsRequest, ticket: Ticket, reaction: Reaction
+    ) -> None:
+        """Delete groups without members, with all their offsets."""
+        results = tuple(
+            DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id, reaction))
+            for group_id in dict.fromkeys(request.groups_names)
+        )
+        reaction.reply(ticket, DeleteGroupsResponse(results=results))
+
+    def _delete(self, group_id: str, reaction: Reaction) -> ErrorCode:
+        if group_id == "":
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._state.find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        error = group.check_delete()
+        if error is ErrorCode.NONE:
+            reaction.write_all(self._cleanup.delete_group(group))
+            self._classic.forget(group_id, reaction)
+        return error
+
+
+def _undescribed(
+    group_id: str, state: str, error: ErrorCode, error_message: str | None
+) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=error_message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=(),
+    )

@@ -1,0 +1,122 @@
+"""`ClassicGroups`: all classic groups of a shard, behind one door.
+
+`join`, `sync`, `heartbeat` and `leave` are the protocol; `replay` keeps what was written; `loaded`
+brings the groups to life; `forget` ends one. What others may do with a live classic group (upgrade
+it, delete it, let a commit prolong a session) goes through here. A simple consumer's group has no
+record of its own: its offsets alone bring it back.
+"""
+
+from penstock.coordinator.groups import classic_rebalance
+from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.classic_join import ClassicJoin
+from penstock.coordinator.groups.classic_members import ClassicMembers
+from penstock.coordinator.groups.classic_rebalance import (
+    Rebalances,
+    heartbeat_key,
+    join_key,
+    sync_key,
+)
+from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.shard import TimerKey
+from penstock.protocol.stored.group_records import GroupMetadataKey, GroupMetadataValue
+
+
+class ClassicGroups:
+    """The classic half of a group shard."""
+
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+        self.rebalances = Rebalances(state)
+        self._join = ClassicJoin(state, self.rebalances)
+        self._members = ClassicMembers(state, self.rebalances)
+        self.join = self._join.handle
+        self.sync = self._members.sync
+        self.heartbeat = self._members.heartbeat
+        self.leave = self._members.leave
+
+    # --- Replicated state ---
+
+    def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        """Remember what was written of a group; the live group is changed by its handlers."""
+        if value is None:
+            self._state.stored_classic.pop(key.group, None)
+        else:
+            self._state.stored_classic[key.group] = value
+
+    # --- Live groups ---
+
+    def loaded(self, reaction: Reaction) -> None:
+        """Bring to life what was written; members get a session timeout to be heard of."""
+        for group_id, value in self._state.stored_classic.items():
+            if group_id not in self._state.consumer:
+                self.adopt(ClassicGroup.from_stored(group_id, value), reaction)
+        for group_id in self._state.offsets.group_ids():
+            if self._state.find(group_id) is None:
+                self.ensure_simple(group_id, reaction.now_ms)
+
+    def adopt(self, group: ClassicGroup, reaction: Reaction) -> None:
+        """Take over a group with its members, loaded or downgraded, and watch their sessions."""
+        self._state.classic[group.group_id] = group
+        for member in group.members.values():
+            self.rebalances.expect_heartbeat(group, member, reaction)
+        if len(group.members) > self._state.settings.classic_group_members_max:
+            self.rebalances.prepare(group, reaction)
+
+    def ensure_simple(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """The group of somebody who commits without being a member; made when it is missing."""
+        group = self._state.classic.get(group_id)
+        if group is None:
+            group = self._state.classic[group_id] = ClassicGroup(group_id, now_ms)
+        return group
+
+    def committed(self, group: ClassicGroup, member_id: str, reaction: Reaction) -> None:
+        """A member's offset commit is a sign of life."""
+        member = group.members.get(member_id)
+        if member is not None and group.state is not ClassicState.COMPLETING_REBALANCE:
+            self.rebalances.expect_heartbeat(group, member, reaction)
+
+    def forget(self, group_id: str, reaction: Reaction) -> None:
+        """Drop a live group that was deleted or became another kind; nobody may wait in it."""
+        group = self._state.classic.pop(group_id, None)
+        if group is None:
+            return
+        tickets = [t for m in group.members.values() for t in (m.join_ticket, m.sync_ticket)]
+        assert all(ticket is None for ticket in tickets), "answer the members that wait first"
+        for member_id in (*group.members, *sorted(group.pending_joins)):
+            reaction.cancel_timer(heartbeat_key(group_id, member_id))
+        reaction.cancel_timer(join_key(group_id))
+        reaction.cancel_timer(sync_key(group_id))
+        group.move_to(ClassicState.DEAD, reaction.now_ms)
+
+    def timer_fired(self, key: TimerKey, reaction: Reaction) -> bool:
+        """React to a timer of a classic group; False: it is not one."""
+        if not isinstance(key, tuple):
+            return False
+        group = self._state.classic.get(key[1]) if len(key) > 1 else None
+        if key[0] == classic_rebalance.HEARTBEAT:
+            if group is not None:
+                self.rebalances.session_ended(group, key[2], reaction)
+        elif key[0] == classic_rebalance.JOIN:
+            if group is not None:
+                self.rebalances.join_time_is_up(group, reaction)
+        elif key[0] == classic_rebalance.SYNC:
+            if group is not None:
+                self.rebalances.sync_time_is_up(group, reaction)
+        else:
+            return False
+        return True
+
+    def validate(self) -> None:
+        """Assert what must hold between events."""
+        for group_id, group in self._state.classic.items():
+            assert group_id == group.group_id
+            assert group_id not in self._state.consumer, "a group has one protocol"
+            group.validate()
+            stored = self._state.stored_classic.get(group_id)
+            if group.state is ClassicState.STABLE:
+                assert stored is not None
+                assert stored.generation == group.generation_id
+                assignments = {m.member_id: m.assignment for m in stored.members}
+                live = {m.member_id: m.assignment for m in group.members.values()}
+                assert assignments == live, "a stable group is what was written"

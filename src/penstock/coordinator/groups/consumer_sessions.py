@@ -1,0 +1,77 @@
+"""`Sessions`: the timers of members of consumer groups.
+
+Four for each member: it must be heard of (session); it must give up what it is asked to give up
+(rebalance); a classic member that was told to rejoin must do so (join), and one that joined must
+fetch its assignment (sync). It decides nothing: what happens when one fires is `consumer`'s
+business. Timers do NOT outlive the shard: `consumer.loaded` sets them anew.
+"""
+
+from typing import Final
+
+from penstock.coordinator.groups.consumer_member import Member, MemberState
+from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.shard import TimerKey
+
+SESSION: Final = "consumer-session"
+REBALANCE: Final = "consumer-rebalance"
+JOIN: Final = "consumer-join"
+SYNC: Final = "consumer-sync"
+KINDS: Final = frozenset({SESSION, REBALANCE, JOIN, SYNC})
+
+
+class Sessions:
+    """Sets and cancels the timers of members."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._must_rejoin: set[TimerKey] = set()
+        """Join timers that run: telling a member twice does not give it more time."""
+
+    def heard_of(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """The member must be heard of again within its session timeout."""
+        timeout_ms = self._settings.consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        reaction.set_timer((SESSION, group_id, member.member_id), timeout_ms)
+
+    def reconciled(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """The member took a step: it has a time to give partitions up, if it must."""
+        if member.is_classic:
+            return  # it has the join and the sync timer instead
+        key = (REBALANCE, group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            reaction.set_timer(key, member.rebalance_timeout_ms)
+        else:
+            reaction.cancel_timer(key)
+
+    def must_rejoin(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """A classic member was told to rejoin."""
+        key = (JOIN, group_id, member.member_id)
+        if key not in self._must_rejoin:
+            self._must_rejoin.add(key)
+            reaction.set_timer(key, member.rebalance_timeout_ms)
+
+    def joined(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """A classic member has joined: now it must sync."""
+        key = (JOIN, group_id, member.member_id)
+        if key in self._must_rejoin:
+            self._must_rejoin.discard(key)
+            reaction.cancel_timer(key)
+        self.heard_of(group_id, member, reaction)
+        reaction.set_timer((SYNC, group_id, member.member_id), member.rebalance_timeout_ms)
+
+    def synced(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """A classic member fetched its assignment."""
+        reaction.cancel_timer((SYNC, group_id, member.member_id))
+        self.heard_of(group_id, member, reaction)
+
+    def ended(self, group_id: str, member_id: str, reaction: Reaction) -> None:
+        """The member is gone, or is one of a classic group now."""
+        for kind in (SESSION, REBALANCE, JOIN, SYNC):
+            reaction.cancel_timer((kind, group_id, member_id))
+        self._must_rejoin.discard((JOIN, group_id, member_id))
+
+    def fired(self, key: TimerKey) -> None:
+        """The timer runs no more."""
+        self._must_rejoin.discard(key)

@@ -1,0 +1,66 @@
+"""`GroupState`: what the parts of a group shard share.
+
+Replicated state is changed by `replay` alone: `offsets`, `stored_classic`, `consumer`. The live
+classic groups in `classic` are soft state: a classic group is written only when a generation is
+complete, as in Kafka, so a rebalance that was under way is NOT remembered after a crash. `loaded`
+makes the live groups from what was stored.
+
+Who owns what: `offsets` -> `offsets.py`; `stored_classic`, `classic` -> `classic*.py`; `consumer`
+-> `consumer*.py`. A part reads the others' tables, and changes them only through their owner.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from penstock.coordinator.groups.any_group import CommitClaim, Group, OffsetExpiry
+from penstock.coordinator.groups.classic_group import ClassicGroup
+from penstock.coordinator.groups.offset_store import OffsetStore
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.metadata_view import TopicsView, TopicView
+from penstock.protocol.stored.group_records import GroupMetadataValue
+
+__all__ = ["CommitClaim", "Group", "GroupState", "NoTopics", "OffsetExpiry"]
+
+
+class NoTopics:
+    """The view before any image came: there are no topics."""
+
+    revision = -1
+
+    def by_name(self, name: str) -> TopicView | None:  # noqa: ARG002 - the port's signature
+        """No topic has this name."""
+        return None
+
+    def by_id(self, topic_id: UUID) -> TopicView | None:  # noqa: ARG002 - the port's signature
+        """No topic has this id."""
+        return None
+
+    def names(self) -> tuple[str, ...]:
+        """There are none."""
+        return ()
+
+
+class GroupState:
+    """The tables of one shard."""
+
+    def __init__(
+        self, settings: GroupSettings, member_ids: Callable[[], str], offsets: OffsetStore
+    ) -> None:
+        self.settings = settings
+        self.new_id = member_ids
+        """A new random id (a UUID as text) each time; the only randomness there is."""
+        self.topics: TopicsView = NoTopics()
+        """The cluster's topics as last told."""
+        self.offsets = offsets
+        """Replicated: committed and pending offsets of all groups, also of simple consumers."""
+        self.stored_classic: dict[str, GroupMetadataValue] = {}
+        """Replicated: each classic group as last written; absent: never written, or deleted."""
+        self.consumer: dict[str, Group] = {}
+        """Replicated: groups of KIP-848. `consumer*.py` keeps its own typed view of it."""
+        self.classic: dict[str, ClassicGroup] = {}
+        """Soft: the live classic groups, also empty ones of simple consumers."""
+
+    def find(self, group_id: str) -> Group | None:
+        """The group of this name, whatever its protocol."""
+        group = self.consumer.get(group_id)
+        return self.classic.get(group_id) if group is None else group

@@ -1,0 +1,54 @@
+"""`GroupSettings`: what a group coordinator may be told, with Kafka 4.3's defaults.
+
+A plain value: where it comes from (file, environment, flags) is `core.settings`' business, and how
+many partitions the offsets topic has is NOT a matter of a shard.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Every setting of the group coordinator; Kafka's name is in each docstring."""
+
+    # --- Offsets ---
+
+    offset_metadata_characters_max: int = 4_096
+    """offset.metadata.max.bytes; Kafka counts characters too."""
+    offsets_retention_ms: int = 7 * 24 * 60 * MINUTE_MS
+    """offsets.retention.minutes."""
+    offsets_retention_check_interval_ms: int = 10 * MINUTE_MS
+    """offsets.retention.check.interval.ms."""
+
+    # --- Classic groups ---
+
+    initial_rebalance_delay_ms: int = 3_000
+    """group.initial.rebalance.delay.ms: a new group waits this long for more members."""
+    session_timeout_ms_min: int = 6_000
+    """group.min.session.timeout.ms."""
+    session_timeout_ms_max: int = 30 * MINUTE_MS
+    """group.max.session.timeout.ms."""
+    classic_group_members_max: int = 2_147_483_647
+    """group.max.size."""
+    new_member_join_timeout_ms: int = 5 * MINUTE_MS
+    """Not to be set in Kafka either: how long a member that joins for the first time may wait."""
+
+    # --- Consumer groups (KIP-848) ---
+
+    consumer_session_timeout_ms: int = 45_000
+    """group.consumer.session.timeout.ms."""
+    consumer_heartbeat_interval_ms: int = 5_000
+    """group.consumer.heartbeat.interval.ms."""
+    consumer_group_members_max: int = 2_147_483_647
+    """group.consumer.max.size."""
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """group.consumer.assignors, the first is the default."""
+    consumer_assignment_interval_ms: int = 1_000
+    """group.consumer.assignment.interval.ms: a target assignment is not computed more often."""
+    consumer_migration_policy: str = "bidirectional"
+    """group.consumer.migration.policy: disabled, upgrade, downgrade or bidirectional."""
+    consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
+    """group.consumer.regex.refresh.interval.ms."""

@@ -1,0 +1,133 @@
+"""The contract between the runtime and a coordinator's state machine.
+
+A `Shard` holds the state behind one partition of an internal topic. It gets one event at a time
+and answers each with an `Outcome`: records to append, replies, timers, effects. It does NOT do IO,
+read a clock, draw a random number or change replicated state outside `replay`.
+
+What the runtime guarantees:
+
+- the records of an outcome are appended as one batch, then replayed at once, in order; the next
+  event is handled after that;
+- replies and effects of an outcome leave when everything appended so far is committed, also when
+  the outcome itself has no records, so that nobody learns what a crash could take back;
+- when an append fails, the records were not replayed: the replies of that outcome are replaced by
+  the error, and the shard is thrown away and loaded anew, unless the outcome `is_revocable`: then
+  nothing else of it happens, and the shard goes on;
+- when the log refuses the records because of the `producer` they belong to (a `ProducerError`: a
+  zombie commits offsets in a transaction), only the replies are replaced. The shard goes on, and
+  nothing else of that outcome happens, so an outcome with a producer must not rest on soft state
+  that its handler changed;
+- a timer fires once unless it is cancelled or set again; timers do not outlive the shard;
+- `loaded` is the first event, after the last record of the log was replayed.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.coordinator.metadata_view import TopicsView
+from penstock.protocol.codec import Message
+
+Ticket: TypeAlias = int
+"""Names one waiting request; each gets exactly one reply, now or in a later outcome."""
+TimerKey: TypeAlias = Hashable
+"""Names one timer of one shard: a tuple that says what it is for."""
+
+
+class StoredRecord(NamedTuple):
+    """One record of an internal topic, typed; a value of None is a tombstone."""
+
+    key: Message
+    value: Message | None
+
+
+class Producer(NamedTuple):
+    """Who writes a transactional batch, or whose transaction ended."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Asked(NamedTuple):
+    """A request and who asks."""
+
+    request: Message
+    api_version: int
+    client_id: str
+    client_host: str
+
+
+class Reply(NamedTuple):
+    """The answer to the request that holds this ticket."""
+
+    ticket: Ticket
+    response: Message
+
+
+class SetTimer(NamedTuple):
+    """Fire `key` after `delay_ms`; one that is set already is moved."""
+
+    key: TimerKey
+    delay_ms: int
+
+
+class CancelTimer(NamedTuple):
+    """Forget the timer, if there is one."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The full reaction to one event."""
+
+    records: tuple[StoredRecord, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    timers: tuple[SetTimer | CancelTimer, ...] = ()
+    effects: tuple[object, ...] = ()
+    """What others are to do once the records are committed; each ends in `effect_done`."""
+    producer: Producer | None = None
+    """The records belong to this producer's transaction and are written as part of it."""
+    is_revocable: bool = False
+    """The handler changed no soft state that must agree with the records. A full disk then costs
+    each request its own answer, and not every time the shard and all who wait in it."""
+
+
+NOTHING = Outcome()
+"""The event changed nothing."""
+
+
+class Shard(Protocol):
+    """One state machine; every method runs to its end before the next is called."""
+
+    def handle(self, asked: Asked, ticket: Ticket, now_ms: int) -> Outcome:
+        """React to a request. Its reply may come in a later outcome."""
+        ...
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Outcome:
+        """React to a timer."""
+        ...
+
+    def effect_done(self, effect: object, result: object, now_ms: int) -> Outcome:
+        """React to the end of an effect; the result is a `PenstockError` when it failed."""
+        ...
+
+    def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
+        """React to a newer image of the cluster's topics."""
+        ...
+
+    def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
+        """React to having become the coordinator: start timers, finish what was begun."""
+        ...
+
+    def replay(self, record: StoredRecord, producer: Producer | None, offset: int) -> None:
+        """Change the state; `producer` is set for records inside a transaction."""
+        ...
+
+    def replay_marker(self, producer: Producer, *, commits: bool) -> None:
+        """Change the state by the end of a producer's transaction in this partition."""
+        ...
+
+    def validate(self) -> None:
+        """Assert everything that must hold between events."""
+        ...

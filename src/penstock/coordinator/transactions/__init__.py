@@ -1,0 +1,1 @@
+"""Transactions: who may write as which producer, and how each transaction ends."""

@@ -1,0 +1,35 @@
+"""Which transactions are late and which transactional ids have rested too long.
+
+Pure look-ups over the state of one shard; what is done about it is NOT decided here.
+"""
+
+from collections.abc import Collection, Mapping
+
+from penstock.coordinator.transactions.states import AT_REST, TransactionState
+from penstock.coordinator.transactions.transaction import Transaction
+
+
+def late(
+    transactions: Mapping[str, Transaction], awaited: Collection[str], now_ms: int
+) -> list[tuple[str, Transaction]]:
+    """Open for longer than their producer wanted; not those that somebody is moving."""
+    return [
+        (transactional_id, transaction)
+        for transactional_id, transaction in transactions.items()
+        if transaction.state is TransactionState.ONGOING
+        and transaction.started_ms + transaction.timeout_ms < now_ms
+        and transactional_id not in awaited
+    ]
+
+
+def expired(
+    transactions: Mapping[str, Transaction], awaited: Collection[str], updated_ms_max: int
+) -> list[str]:
+    """At rest and not touched since."""
+    return [
+        transactional_id
+        for transactional_id, transaction in transactions.items()
+        if transaction.state in AT_REST
+        and transaction.updated_ms <= updated_ms_max
+        and transactional_id not in awaited
+    ]

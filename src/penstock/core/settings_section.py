@@ -1,0 +1,9 @@
+"""`Section`: what every table of the settings has in common. It knows none of them."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """One table of the settings file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)

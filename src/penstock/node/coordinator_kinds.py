@@ -1,0 +1,94 @@
+"""What makes a group coordinator and a transaction coordinator: topic, record format, shard.
+
+Imported when the first client asks for a coordinator, with all that it imports. It decides nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from penstock.cluster.controller import NewTopic
+from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
+from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.ports import Effects
+from penstock.coordinator.shard import Shard
+from penstock.coordinator.transactions.settings import TransactionSettings
+from penstock.coordinator.transactions.shard import TransactionShard
+from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.node.journal import Decode
+from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
+
+
+class NoEffects:
+    """For shards that have none."""
+
+    async def perform(self, effect: object) -> object:
+        """A group shard asks nobody for anything."""
+        raise AssertionError(f"nobody carries out {effect!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of coordinator: its topic, and how its shards are made."""
+
+    new_topic: NewTopic
+    decode: Decode
+    make_shard: Callable[[], Shard]
+    effects: Effects
+
+
+def group_kind(settings: GroupsSettings) -> Kind:
+    """Groups, over `__consumer_offsets`."""
+    shard_settings = GroupSettings(
+        offset_metadata_characters_max=settings.offset_metadata_bytes_max,
+        offsets_retention_ms=settings.offsets_retention_minutes * MINUTE_MS,
+        offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms,
+        session_timeout_ms_min=settings.session_timeout_ms_min,
+        session_timeout_ms_max=settings.session_timeout_ms_max,
+        classic_group_members_max=settings.members_max,
+        consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+        consumer_assignment_interval_ms=settings.consumer_assignment_interval_ms,
+        consumer_group_members_max=settings.consumer_members_max,
+        consumer_migration_policy=settings.consumer_migration_policy,
+    )
+    return Kind(
+        NewTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=settings.offsets_partitions,
+            settings={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_segment_bytes),
+            },
+        ),
+        decode_group_record,
+        lambda: GroupShard(shard_settings, lambda: str(uuid4())),
+        NoEffects(),
+    )
+
+
+def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
+    """Transactions, over `__transaction_state`."""
+    shard_settings = TransactionSettings(
+        timeout_ms_max=settings.timeout_ms_max,
+        id_expiration_ms=settings.id_expiration_ms,
+        timeout_check_interval_ms=settings.timeout_check_interval_ms,
+        expiration_check_interval_ms=settings.expiration_check_interval_ms,
+    )
+    return Kind(
+        NewTopic(
+            name=TRANSACTIONS_TOPIC,
+            partition_count=settings.state_partitions,
+            settings={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(settings.state_segment_bytes),
+            },
+        ),
+        decode_transaction_record,
+        lambda: TransactionShard(shard_settings),
+        effects,
+    )

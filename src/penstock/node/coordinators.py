@@ -1,0 +1,306 @@
+"""`Coordinators` of the front door: finds the shard of a key, and makes the internal topics.
+
+An internal topic is created when the first client asks for a coordinator, and its shards are made
+then; at a start, those that exist are loaded in the background. What it keeps true:
+
+- each partition of an internal topic that this broker serves has one shard;
+- a shard hears of each new image of the cluster's topics, in order;
+- when it stops, whoever waits for a shard is told, and what shards had begun is given up: it is
+  taken up again when the log is loaded.
+
+What a shard decides is NOT known here; its code is imported when it is first needed.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from penstock.broker.context import CoordinatorKind, ProducerIds, RequestContext
+from penstock.cluster.changes import Change
+from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.service import MetadataService
+from penstock.coordinator.driver import Answer
+from penstock.coordinator.hashing import key_partition
+from penstock.coordinator.metadata_view import TopicView
+from penstock.coordinator.runtime import Runtime
+from penstock.coordinator.shard import Asked, Producer
+from penstock.core.clock import Clock
+from penstock.core.deferred import Deferred
+from penstock.core.errors import (
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+    PenstockError,
+    TopicExistsError,
+)
+from penstock.core.metrics import Row
+from penstock.core.settings import Settings
+from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from penstock.node.adapters import LoopTimer
+from penstock.node.topic_administration import Topics
+from penstock.protocol.codec import Message
+from penstock.replication.manager import ReplicaManager
+from penstock.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from penstock.node.coordinator_kinds import Kind
+
+
+class ImageTopics:
+    """`coordinator.metadata_view.TopicsView` over an image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    @property
+    def revision(self) -> int:
+        """Of the image."""
+        return self._image.revision
+
+    def by_name(self, name: str) -> TopicView | None:
+        """The topic of this name."""
+        return _view(self._image.topic(name))
+
+    def by_id(self, topic_id: UUID) -> TopicView | None:
+        """The topic of this id."""
+        return _view(self._image.topic_by_id(topic_id))
+
+    def names(self) -> Iterable[str]:
+        """The names of all topics, in no order."""
+        return self._image.topics
+
+
+def _view(topic: TopicImage | None) -> TopicView | None:
+    return None if topic is None else TopicView(topic.id, topic.name, len(topic.partitions))
+
+
+class OwnTasks:
+    """`coordinator.ports.Tasks` that can be cancelled together."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, coroutine: Coroutine[object, object, None]) -> None:
+        """Run it; the group awaits it."""
+        task = self._group.create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def cancel(self) -> None:
+        """End all that run."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+class NodeCoordinators:
+    """`broker.context.Coordinators` on this node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metadata: MetadataService,
+        topics: Topics,
+        storage: StorageService,
+        replicas: ReplicaManager,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._settings = settings
+        self._producer_ids = producer_ids
+        self._metadata = metadata
+        self._topics = topics
+        self._replicas = replicas
+        self._storage = storage
+        self._clock = clock
+        self._tasks = OwnTasks(tasks)
+        self._loop: Final = asyncio.get_running_loop()
+        self._kinds: dict[CoordinatorKind, Kind] = {}
+        self._runtimes: dict[CoordinatorKind, Runtime] = {}
+        self._alarms: list[LoopTimer] = []
+        self._is_stopped = False
+
+    # --- Life ---
+
+    def start(self) -> None:
+        """Follow the metadata, and load the shards of the topics that exist."""
+        self._metadata.subscribe(self._image_changed)
+        for kind, topic in TOPICS.items():
+            if self._metadata.image.topic(topic) is not None:
+                self._open_all(kind)
+
+    def stop(self) -> None:
+        """Tell whoever waits, and give up what was begun."""
+        self._is_stopped = True
+        for runtime in self._runtimes.values():
+            runtime.stop()
+        for alarm in self._alarms:
+            alarm.cancel()
+        self._tasks.cancel()
+
+    def _image_changed(
+        self, before: MetadataImage, image: MetadataImage, _changes: tuple[Change, ...]
+    ) -> None:
+        if before.topics is image.topics:
+            return
+        view = ImageTopics(image)
+        for kind, runtime in self._runtimes.items():
+            now = image.topic(TOPICS[kind])
+            then = before.topic(TOPICS[kind])
+            if then is not None and (now is None or now.id != then.id):
+                for partition in range(len(then.partitions)):
+                    runtime.close(partition)
+            runtime.topics_changed(view)
+
+    def _open_all(self, kind: CoordinatorKind) -> None:
+        for partition in range(self.partition_count(kind)):
+            self._open(kind, partition)
+
+    def _open(self, kind: CoordinatorKind, partition: int) -> Runtime | None:
+        """The runtime with the shard of a partition; None when the partition is not here."""
+        if self._is_stopped:
+            return None
+        runtime = self._runtimes.get(kind) or self._make_runtime(kind)
+        if partition not in runtime:
+            hosted = self._replicas.find(runtime.topic, partition)
+            topic = self._metadata.image.topic(runtime.topic)
+            # The log of a deleted topic is still here for a moment. A shard on it would outlive
+            # the topic, and stand in the way of the one that is made next.
+            if hosted is None or topic is None or hosted.topic_id != topic.id:
+                return None
+            from penstock.node.journal import PartitionJournal
+
+            decode = self._kinds[kind].decode
+            runtime.open(partition, PartitionJournal(hosted, self._replicas, self._storage, decode))
+        return runtime
+
+    def _make_runtime(self, kind: CoordinatorKind) -> Runtime:
+        known = self._kind(kind)
+        alarm = LoopTimer(self._loop)
+        self._alarms.append(alarm)
+        runtime = self._runtimes[kind] = Runtime(
+            TOPICS[kind],
+            make_shard=known.make_shard,
+            topics=lambda: ImageTopics(self._metadata.image),
+            clock=self._clock,
+            alarm=alarm,
+            effects=known.effects,
+            tasks=self._tasks,
+        )
+        return runtime
+
+    def _kind(self, kind: CoordinatorKind) -> "Kind":
+        if kind not in self._kinds:
+            # What coordinators need is imported here: a broker starts without it.
+            from penstock.node import coordinator_kinds
+
+            if kind == "group":
+                made = coordinator_kinds.group_kind(self._settings.groups)
+            else:
+                from penstock.node.transaction_effects import TransactionEffects
+
+                effects = TransactionEffects(
+                    self._replicas,
+                    self._producer_ids,
+                    self._clock,
+                    self.marker_written,
+                    lambda: self._metadata.image,
+                )
+                made = coordinator_kinds.transaction_kind(self._settings.transactions, effects)
+            self._kinds[kind] = made
+        return self._kinds[kind]
+
+    # --- The port ---
+
+    def partition_count(self, kind: CoordinatorKind) -> int:
+        """Partitions of the internal topic; 0 while it does not exist."""
+        topic = self._metadata.image.topic(TOPICS[kind])
+        return 0 if topic is None else len(topic.partitions)
+
+    def partition_of(self, kind: CoordinatorKind, key: str) -> int:
+        """The partition of the internal topic that a key belongs to."""
+        count = self.partition_count(kind)
+        if count == 0:
+            count = self._kind(kind).new_topic.partition_count
+        return key_partition(key, count)
+
+    def submit(
+        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+    ) -> Answer:
+        """Ask the shard of a key."""
+        return self.submit_to(kind, self.partition_of(kind, key), request, context)
+
+    def submit_to(
+        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+    ) -> Answer:
+        """Ask the shard of a partition."""
+        runtime = self._open(kind, partition)
+        if runtime is None:
+            answer: Answer = Deferred()
+            answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not on this broker"))
+            return answer
+        # Kafka shows an address as Java does, with a slash in front.
+        asked = Asked(
+            request, context.api_version, context.client_id or "", f"/{context.client_host}"
+        )
+        return runtime.ask(partition, asked)
+
+    async def ask(
+        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+    ) -> Message | PenstockError:
+        """Ask the shard of a key."""
+        return await self._result(self.submit(kind, key, request, context))
+
+    async def ask_partition(
+        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+    ) -> Message | PenstockError:
+        """Ask the shard of a partition."""
+        return await self._result(self.submit_to(kind, partition, request, context))
+
+    async def _result(self, answer: Answer) -> Message | PenstockError:
+        future: asyncio.Future[Message | PenstockError] = self._loop.create_future()
+
+        def done(result: Message | PenstockError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        answer.then(done)
+        return await future
+
+    async def ensure_topic(self, kind: CoordinatorKind) -> PenstockError | None:
+        """Create the internal topic if it does not exist; the error when that failed."""
+        if self._metadata.image.topic(TOPICS[kind]) is None:
+            new_topic = self._kind(kind).new_topic
+            (outcome,) = await self._topics.create([new_topic], validate_only=False)
+            failed = isinstance(outcome, PenstockError)
+            if failed and not isinstance(outcome, TopicExistsError):
+                return CoordinatorNotAvailableError(f"{new_topic.name}: {outcome}")
+        self._open_all(kind)
+        return None
+
+    def lag_rows(self) -> Iterator[Row]:
+        """The lag of every group, for metrics; nothing while nobody asked for a group."""
+        runtime = self._runtimes.get("group")
+        if runtime is not None:
+            from penstock.node.group_lag import lag_rows
+
+            yield from lag_rows(runtime, self._replicas)
+
+    # --- Markers ---
+
+    def marker_written(
+        self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
+    ) -> None:
+        """The end of a transaction was appended to a partition, just now."""
+        runtime = self._runtimes.get("group")
+        if name.topic == OFFSETS_TOPIC and runtime is not None:
+            runtime.marker_written(
+                name.partition, Producer(producer_id, producer_epoch), commits=commits
+            )
+
+
+TOPICS: Final[dict[CoordinatorKind, str]] = {
+    "group": OFFSETS_TOPIC,
+    "transaction": TRANSACTIONS_TOPIC,
+}

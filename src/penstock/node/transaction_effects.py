@@ -1,0 +1,122 @@
+"""Carries out what transaction shards ask for: markers in partitions, and new producer ids.
+
+All markers of a transaction are appended in one step and then awaited together. A marker counts as
+written when it is committed, and is not written again when those of other partitions are tried
+again. It does NOT decide how a transaction ends, or when to try again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from penstock.broker.context import ProducerIds
+from penstock.cluster.image import MetadataImage
+from penstock.coordinator.transactions.effects import NextProducerId, WriteMarkers
+from penstock.core.clock import Clock
+from penstock.core.deferred import Deferred
+from penstock.core.errors import InvalidProducerEpochError, NotLeaderError, PenstockError
+from penstock.core.types import TopicPartition
+from penstock.replication.manager import ReplicaManager, TransactionEnd
+
+logger = logging.getLogger(__name__)
+
+STRICT_TRANSACTION_VERSION: Final = 2
+"""From this version on, each end of a transaction has an epoch of its own."""
+
+
+class MarkerWritten(Protocol):
+    """Who wants to know of each marker, in the step in which it is appended."""
+
+    def __call__(
+        self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
+    ) -> None:
+        """A marker was appended."""
+        ...
+
+
+class TransactionEffects:
+    """`coordinator.ports.Effects` of transaction shards."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        marker_written: MarkerWritten,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._marker_written = marker_written
+        self._image = image
+        self._unfinished: dict[WriteMarkers, set[TopicPartition]] = {}
+        """Ends that are not complete, with the partitions that have their marker. An entry goes
+        when an attempt succeeds: a later transaction may end in just the same words, and its
+        markers must not be taken for written."""
+
+    async def perform(self, effect: object) -> object:
+        """Carry an effect out; raises a `PenstockError` when it failed."""
+        match effect:
+            case NextProducerId():
+                return await self._producer_ids.next_id()
+            case WriteMarkers():
+                await self._write_markers(effect)
+                return None
+        raise AssertionError(f"nobody carries out {effect!r}")
+
+    async def _write_markers(self, effect: WriteMarkers) -> None:
+        end = TransactionEnd(
+            producer_id=effect.producer_id,
+            producer_epoch=effect.producer_epoch,
+            coordinator_epoch=effect.coordinator_epoch,
+            commits=effect.commits,
+            is_strict=effect.transaction_version >= STRICT_TRANSACTION_VERSION,
+        )
+        is_first = effect not in self._unfinished
+        written = self._unfinished.setdefault(effect, set())
+        answers = [
+            (name, self._append(name, end)) for name in effect.partitions if name not in written
+        ]
+        failed: PenstockError | None = None
+        for name, answer in answers:
+            error = await _result(answer)
+            if error is None or isinstance(error, InvalidProducerEpochError):
+                # A later epoch has ended the transaction there, if it ever reached the partition.
+                written.add(name)
+                continue
+            if is_first:
+                # Said once, not with every attempt.
+                logger.warning("no marker in %s yet, will be tried again: %s", name, error)
+            failed = error
+        if failed is not None:
+            raise failed
+        self._unfinished.pop(effect, None)
+
+    def _append(self, name: TopicPartition, end: TransactionEnd) -> Deferred[PenstockError | None]:
+        partition = self._replicas.find(name.topic, name.partition)
+        if partition is None:
+            answer: Deferred[PenstockError | None] = Deferred()
+            is_known = self._image().partition(name.topic, name.partition) is not None
+            # A partition that was deleted is owed nothing.
+            answer.set(NotLeaderError(f"{name} is not served now") if is_known else None)
+            return answer
+
+        def appended() -> None:
+            self._marker_written(name, end.producer_id, end.producer_epoch, commits=end.commits)
+
+        return self._replicas.append_marker(
+            partition, end, self._clock.now_ms(), on_appended=appended
+        )
+
+
+async def _result(answer: Deferred[PenstockError | None]) -> PenstockError | None:
+    future: asyncio.Future[PenstockError | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: PenstockError | None) -> None:
+        if not future.done():
+            future.set_result(error)
+
+    answer.then(done)
+    return await future

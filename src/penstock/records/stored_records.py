@@ -1,0 +1,77 @@
+"""Offset, key and value of each record of a stored batch, and nothing else, fast.
+
+A coordinator reads a million records when it starts, so this reads the numbers of one byte, which
+are nearly all, without a call, and makes no object for a record. Headers and timestamps are passed
+over. Raises `CorruptBatchError` for a wrong checksum or bytes that are not records.
+
+It is for logs that this broker wrote; what a client sends is checked by `records.validation`.
+"""
+
+from typing import Final
+
+from penstock.core.errors import CorruptBatchError
+from penstock.records import batch as layout
+from penstock.records.batch import BatchHeader
+from penstock.records.builder import records_section
+
+_VARINT_BYTES_MAX: Final = 10
+
+
+def stored_records(
+    batch: memoryview, position: int, header: BatchHeader
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of each record of the batch at `position`."""
+    if not layout.checksum_matches(batch, position, header):
+        raise CorruptBatchError(f"the checksum of the batch at {header.base_offset} is wrong")
+    section = bytes(memoryview(records_section(batch, header, position=position)))
+    base_offset, place, size = header.base_offset, 0, len(section)
+    records: list[tuple[int, bytes | None, bytes | None]] = []
+    try:
+        for _ in range(header.record_count):
+            length, place = _number(section, place)
+            end = place + length
+            # The attributes are one byte; who wrote when does not matter.
+            place += 2 if section[place + 1] < 0x80 else _number(section, place + 1)[1] - place
+            byte = section[place]
+            if byte < 0x80:
+                offset_delta, place = (byte >> 1) ^ -(byte & 1), place + 1
+            else:
+                offset_delta, place = _number(section, place)
+            key, place = _field(section, place)
+            value, place = _field(section, place)
+            if length < 0 or end > size or place > end:
+                raise CorruptBatchError(f"a record of the batch at {base_offset} lies")
+            place = end
+            records.append((base_offset + offset_delta, key, value))
+    except IndexError:
+        raise CorruptBatchError(f"a record of {base_offset} runs past its end") from None
+    return records
+
+
+def _field(section: bytes, place: int) -> tuple[bytes | None, int]:
+    byte = section[place]
+    if byte < 0x80:
+        place += 1
+        if byte & 1:
+            return None, place
+        end = place + (byte >> 1)
+        return section[place:end], end
+    length, place = _number(section, place)
+    if length < 0:
+        return None, place
+    return section[place : place + length], place + length
+
+
+def _number(section: bytes, place: int) -> tuple[int, int]:
+    """A zigzag varint, and where it ends."""
+    byte = section[place]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), place + 1
+    raw = shift = 0
+    for index in range(place, place + _VARINT_BYTES_MAX):
+        byte = section[index]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), index + 1
+        shift += 7
+    raise CorruptBatchError("a number that is too long")

@@ -1,0 +1,260 @@
+"""`CleaningJob`: one pass of compaction over one log: read, keep what stays, write new segments.
+
+Guarantees: nothing of the log changes while a pass reads and writes; new segments are complete and
+synced under names that a start removes, until their `SegmentSwap` is carried out. Every batch that
+is read is verified; damage ends the pass with `CorruptBatchError`, and the old segments stay.
+
+The work comes in small steps (`steps`), so that the caller can do a little at a time on a thread,
+stop between any two, and rest. A step is one batch. A group of segments that is ready is handed out
+as a `SegmentSwap`; the caller carries it out or discards it.
+
+It decides nothing (`compaction`) and knows neither threads nor when to clean (`log_cleaner`).
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import CorruptBatchError, StorageError
+from penstock.core.limits import COMPACTION_KEYS_MAX, RECOVERY_CHUNK_BYTES
+from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, checksum_matches, read_header
+from penstock.storage.batch_walk import batch_bytes
+from penstock.storage.compaction import (
+    BatchFilter,
+    CleanableRange,
+    CompactionRules,
+    ProducerEnd,
+    TransactionFilter,
+    add_batch,
+    group_segments,
+)
+from penstock.storage.filesystem import FileSystem
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.offset_map import OffsetMap
+from penstock.storage.open_files import OpenFiles
+from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.producer_state import ProducerSnapshot
+from penstock.storage.segment import Segment
+from penstock.storage.segment_swap import CLEANED_SUFFIX, SegmentSwap
+
+AbortedIn = Callable[[int, int], Iterable[AbortedTransaction]]
+"""The aborted transactions that touch the offsets from the first to before the second."""
+
+
+@dataclass(slots=True)
+class CleaningStatistics:
+    """What a pass did."""
+
+    bytes_read: int = 0
+    """By both looks at the log: for keys, and for what stays."""
+    bytes_copied: int = 0
+    """Of the segments that were replaced."""
+    bytes_written: int = 0
+    batches_read: int = 0
+    batches_written: int = 0
+    swaps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningSource:
+    """A log as a pass sees it: all of this stays what it is while the pass runs."""
+
+    filesystem: FileSystem
+    open_files: OpenFiles
+    directory: str
+    segments: list[Segment]
+    settings: LogSettings
+    producers: ProducerSnapshot
+    aborted_in: AbortedIn
+
+
+@contextmanager
+def _reading(directory: str) -> Iterator[None]:
+    """Tell a disk that cannot be read from one that cannot be written."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be read: {error}") from error
+
+
+def _read(segment: Segment, position: int, size: int) -> memoryview:
+    with _reading(segment.directory):
+        return segment.read(position, size, nowait=False)
+
+
+def producer_ends(snapshot: ProducerSnapshot) -> dict[int, ProducerEnd]:
+    """The last batch of each producer. There may be many; not on the loop."""
+    return {
+        producer_id: ProducerEnd(
+            entry.batches[-1].last_offset if entry.batches else -1, entry.epoch
+        )
+        for producer_id, entry in snapshot.entries.items()
+    }
+
+
+def batches_of(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Position, header and bytes of each batch, verified, read in chunks; not on the loop."""
+    position = 0
+    while position < segment.size:
+        chunk = _read(segment, position, min(RECOVERY_CHUNK_BYTES, segment.size - position))
+        step = 0
+        while len(chunk) - step >= HEADER_BYTES:
+            header = read_header(chunk, step)
+            size = batch_bytes(header.batch_length)
+            if step + size > len(chunk):
+                if step or position + size > segment.size:
+                    break
+                chunk = _read(segment, position, size)
+            if header.magic != MAGIC or not checksum_matches(chunk, step, header):
+                break
+            yield position + step, header, chunk[step : step + size]
+            step += size
+        if step == 0:
+            raise CorruptBatchError(
+                f"{segment.directory}: no whole batch at byte {position} of segment"
+                f" {segment.base_offset}; it is served as it is and not compacted"
+            )
+        position += step
+
+
+class CleaningJob:
+    """One pass over one log."""
+
+    def __init__(
+        self,
+        source: CleaningSource,
+        cleanable: CleanableRange,
+        now_ms: int,
+        *,
+        keys_max: int = COMPACTION_KEYS_MAX,
+    ) -> None:
+        self._source = source
+        self._range = cleanable
+        self._now_ms = now_ms
+        self._latest = OffsetMap(keys_max)
+        self._filter: BatchFilter | None = None
+        self.end_offset = cleanable.first_dirty_offset
+        """Everything below is clean when the pass is done."""
+        self.statistics = CleaningStatistics()
+
+    def steps(self) -> Generator[SegmentSwap | None, None, None]:
+        """The pass, step by step. Each step blocks a little; not on the loop."""
+        yield from self._read_keys()
+        if self._latest.latest_offset < self._range.first_dirty_offset:
+            return
+        end_offset = self._latest.latest_offset + 1
+        source = self._source
+        self._filter = BatchFilter(
+            CompactionRules(
+                self._latest,
+                producer_ends(source.producers),
+                self._range.first_uncleanable_offset,
+                self._now_ms,
+                source.settings.delete_retention_ms,
+            )
+        )
+        limit = min(end_offset, self._range.first_uncleanable_offset)
+        with _reading(source.directory):
+            groups = group_segments(
+                [segment for segment in source.segments if segment.base_offset < limit],
+                self._range.first_uncleanable_offset,
+                segment_bytes=source.settings.segment_bytes,
+                index_bytes_max=source.settings.index_bytes_max,
+            )
+        for group in groups:
+            yield from self._clean_group(group)
+        self.end_offset = end_offset
+
+    def _next_base(self, segment: Segment) -> int:
+        """Where the segment after this one begins."""
+        segments = self._source.segments
+        return segments[segments.index(segment) + 1].base_offset
+
+    def _aborted_in(self, first: int, limit: int) -> Iterable[AbortedTransaction]:
+        with _reading(self._source.directory):
+            return self._source.aborted_in(first, limit)
+
+    def _read_keys(self) -> Iterator[None]:
+        """Find the last offset of each key in what is dirty, as much as the map holds."""
+        first, limit = self._range.first_dirty_offset, self._range.first_uncleanable_offset
+        transactions = TransactionFilter()
+        for segment in self._source.segments[:-1]:
+            following = self._next_base(segment)
+            if following <= first or segment.base_offset >= limit:
+                continue
+            transactions.add(self._aborted_in(max(first, segment.base_offset), following))
+            for _, header, batch in batches_of(segment):
+                if self._latest.is_full:
+                    return
+                if header.last_offset >= first:
+                    add_batch(self._latest, transactions, header, batch, first)
+                    transactions.kept.clear()
+                self.statistics.bytes_read += len(batch)
+                yield None
+            # Offsets that are missing at its end count as looked at.
+            self._latest.latest_offset = max(self._latest.latest_offset, following - 1)
+
+    def _clean_group(self, group: list[Segment]) -> Iterator[SegmentSwap | None]:
+        """Write one segment of what stays of several."""
+        source = self._source
+        new = Segment.create(
+            source.filesystem,
+            source.open_files,
+            source.directory,
+            group[0].base_offset,
+            CLEANED_SUFFIX,
+        )
+        swap = SegmentSwap(source.filesystem, source.directory, new, group)
+        is_ready = False
+        try:
+            yield from self._fill(new, group)
+            for file in new.finish():
+                file.sync()
+            self.statistics.swaps += 1
+            is_ready = True
+        finally:
+            if not is_ready:
+                with suppress(OSError):
+                    swap.discard()
+        yield swap
+
+    def _fill(self, new: Segment, group: list[Segment]) -> Iterator[None]:
+        """Copy what stays into the new segment."""
+        assert self._filter is not None
+        transactions, statistics = self._filter.transactions, self.statistics
+        interval_bytes = self._source.settings.index_interval_bytes
+        last = max((segment for segment in group if segment.size), key=_base, default=None)
+        for segment in group:
+            transactions.add(self._aborted_in(segment.base_offset, self._next_base(segment)))
+            for position, header, batch in batches_of(segment):
+                is_last = segment is last and position + len(batch) == segment.size
+                kept = self._filter.filtered(header, batch, is_last=is_last)
+                statistics.bytes_read += len(batch)
+                statistics.bytes_copied += len(batch)
+                statistics.batches_read += 1
+                if kept is not None:
+                    self._append(new, kept, interval_bytes)
+                yield None
+
+    def _append(self, new: Segment, batch: Buffer, interval_bytes: int) -> None:
+        """Write one batch and what the indexes need of it."""
+        assert self._filter is not None
+        header = read_header(batch)
+        # Also of a header without records, as in Kafka: a segment without times would never age.
+        timestamp_ms = header.max_timestamp_ms
+        new.append(batch, header.size_bytes, header.last_offset, timestamp_ms, interval_bytes)
+        if new.wants_index_write:
+            new.write_indexes()
+        kept, self._filter.transactions.kept = self._filter.transactions.kept, []
+        for aborted in kept:
+            new.transactions.append(aborted)
+        self.statistics.bytes_written += header.size_bytes
+        self.statistics.batches_written += 1
+
+
+def _base(segment: Segment) -> int:
+    return segment.base_offset

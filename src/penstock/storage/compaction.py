@@ -1,0 +1,334 @@
+"""What compaction keeps: which stretch of a log, which records of a batch. Pure.
+
+Rules, as Apache Kafka's cleaner has them:
+
+- Of each key the last record below the boundary stays; a record without a key goes.
+- The boundary lies at the beginning of a segment: never in the active one, never past what is
+  synced and decided (the last stable offset), never in a segment younger than the shortest lag.
+- A record without a value (a tombstone) stays for `delete.retention.ms` after it was first cleaned;
+  when that ends is written into its batch as the delete horizon (KIP-534).
+- Records of aborted transactions go. A marker goes when nothing of its transaction is left, after
+  the same horizon.
+- The last batch of each known producer stays, empty if need be: it has the last sequence number.
+
+One rule is ours: the last batch of each group of segments stays, empty if need be, so that the file
+itself says how far it reaches. A crash in the middle of a swap can then tell which old segments the
+new one replaces.
+
+It reads no file (`cleaner`) and knows no names (`segment_swap`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol, TypeVar
+
+from typing_extensions import Buffer
+
+from penstock.core.errors import CorruptBatchError
+from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
+from penstock.records.batch import BatchHeader
+from penstock.records.builder import records_section
+from penstock.records.control import read_marker
+from penstock.records.shrinking import empty_batch, rewritten_batch
+from penstock.records.span_scan import RecordSpan, record_spans
+from penstock.storage.offset_map import OffsetMap
+from penstock.storage.open_transactions import AbortedTransaction
+
+
+class CompactedSegment(Protocol):
+    """A segment, as the choice of a stretch sees it."""
+
+    base_offset: int
+    size: int
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Highest timestamp, or -1."""
+        ...
+
+    @property
+    def index_bytes(self) -> int:
+        """Size of its larger index."""
+        ...
+
+
+AnySegment = TypeVar("AnySegment", bound=CompactedSegment)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableRange:
+    """A log in terms of what was cleaned and what may be."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    """Where a segment begins."""
+    clean_bytes: int
+    dirty_bytes: int
+    """What may be cleaned; what may not counts nowhere."""
+    is_overdue: bool
+    """Whether a dirty record is older than `max.compaction.lag.ms`."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Share of the log that is dirty."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, ratio_min: float) -> bool:
+        """Whether the log should be cleaned now."""
+        return (self.is_overdue and self.dirty_bytes > 0) or self.dirty_ratio > ratio_min
+
+
+def cleanable_range(
+    segments: Sequence[CompactedSegment],
+    *,
+    cleaned_offset: int | None,
+    log_start_offset: int,
+    end_offset: int,
+    offset_limit: int,
+    lag_ms_min: int,
+    lag_ms_max: int,
+    now_ms: int,
+    first_timestamp_ms: Callable[[int], int],
+) -> CleanableRange:
+    """What may be cleaned of a log whose last segment is the active one.
+
+    `cleaned_offset` is the checkpoint, `offset_limit` the last stable offset, and
+    `first_timestamp_ms` reads the first timestamp of the segment with that number.
+    """
+    first_dirty = log_start_offset
+    if cleaned_offset is not None and log_start_offset <= cleaned_offset <= end_offset:
+        first_dirty = cleaned_offset
+    bases = [segment.base_offset for segment in segments]
+    limit = min(offset_limit, bases[-1])
+    dirty_numbers = [
+        number
+        for number in range(len(segments) - 1)
+        if bases[number + 1] > first_dirty and segments[number].size
+    ]
+    if lag_ms_min > 0:
+        for number in dirty_numbers:
+            if segments[number].max_timestamp_ms > now_ms - lag_ms_min:
+                limit = min(limit, bases[number])
+                break
+    # The segment that holds the limit stays as a whole.
+    limit = max((base for base in bases if base <= limit), default=bases[0])
+    limit = max(limit, first_dirty)
+    sizes = [
+        (segment.size, limit > first_dirty and following > first_dirty)
+        for segment, following in zip(segments[:-1], bases[1:], strict=True)
+        if segment.base_offset < limit
+    ]
+    times = (first_timestamp_ms(number) for number in dirty_numbers if bases[number] < limit)
+    is_overdue = now_ms > lag_ms_max and any(0 < time < now_ms - lag_ms_max for time in times)
+    return CleanableRange(
+        first_dirty,
+        limit,
+        sum(size for size, is_dirty in sizes if not is_dirty),
+        sum(size for size, is_dirty in sizes if is_dirty),
+        is_overdue,
+    )
+
+
+def group_segments(
+    segments: Sequence[AnySegment],
+    end_offset: int,
+    *,
+    segment_bytes: int,
+    index_bytes_max: int,
+) -> list[list[AnySegment]]:
+    """Runs of segments that become one each: small ones are joined up to the topic's size."""
+    groups: list[list[AnySegment]] = []
+    data_bytes = index_bytes = 0
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        is_joined = (
+            bool(groups)
+            and data_bytes + segment.size <= segment_bytes
+            and index_bytes + segment.index_bytes <= index_bytes_max
+            and following - 1 - groups[-1][0].base_offset <= SEGMENT_RELATIVE_OFFSET_MAX
+        )
+        if is_joined:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            data_bytes = index_bytes = 0
+        data_bytes += segment.size
+        index_bytes += segment.index_bytes
+    return groups
+
+
+class _OpenAbort:
+    """An aborted transaction whose marker has not come yet."""
+
+    __slots__ = ("aborted", "is_seen")
+
+    def __init__(self, aborted: AbortedTransaction) -> None:
+        self.aborted = aborted
+        self.is_seen = False
+        """Whether a batch of it is still in the log."""
+
+
+class TransactionFilter:
+    """Follows transactions through the log, batch by batch, in order."""
+
+    def __init__(self) -> None:
+        self._committed: set[int] = set()
+        """Producers of which a batch came that is not aborted, since their last marker."""
+        self._aborted: dict[int, _OpenAbort] = {}
+        self._coming: list[tuple[int, AbortedTransaction]] = []
+        """By first offset."""
+        self.kept: list[AbortedTransaction] = []
+        """Transactions whose markers stay because of what is left of them; the caller takes it."""
+
+    def add(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Make known which transactions in what comes next were aborted."""
+        for transaction in aborted:
+            heappush(self._coming, (transaction.first_offset, transaction))
+
+    def _begin(self, offset: int) -> None:
+        """Transactions that began at or before `offset` are open now."""
+        while self._coming and self._coming[0][0] <= offset:
+            transaction = heappop(self._coming)[1]
+            self._aborted.setdefault(transaction.producer_id, _OpenAbort(transaction))
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the records of this batch were aborted."""
+        self._begin(header.last_offset)
+        if not header.is_transactional:
+            return False
+        aborted = self._aborted.get(header.producer_id)
+        if aborted is None:
+            self._committed.add(header.producer_id)
+            return False
+        aborted.is_seen = True
+        return True
+
+    def is_marker_useless(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether nothing is left of the transaction that this control batch ends."""
+        self._begin(header.last_offset)
+        if header.record_count == 0:
+            return True
+        marker = read_marker(batch)
+        if marker is None:
+            return False
+        if marker.is_commit:
+            is_left = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not is_left
+        aborted = self._aborted.pop(header.producer_id, None)
+        if aborted is None or not aborted.is_seen:
+            return True
+        self.kept.append(aborted.aborted)
+        return False
+
+
+class ProducerEnd(NamedTuple):
+    """The last that the log knows of a producer."""
+
+    last_offset: int
+    """Of its last batch with records, or -1."""
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """What one pass goes by."""
+
+    latest: OffsetMap
+    producers: Mapping[int, ProducerEnd]
+    end_offset: int
+    """The boundary: the batch before it stays, empty if need be."""
+    now_ms: int
+    delete_retention_ms: int
+
+
+class BatchFilter:
+    """Decides batch by batch what stays of a log."""
+
+    def __init__(self, rules: CompactionRules) -> None:
+        self._rules = rules
+        self.transactions = TransactionFilter()
+
+    def filtered(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
+        """What stays of a batch: itself, another one, or nothing. `is_last` of its group."""
+        rules = self._rules
+        horizon_ms = header.base_timestamp_ms if header.has_delete_horizon else None
+        is_useless_marker = False
+        if header.is_control:
+            is_useless_marker = self.transactions.is_marker_useless(header, batch)
+            is_dropped = is_useless_marker and horizon_ms is not None and horizon_ms <= rules.now_ms
+        else:
+            is_dropped = self.transactions.is_aborted(header)
+        answer = None
+        if not is_dropped and header.record_count:
+            answer = self._filtered_records(header, batch, is_useless_marker=is_useless_marker)
+        if answer is None and (is_last or self._is_needed(header)):
+            return batch if header.record_count == 0 else empty_batch(header)
+        return answer
+
+    def _is_needed(self, header: BatchHeader) -> bool:
+        """Whether the header stays even if no record does."""
+        if header.next_offset == self._rules.end_offset:
+            return True
+        end = self._rules.producers.get(header.producer_id)
+        if end is None:
+            return False
+        if end.last_offset >= 0:
+            return header.last_offset == end.last_offset
+        return header.is_control and header.producer_epoch == end.epoch
+
+    def _filtered_records(
+        self, header: BatchHeader, batch: Buffer, *, is_useless_marker: bool
+    ) -> Buffer | None:
+        section = bytes(records_section(batch, header))
+        spans = record_spans(section, header.record_count)
+        kept = spans if header.is_control else self._kept(header, spans)
+        if not kept:
+            return None
+        horizon_ms = None
+        has_tombstone = any(not span.has_value for span in kept)
+        if (has_tombstone or is_useless_marker) and not header.has_delete_horizon:
+            horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
+        if horizon_ms is None and len(kept) == len(spans):
+            return batch
+        return rewritten_batch(header, section, kept, horizon_ms)
+
+    def _kept(self, header: BatchHeader, spans: list[RecordSpan]) -> list[RecordSpan]:
+        """The records that are the last of their key and not deleted for good."""
+        latest, now_ms = self._rules.latest, self._rules.now_ms
+        keeps_deletes = not header.has_delete_horizon or now_ms < header.base_timestamp_ms
+        base_offset, latest_offset = header.base_offset, latest.latest_offset
+        kept = []
+        for span in spans:
+            offset = base_offset + span.offset_delta
+            if offset > latest_offset or (
+                span.key is not None
+                and (span.has_value or keeps_deletes)
+                and offset >= latest.latest(span.key)
+            ):
+                kept.append(span)
+        return kept
+
+
+def add_batch(
+    latest: OffsetMap,
+    transactions: TransactionFilter,
+    header: BatchHeader,
+    batch: Buffer,
+    first_dirty_offset: int,
+) -> None:
+    """Take the keys of one dirty batch into the map."""
+    if header.is_control:
+        transactions.is_marker_useless(header, batch)
+    elif not transactions.is_aborted(header):
+        section = bytes(records_section(batch, header))
+        for span in record_spans(section, header.record_count):
+            offset = header.base_offset + span.offset_delta
+            if span.key is not None and offset >= first_dirty_offset:
+                latest.put(span.key, offset)
+    if header.last_offset >= first_dirty_offset:
+        if header.last_offset < latest.latest_offset:
+            raise CorruptBatchError(f"offsets go back at {header.base_offset}")
+        latest.latest_offset = header.last_offset

@@ -1,0 +1,74 @@
+"""`FilePlace`: where one file of a segment is, also while compaction gives it its name.
+
+A file is opened when it is needed, perhaps long after its segment became part of a log, by any
+thread. Compaction puts another file under the same name meanwhile. So:
+
+- the file of a new segment is looked for under its early name (`.cleaned`, later `.swap`), and from
+  `.swap` on also under its own: it leaves the early name by a rename, so one of them is always it;
+- the file of a segment that was replaced is `left` before any name changes, and opening it raises
+  `FileNotFoundError` from then on, also for a thread that was on its way: what has its name now is
+  not it. Handles that are open stay good.
+
+It does not rename anything durably; `segment_swap` does, in its order.
+"""
+
+from penstock.storage.filesystem import File, FileSystem
+
+
+class FilePlace:
+    """The path of one file."""
+
+    __slots__ = ("_early_suffix", "_filesystem", "_is_left", "_is_moving", "path")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self.path = path
+        """The name that it has or will have."""
+        self._early_suffix = ""
+        self._is_moving = False
+        """Whether it may have left the early name already."""
+        self._is_left = False
+
+    def begin_early(self, suffix: str) -> None:
+        """The file is made under another name first."""
+        self._early_suffix = suffix
+
+    def open(self) -> File:
+        """The file, opened."""
+        if self._early_suffix:
+            try:
+                return self._filesystem.open_file(self.path + self._early_suffix)
+            except FileNotFoundError:
+                if not self._is_moving:
+                    raise
+        file = self._filesystem.open_file(self.path)
+        # After the file is open, so that a name that changed before it is noticed.
+        if self._is_left:
+            raise FileNotFoundError(f"{self.path} is another file now")
+        return file
+
+    def create(self) -> File:
+        """The file, made anew and opened."""
+        if self._is_left:
+            raise FileNotFoundError(f"{self.path} is another file now")
+        return self._filesystem.create_file(self.path + self._early_suffix)
+
+    def rename(self, suffix: str) -> None:
+        """Exchange the early name for another one, or for the own name if `suffix` is empty."""
+        old = self.path + self._early_suffix
+        if suffix:
+            self._filesystem.rename(old, self.path + suffix)
+            self._early_suffix = suffix
+            self._is_moving = True
+        else:
+            # The early name stays known until the file has left it.
+            self._filesystem.rename(old, self.path)
+            self._early_suffix = ""
+
+    def leave(self) -> None:
+        """The name belongs to another file from now on."""
+        self._is_left = True
+
+    def remove(self) -> None:
+        """Take the present name away."""
+        self._filesystem.remove_file(self.path + self._early_suffix)

@@ -1,0 +1,51 @@
+"""`OffsetMap`: the last offset of each key in a stretch of a log, in bounded memory. Pure.
+
+A key of up to 15 bytes stands for itself; a longer one by 16 bytes of its BLAKE2b, so an entry
+costs about 150 bytes whatever the keys are. Two long keys with one hash would lose the older
+record; with 2^128 hashes nobody will see it, and Apache Kafka takes the same chance with MD5.
+
+`is_full` says when to stop adding, between two batches; the rest of the log waits for the next
+pass. It is no cache and forgets nothing until it is dropped.
+"""
+
+from hashlib import blake2b
+from typing import Final
+
+from penstock.core.limits import COMPACTION_KEYS_MAX
+
+_HASH_BYTES: Final = 16
+
+
+class OffsetMap:
+    """Key to offset, and how far the log was looked at."""
+
+    __slots__ = ("_keys_max", "_offsets", "latest_offset")
+
+    def __init__(self, keys_max: int = COMPACTION_KEYS_MAX) -> None:
+        assert keys_max > 0
+        self._keys_max = keys_max
+        self._offsets: dict[bytes, int] = {}
+        self.latest_offset = -1
+        """Every record at or below this offset was looked at."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further batch should be added."""
+        return len(self._offsets) >= self._keys_max
+
+    def put(self, key: bytes, offset: int) -> None:
+        """The key was written at `offset`; calls come in the order of offsets."""
+        self._offsets[_token(key)] = offset
+
+    def latest(self, key: bytes) -> int:
+        """The last offset of the key, or -1."""
+        return self._offsets.get(_token(key), -1)
+
+
+def _token(key: bytes) -> bytes:
+    if len(key) < _HASH_BYTES:
+        return key
+    return blake2b(key, digest_size=_HASH_BYTES).digest()

@@ -1,0 +1,28 @@
+"""When a log begins a new segment. Decides only; `partition_log` does it.
+
+By size, by the span of a relative offset, by the time between the first batch and the next, and by
+the size of an index, as in Kafka.
+"""
+
+from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
+from penstock.storage.log_settings import LogSettings
+from penstock.storage.segment import Segment
+
+
+def is_roll_due(
+    active: Segment, settings: LogSettings, size: int, last_offset: int, timestamp_ms: int
+) -> bool:
+    """Whether the next batch belongs into a new segment; writes index entries that gathered."""
+    if (
+        active.size + size > settings.segment_bytes
+        or last_offset - active.base_offset > SEGMENT_RELATIVE_OFFSET_MAX
+    ):
+        return True
+    first_ms = active.first_timestamp_ms
+    if first_ms >= 0 and timestamp_ms - first_ms > settings.segment_ms:
+        return True
+    if active.wants_index_write:
+        active.write_indexes()
+        index_bytes = max(active.offset_index.size, active.time_index.size)
+        return index_bytes >= settings.index_bytes_max
+    return False

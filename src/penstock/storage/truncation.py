@@ -1,0 +1,26 @@
+"""Cutting the end off a log's files, in an order that a crash cannot hurt.
+
+Whole segments go from the last one back, their names are synced away, then the last one that stays
+is cut and synced. It decides nothing: `PartitionLog.truncate_to` says where.
+"""
+
+from penstock.storage.filesystem import FileSystem
+from penstock.storage.segment import Segment
+
+
+def cut_segments(
+    filesystem: FileSystem, directory: str, segments: list[Segment], offset: int
+) -> list[Segment]:
+    """Remove everything from `offset` on, where a batch begins; the segments that remain."""
+    keep = [segment for segment in segments if segment.base_offset < offset] or segments[:1]
+    for segment in reversed(segments[len(keep) :]):
+        segment.remove()
+    filesystem.sync_directory(directory)
+    last = keep[-1]
+    last.truncate(last.find(offset, nowait=False))
+    last.transactions.truncate(offset)
+    last.load_times()
+    last.file().sync()
+    if last.transactions.is_unsynced and not last.transactions.is_new:
+        last.transactions.finish().sync()
+    return keep

@@ -1,0 +1,142 @@
+"""What clients may say to a group coordinator without costing others theirs.
+
+A request that the shard cannot bear makes it fail, and everybody in it must come again; so each of
+these is answered, and what it leads to can be written.
+"""
+
+import pytest
+
+from penstock.coordinator.groups import classic_join, classic_rebalance
+from penstock.coordinator.groups.classic_group import ClassicState
+from penstock.coordinator.shard import Asked
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from tests.coordinator.groups.talk import Talk
+
+STRING_BYTES_MAX = 32_767
+INT64_MAX = 2**63 - 1
+
+
+def join(metadata: bytes = b"", *, instance: str | None = None) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=instance,
+        protocol_type="custom",
+        protocols=(JoinGroupRequestProtocol(name="p", metadata=metadata),),
+    )
+
+
+def joined(talk: Talk, ticket: int) -> JoinGroupResponse:
+    talk.rig.advance(9_000)
+    response = talk.rig.replies[ticket]
+    assert isinstance(response, JoinGroupResponse)
+    return response
+
+
+def assign(talk: Talk, member_id: str, assignment: bytes = b"") -> SyncGroupResponse:
+    given = SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+    request = SyncGroupRequest(
+        group_id="g",
+        generation_id=talk.group.generation_id,
+        member_id=member_id,
+        assignments=(given,),
+    )
+    response = talk.rig.answer(request, 5)
+    assert isinstance(response, SyncGroupResponse)
+    return response
+
+
+@pytest.mark.parametrize("name", ["x" * STRING_BYTES_MAX, "\N{OHM SIGN}" * (STRING_BYTES_MAX // 3)])
+@pytest.mark.parametrize("is_static", [True, False])
+def test_a_client_with_the_longest_name_is_a_member(name: str, is_static: bool) -> None:
+    talk = Talk()
+    request = join(instance=name if is_static else None)
+    response = joined(talk, talk.rig.ask(request, 3, client_id=name))
+    assert response.error_code is ErrorCode.NONE
+    assert assign(talk, response.member_id).error_code is ErrorCode.NONE
+    assert len(response.member_id.encode()) <= STRING_BYTES_MAX
+
+
+def test_an_instance_may_have_an_empty_name() -> None:
+    talk = Talk()
+    response = joined(talk, talk.rig.ask(join(instance=""), 5))
+    assert assign(talk, response.member_id).error_code is ErrorCode.NONE
+
+
+def test_an_offset_may_be_kept_for_ever() -> None:
+    talk = Talk()
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = OffsetCommitRequestTopic(name="t", partitions=(partition,))
+    request = OffsetCommitRequest(
+        group_id="g", member_id="", retention_time_ms=INT64_MAX, topics=(topic,)
+    )
+    response = talk.rig.answer(request, 2)
+    assert isinstance(response, OffsetCommitResponse)
+    assert response.topics[0].partitions[0].error_code is ErrorCode.NONE
+    stored = talk.rig.shard.state.offsets.get("g", "t", 0)
+    assert stored is not None
+    assert stored.value.expire_timestamp == INT64_MAX
+
+
+def test_members_bring_no_more_than_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_join, "GROUP_METADATA_BYTES_MAX", 1_000)
+    talk = Talk()
+    first = talk.rig.ask(join(bytes(600)), 3)
+    second = talk.rig.answer(join(bytes(401)), 3)
+    third = talk.rig.ask(join(bytes(400)), 3)
+    assert isinstance(second, JoinGroupResponse)
+    assert second.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert joined(talk, first).error_code is ErrorCode.NONE
+    assert talk.reply(third).error_code is ErrorCode.NONE
+    assert len(talk.group.members) == 2
+
+
+def test_a_generation_that_is_too_large_to_be_written_is_refused_and_the_group_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(classic_rebalance, "GROUP_RECORD_BYTES_MAX", 1_000)
+    talk = Talk()
+    response = joined(talk, talk.rig.ask(join(), 3))
+    refused = assign(talk, response.member_id, bytes(1_000))
+    assert refused.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert talk.group.state is ClassicState.PREPARING_REBALANCE
+    again = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=response.member_id,
+        protocol_type="custom",
+        protocols=(JoinGroupRequestProtocol(name="p", metadata=b""),),
+    )
+    assert joined(talk, talk.rig.ask(again, 3)).generation_id == 2
+    assert assign(talk, response.member_id, b"little").assignment == b"little"
+
+
+def test_a_commit_that_the_log_refuses_can_be_taken_back() -> None:
+    talk = Talk()
+    topic = OffsetCommitRequestTopic(
+        name="t", partitions=(OffsetCommitRequestPartition(partition_index=0, committed_offset=5),)
+    )
+    request = OffsetCommitRequest(group_id="g", member_id="", topics=(topic,))
+    outcome = talk.rig.shard.handle(Asked(request, 9, "c", "/h"), 1, talk.rig.now_ms)
+    assert outcome.is_revocable
+    talk.rig.shard.validate()
+    assert talk.rig.shard.state.offsets.get("g", "t", 0) is None

@@ -1,0 +1,50 @@
+"""Silent producers are forgotten at the pace of the settings."""
+
+import asyncio
+
+import pytest
+
+from penstock.core.coordinator_settings import TransactionsSettings
+from penstock.node.producer_expiration import expire_producers
+from penstock.testing.memory_disk import MemoryDisk
+from tests.storage.compacted import COMPACTED, compacted_log, keyed, put_in_transaction
+from tests.storage.logs import open_manager
+
+SETTINGS = TransactionsSettings(
+    producer_expiration_ms=5_000, producer_expiration_check_interval_ms=2_000
+)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds = 1.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_silent_producer_is_forgotten_and_one_with_a_transaction_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = open_manager(MemoryDisk(), COMPACTED)
+    log = compacted_log(manager)
+    batch = keyed([(b"a", b"1")], timestamp_ms=1_000, producer_id=6, sequence=0)
+    log.append(batch, leader_epoch=0)
+    put_in_transaction(log, 7, 0, [(b"a", b"2")])
+    clock = _Clock()
+    known: list[list[int]] = []
+
+    async def pause(seconds: float) -> None:
+        """Time passes at once; what is known at the end of each look is kept."""
+        known.append(sorted(log.producers.entries))
+        if len(known) == 4:
+            raise asyncio.CancelledError
+        clock.seconds += seconds
+
+    monkeypatch.setattr("penstock.node.producer_expiration.asyncio.sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(expire_producers(manager, clock, SETTINGS))
+    assert known == [[6, 7], [6, 7], [6, 7], [7]], "at the third look, six seconds later"
