@@ -7,7 +7,6 @@ validated and a reload gives the same replicated state (the rig checks both); at
 of the log is loaded.
 """
 
-import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,9 +22,9 @@ from penstock.protocol.messages.leave_group import LeaveGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 from tests.coordinator.groups.vocabulary import GroupVocabulary
+from tests.coordinator.model_runs import EXAMPLES, IS_SEEDED
 from tests.coordinator.rig import ShardRig
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "50"))
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 
@@ -296,7 +295,7 @@ class ClassicModel(RuleBasedStateMachine):
 
 
 ClassicModel.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None
+    max_examples=EXAMPLES, derandomize=IS_SEEDED, stateful_step_count=40, deadline=None
 )
 
 

@@ -5,8 +5,6 @@ the same state (the rig checks both), and whoever fetches reads what the model s
 prefix of the log is loaded: a crash can come after any record.
 """
 
-import os
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,9 +15,9 @@ from penstock.coordinator.shard import Producer
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
 from tests.coordinator.groups.vocabulary import GroupVocabulary
+from tests.coordinator.model_runs import EXAMPLES, IS_SEEDED
 from tests.coordinator.rig import ShardRig
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "50"))
 RETENTION_MS = 100_000
 CHECK_MS = 30_000
 
@@ -175,7 +173,7 @@ class OffsetModel(RuleBasedStateMachine):
 
 
 OffsetModel.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, deadline=None
+    max_examples=EXAMPLES, derandomize=IS_SEEDED, stateful_step_count=30, deadline=None
 )
 
 

@@ -6,7 +6,6 @@ crashed at any time, and from any prefix of its log.
 """
 
 import itertools
-import os
 
 import pytest
 from hypothesis import HealthCheck, assume, settings
@@ -17,9 +16,9 @@ from penstock.coordinator.transactions.effects import WriteMarkers
 from penstock.coordinator.transactions.states import LAWFUL_FROM, TransactionState
 from penstock.coordinator.transactions.transaction import PRODUCER_EPOCH_MAX, Transaction
 from penstock.protocol.error_codes import ErrorCode
+from tests.coordinator.model_runs import EXAMPLES, IS_SEEDED
 from tests.coordinator.transactions.rig import Rig
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "50"))
 PARTITIONS = [("orders", 0), ("orders", 1), ("payments", 0)]
 TIMEOUT_MS = 5_000
 RETRIABLE = {ErrorCode.CONCURRENT_TRANSACTIONS}
@@ -226,6 +225,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TransactionMachine.TestCase.settings = settings(
     max_examples=EXAMPLES,
+    derandomize=IS_SEEDED,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

@@ -189,9 +189,11 @@ def downgrade(
     topics: TopicsView,
     now_ms: int,
 ) -> ClassicGroup:
-    """The classic group of the members that stay, stable, with the target as its assignment.
+    """The classic group of the members that stay, stable.
 
-    `replaced` gives for a new member id the id whose target it takes over.
+    `replaced` gives for a new member id the id whose target it takes over: everybody is given the
+    target then, for no rebalance follows. When a member left, one does: until then each is noted
+    with what it still reads, so that an upgrade in between gives none of it to another.
     """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.state = ClassicState.STABLE
@@ -215,12 +217,22 @@ def downgrade(
         )
     classic.protocol_name = classic.select_protocol()
     classic.learn_topics()
+    held = {member.member_id: _held(member) for member in staying}
     for classic_member in classic.members.values():
         member_id = replaced.get(classic_member.member_id, classic_member.member_id)
         version = version_of(classic_member.metadata_of(classic.protocol_name))
-        target = group.targets.get(member_id, {})
-        classic_member.assignment = encode_assignment(target, topics, version)
+        partitions = group.targets.get(member_id, {}) if replaced else held[member_id]
+        classic_member.assignment = encode_assignment(partitions, topics, version)
     return classic
+
+
+def _held(member: Member) -> PartitionSets:
+    """What a member may be reading: given to it, or to be given up and not yet."""
+    held: dict[UUID, frozenset[int]] = {}
+    for owned in (member.assigned, member.pending_revocation):
+        for topic_id, numbers in owned.items():
+            held[topic_id] = held.get(topic_id, frozenset()) | numbers.keys()
+    return held
 
 
 def downgrade_records(

@@ -1,0 +1,10 @@
+"""How many runs the models make, and whether they are the same each time.
+
+CI takes the same runs for the same code, so that it fails for what was changed and for nothing
+else. `PENSTOCK_MODEL_RANDOM=1` looks for new ones: what it finds becomes a test of its own.
+"""
+
+import os
+
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "50"))
+IS_SEEDED = "PENSTOCK_MODEL_RANDOM" not in os.environ
