@@ -21,6 +21,7 @@ from penstock.coordinator.groups.consumer_group import ConsumerGroup
 from penstock.coordinator.groups.embedded_protocol import decode_assignment, to_ids
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.metadata_view import TopicsView
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -86,6 +87,9 @@ class ClassicClient:
     ticket: int | None = None
     is_joining: bool = False
     topics: str = "t"
+    known: TopicsView | None = None
+    """The topics when it asked for its part. A classic assignment has names, and a name may mean
+    another topic by the time it is heard: the coordinator makes the member join again then."""
     owned: PartitionSets = field(default_factory=dict)
 
     def begin_again(self) -> None:
@@ -274,8 +278,8 @@ class ConsumerModel(RuleBasedStateMachine):
             return
         assert isinstance(response, SyncGroupResponse)
         if response.error_code is ErrorCode.NONE:
-            given = response.assignment
-            client.owned = to_ids(decode_assignment(given), self.rig.topics) if given else {}
+            given, known = response.assignment, client.known or self.rig.topics
+            client.owned = to_ids(decode_assignment(given), known) if given else {}
         else:
             client.begin_again()
 
@@ -291,6 +295,7 @@ class ConsumerModel(RuleBasedStateMachine):
         if parts:
             arguments["plan"] = ",".join(parts)
         spoken = self.words.commands["sync"](arguments)
+        client.known = self.rig.topics
         client.ticket = self.rig.ask(spoken.request, spoken.version)
 
     @rule(index=classic_clients)
