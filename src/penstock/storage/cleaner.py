@@ -36,7 +36,7 @@ from penstock.storage.offset_map import OffsetMap
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.producer_state import ProducerSnapshot
-from penstock.storage.segment import Segment
+from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.segment_swap import CLEANED_SUFFIX, SegmentSwap
 
 AbortedIn = Callable[[int, int], Iterable[AbortedTransaction]]
@@ -137,6 +137,8 @@ class CleaningJob:
         self._now_ms = now_ms
         self._latest = OffsetMap(keys_max)
         self._filter: BatchFilter | None = None
+        self._header_time_ms = NO_TIMESTAMP
+        """Highest timestamp in the headers of the segment that is being written."""
         self.end_offset = cleanable.first_dirty_offset
         """Everything below is clean when the pass is done."""
         self.statistics = CleaningStatistics()
@@ -210,10 +212,12 @@ class CleaningJob:
         )
         swap = SegmentSwap(source.filesystem, source.directory, new, group)
         is_ready = False
+        self._header_time_ms = NO_TIMESTAMP
         try:
             yield from self._fill(new, group)
             for file in new.finish():
                 file.sync()
+            new.age_by(self._header_time_ms)
             self.statistics.swaps += 1
             is_ready = True
         finally:
@@ -244,8 +248,9 @@ class CleaningJob:
         """Write one batch and what the indexes need of it."""
         assert self._filter is not None
         header = read_header(batch)
-        # Also of a header without records, as in Kafka: a segment without times would never age.
-        timestamp_ms = header.max_timestamp_ms
+        # Kafka's tool holds the time index against records; a header alone has none to point at.
+        timestamp_ms = header.max_timestamp_ms if header.record_count else NO_TIMESTAMP
+        self._header_time_ms = max(self._header_time_ms, header.max_timestamp_ms)
         new.append(batch, header.size_bytes, header.last_offset, timestamp_ms, interval_bytes)
         if new.wants_index_write:
             new.write_indexes()

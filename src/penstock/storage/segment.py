@@ -269,6 +269,11 @@ class Segment:
         self._max_timestamp_ms = timestamp_ms
         self._max_timestamp_offset = self.base_offset + relative_offset
 
+    def age_by(self, timestamp_ms: int) -> None:
+        """Let a segment without records grow old all the same, as it does after a start."""
+        if self._max_timestamp_ms == NO_TIMESTAMP:
+            self._max_timestamp_ms = timestamp_ms
+
     @property
     def max_timestamp_ms(self) -> int:
         """Highest timestamp in the segment, or -1."""
