@@ -206,6 +206,7 @@ PROOFS = (
         "1,000 members of one group, 10,000 groups, 1 million offsets",
         pytest_of("tests/scale/test_groups.py", marker="scale"),
         (lines_like(r"LargeGroup\(|ManyGroups\(|OffsetLoad\("),),
+        {"PENSTOCK_PROOF": "1"},
     ),
 )
 

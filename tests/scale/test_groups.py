@@ -6,6 +6,7 @@ that commit every five seconds are served; a million offsets are known ten secon
 figures are printed (`pytest -s`): how far below the bound they are is worth knowing too.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,16 @@ from tests.oracle.penstock_broker import penstock_broker
 
 pytestmark = [pytest.mark.scale, pytest.mark.timeout(600)]
 
+SLACK = 1.0 if "PENSTOCK_PROOF" in os.environ else 4.0
+"""The proof holds the targets. A shared machine may be several times slower: there, what is found
+is work that grows faster than it should."""
 MEMBERS = 1_000
-STABLE_SECONDS_MAX = 10.0
+STABLE_SECONDS_MAX = 10.0 * SLACK
 GROUPS = 10_000
-COMMIT_P99_MS_MAX = 250.0
+COMMIT_P99_MS_MAX = 250.0 * SLACK
 """Far above what a quiet machine shows; a broker that cannot keep up is seconds late."""
 OFFSETS = 1_000_000
-LOAD_SECONDS_MAX = 10.0
+LOAD_SECONDS_MAX = 10.0 * SLACK
 
 
 @pytest.fixture(autouse=True)
