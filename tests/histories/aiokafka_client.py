@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError
 
 from tests.checker.history import Send
@@ -69,6 +70,7 @@ class AiokafkaClient:
             fetch_max_wait_ms=50,
             session_timeout_ms=plan.session_timeout_ms,
             heartbeat_interval_ms=500,
+            partition_assignment_strategy=(RangePartitionAssignor,),
         )
         await self._producer.start()
         await self._consumer.start()

@@ -89,7 +89,7 @@ class ConfluentClient:
             # A group has one assignor that all its members know.
             is_alone = set(plan.libraries) == {"confluent-kafka"}
             consumer["partition.assignment.strategy"] = (
-                "cooperative-sticky" if is_alone else "range,roundrobin"
+                "cooperative-sticky" if is_alone else "range"
             )
         self._producer = Producer(producer)
         self._consumer = Consumer(consumer)

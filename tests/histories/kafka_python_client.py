@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
@@ -98,6 +99,8 @@ class KafkaPythonClient:
             fetch_max_wait_ms=50,
             session_timeout_ms=plan.session_timeout_ms,
             heartbeat_interval_ms=500,
+            # Its assignor "roundrobin" fails when members want different topics.
+            partition_assignment_strategy=(RangePartitionAssignor,),
         )
         if plan.in_transactions:
             try:
