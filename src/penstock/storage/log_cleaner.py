@@ -5,9 +5,11 @@ milliseconds with a rest between them. The log with the largest dirty share come
 cannot be cleaned is set aside, reported in `LogManager.problems`, and served as it is; the others
 go on. On a dead disk nothing is cleaned; on a full one the pass is given up and tried again later.
 
-While a swap is carried out the lock over file removals is held, so that neither retention nor a
-deletion touches the same names. A swap that the end of the process interrupts is finished or undone
-by the next start (`segment_swap`).
+While a half of a swap is carried out the lock over file removals is held, so that neither retention
+nor a deletion touches the same names. A half that finds no room gives the lock back until it tries
+again, for others may make the room; `PartitionLog.is_swapping` keeps them from this log's segments.
+A swap that the end of the process interrupts is finished or undone by the next start
+(`segment_swap`).
 
 It is NOT retention, which drops whole segments, and decides nothing about records (`compaction`).
 """
@@ -271,22 +273,33 @@ class LogCleaner:
             if not self._is_same(view) or not swap.fits(log):
                 await self._work(swap.discard)
                 return False
-            await self._insist(swap.decide)
+            log.is_swapping = True
+        try:
+            if not await self._insist(log, swap.decide):
+                swap.new.close()
+                return False
             swap.exchange(log)
-            await self._insist(partial(_finish, log, swap))
-        return True
+            return await self._insist(log, partial(_finish, log, swap))
+        finally:
+            log.is_swapping = False
 
-    async def _insist(self, half: Callable[[], None]) -> None:
+    async def _insist(self, log: PartitionLog, half: Callable[[], None]) -> bool:
         """Do one half of a swap, again if only room or descriptors were short: none may stay half.
 
-        Any other error takes the directory out of service; the next start finishes or undoes it.
+        False when the log was deleted, and all its files with it. Any other error takes the
+        directory out of service; the next start finishes or undoes it.
         """
         while True:
-            try:
-                return await self._work(half)
-            except OSError as error:
-                if error.errno not in RETRIABLE_ERRNOS:
-                    raise
+            async with self._file_removal:
+                if self._manager.logs.get(log.topic_partition) is not log:
+                    return False
+                try:
+                    await self._work(half)
+                except OSError as error:
+                    if error.errno not in RETRIABLE_ERRNOS:
+                        raise
+                else:
+                    return True
             await self._rest(_RETRY_SECONDS)
 
     def _put_aside(self, log: PartitionLog, error: Exception) -> None:

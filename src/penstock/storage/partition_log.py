@@ -58,6 +58,7 @@ class PartitionLog:
         "end_offset",
         "epochs",
         "is_dirty",
+        "is_swapping",
         "is_touched",
         "limit_mark",
         "log_start_offset",
@@ -94,9 +95,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self._latest_epoch = loaded.epochs.latest_epoch
         self.log_start_offset = loaded.log_start_offset
-        self.end_offset = loaded.end_offset
-        self.durable_offset = loaded.end_offset
-        self.synced_offset = loaded.end_offset
+        self.end_offset = self.durable_offset = self.synced_offset = loaded.end_offset
         self.durable_mark = LogMark(loaded.end_offset, self.active, self.active.size)
         self.limit_mark = self.durable_mark
         self.positions: dict[int, tuple[Segment, int]] = {}
@@ -108,6 +107,8 @@ class PartitionLog:
         self.truncations = 0
         """Counts truncations; a read on another thread that spans one must be repeated."""
         self.is_dirty = False
+        self.is_swapping = False
+        """While compaction exchanges segments nobody else removes any of this log."""
         self.is_touched = loaded.is_changed
         """Whether anything changed since the log was opened."""
         self._snapshot_bytes = 0
@@ -346,6 +347,7 @@ class PartitionLog:
         if offset >= self.end_offset:
             return
         assert offset >= self.log_start_offset, "truncate below the start is a new log"
+        assert not self.is_swapping, "`StorageService.truncate_log` waits for the end of a swap"
         self.truncations += 1
         filesystem = self._shared.filesystem
         try:
@@ -386,7 +388,7 @@ class PartitionLog:
         The caller removes their files after the new log start is checkpointed, or a crash between
         two removals would leave a hole.
         """
-        if self.problem is not None or self._shared.failure is not None:
+        if self.problem is not None or self._shared.failure is not None or self.is_swapping:
             return []
         segments, settings = self.segments, self.settings
         ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]

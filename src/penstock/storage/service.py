@@ -55,7 +55,7 @@ _WORKERS: Final = 4
 _RETENTION_SLICE: Final = 200
 """Logs looked at in one go, about half a millisecond."""
 _FULL_RETRY_SECONDS: Final = 1.0
-"""Until a flush that found no room is tried again."""
+"""Until a flush that found no room, or a truncation that met a swap, is tried again."""
 CHECKPOINT_SECONDS: Final = 60.0
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
 CLEANING_SECONDS: Final = 15.0
@@ -119,17 +119,11 @@ class StorageService:
             directory.on_failure = partial(
                 loop.call_soon_threadsafe, self.report_failure, directory
             )
-            flusher.start(self._reporter(loop, flusher))
 
-    def _reporter(
-        self, loop: asyncio.AbstractEventLoop, flusher: Flusher
-    ) -> Callable[[FlushRound], None]:
-        """What a flusher's thread calls when a round is done."""
+            def report(flush_round: FlushRound, flusher: Flusher = flusher) -> None:
+                loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
 
-        def report(flush_round: FlushRound) -> None:
-            loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
-
-        return report
+            flusher.start(report)
 
     async def stop(self) -> None:
         """Finish what was appended, end the threads, sync and close everything.
@@ -282,6 +276,16 @@ class StorageService:
             ]
         await self._work(self.manager.purge_deleted)
 
+    async def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Cut a log back while nobody else removes its files; a swap of segments ends first."""
+        while True:
+            async with self._file_removal:
+                if not self.manager.logs[topic_partition].is_swapping:
+                    await self._wait_between_rounds()
+                    self.manager.truncate_log(topic_partition, offset)
+                    return
+            await asyncio.sleep(_FULL_RETRY_SECONDS)
+
     async def _wait_between_rounds(self) -> None:
         while any(flusher.is_round_under_way for flusher in self.manager.flushers):
             self._round_done.clear()
@@ -379,7 +383,7 @@ class StorageService:
             except OSError as error:
                 # Without room the old points stay: a start after a crash verifies more.
                 if error.errno not in RETRIABLE_ERRNOS:
-                    self._fail(directory.shared, error)
+                    directory.shared.fail(error)
         self.schedule_flush()
 
     async def run_retention(self) -> None:
@@ -438,10 +442,6 @@ class StorageService:
     def disk_state(self, path: str) -> DiskState:
         """Whether new data is taken in a data directory."""
         return self._guards[path].state
-
-    def _fail(self, directory: LogDirectory, error: OSError) -> None:
-        directory.fail(error)
-        self.report_failure(directory)
 
 
 def _load_cleaner() -> type["LogCleaner"]:
