@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import brokers
+from penstock.client import cluster as cluster_module
 from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
 from penstock.client.topic_writer import TopicWriter
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages import delete_groups, offset_commit
+from penstock.protocol.messages import (
+    delete_groups,
+    describe_configs,
+    incremental_alter_configs,
+    offset_commit,
+)
 from tests.cli.conftest import Penstock
 from tests.client.fake_broker import FakeCluster, FakeConnection
 from tests.client.fake_coordinators import FakeCoordinators, FakeGroup, FakeMember
@@ -102,6 +108,77 @@ def test_parts_of_a_description(penstock: Penstock) -> None:
     (document,) = json.loads(penstock("group", "describe", "--members", "audit", "--json").output)
     assert "offsets" not in document
     assert len(document["members"]) == 2
+
+
+def test_settings_of_a_group_change_and_are_shown(penstock: Penstock, fake: FakeCluster) -> None:
+    words = ("consumer.session.timeout.ms=50000", "consumer.heartbeat.interval.ms=6000")
+    changed = penstock("group", "configure", "audit", *words)
+    assert changed == (0, "audit: 2 settings changed\n", "")
+    lines = penstock("group", "describe", "audit").output.splitlines()
+    assert [line.split() for line in lines[-3:]] == [
+        ["setting", "value", "from"],
+        ["consumer.heartbeat.interval.ms", "6000", "group"],
+        ["consumer.session.timeout.ms", "50000", "group"],
+    ]
+    told = penstock(
+        "group", "configure", "audit", "--delete", "consumer.session.timeout.ms", "--json"
+    )
+    assert json.loads(told.output) == {
+        "group": "audit",
+        "settings": {"consumer.session.timeout.ms": None},
+    }
+    assert fake.group_settings == {"audit": {"consumer.heartbeat.interval.ms": "6000"}}
+
+
+def test_settings_are_in_the_whole_description_only(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.group_settings["audit"] = {"consumer.session.timeout.ms": "50000"}
+    (whole,) = json.loads(penstock("group", "describe", "audit", "--json").output)
+    assert whole["configs"] == [
+        {"name": "consumer.heartbeat.interval.ms", "value": "5000", "source": "default"},
+        {"name": "consumer.session.timeout.ms", "value": "50000", "source": "group"},
+    ]
+    for part in ("--members", "--offsets"):
+        assert "50000" not in penstock("group", "describe", part, "audit").output
+        (document,) = json.loads(penstock("group", "describe", part, "audit", "--json").output)
+        assert "configs" not in document
+
+
+def test_a_broker_without_settings_of_groups(penstock: Penstock, fake: FakeCluster) -> None:
+    fake.knows_group_settings = False
+    described = penstock("group", "describe", "audit", "--json")
+    assert described.code == 0
+    assert json.loads(described.output)[0]["configs"] == []
+
+
+def test_settings_of_many_groups_are_asked_for_in_parts(
+    penstock: Penstock,
+    fake: FakeCluster,
+    groups: dict[str, FakeGroup],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_module, "GROUPS_PER_REQUEST", 2)
+    groups["third"] = FakeGroup()
+    fake.group_settings["third"] = {"consumer.session.timeout.ms": "50000"}
+    assert "50000" in penstock("group", "describe", "--all").output
+    kind = describe_configs.DescribeConfigsRequest
+    asked = [len(one.resources) for one in fake.requests if isinstance(one, kind)]
+    assert asked == [2, 1]
+
+
+def test_settings_that_cannot_be_changed(penstock: Penstock, fake: FakeCluster) -> None:
+    for words, text in (
+        ((), "Nothing to change"),
+        (("consumer.session.timeout.ms",), "NAME=VALUE"),
+        (("a=1", "--delete", "a"), "both set and deleted"),
+    ):
+        wrong = penstock("group", "configure", "audit", *words)
+        assert wrong.code == 2
+        assert text in wrong.errors
+    kind = incremental_alter_configs.IncrementalAlterConfigsRequest
+    fake.fail_next(kind, ErrorCode.INVALID_CONFIG)
+    refused = penstock("group", "configure", "audit", "a=1")
+    assert refused.code == 1
+    assert "INVALID_CONFIG" in refused.errors
 
 
 def test_description_as_json(penstock: Penstock) -> None:

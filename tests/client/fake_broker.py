@@ -27,6 +27,7 @@ from penstock.protocol.messages import (
 from penstock.records.batch import patch_for_append, read_header
 
 Answer = TypeVar("Answer")
+GROUP_RESOURCE = 32
 
 
 class FakeCluster:
@@ -43,6 +44,9 @@ class FakeCluster:
         self.requests: list[object] = []
         self.handlers: dict[type, Callable[[int, object, ErrorCode], object]] = {}
         """Who answers requests of other types: gets the broker's id, the request and a failure."""
+        self.group_settings: dict[str, dict[str, str]] = {}
+        """What groups override."""
+        self.knows_group_settings = True
         self.auto_create = False
         self.is_down = False
         self.slept: list[float] = []
@@ -188,7 +192,13 @@ class FakeConnection:
         self, request: incremental_alter_configs.IncrementalAlterConfigsRequest, code: ErrorCode
     ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
         (resource,) = request.resources
-        if not code and TopicPartition(resource.resource_name, 0) not in self.cluster.logs:
+        if resource.resource_type == GROUP_RESOURCE:
+            settings = self.cluster.group_settings.setdefault(resource.resource_name, {})
+            for config in () if code else resource.configs:
+                settings.pop(config.name, None)
+                if config.value is not None:
+                    settings[config.name] = config.value
+        elif not code and TopicPartition(resource.resource_name, 0) not in self.cluster.logs:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         result = incremental_alter_configs.AlterConfigsResourceResponse(
             error_code=code,
@@ -326,30 +336,33 @@ class FakeConnection:
         self, request: describe_configs.DescribeConfigsRequest, code: ErrorCode
     ) -> describe_configs.DescribeConfigsResponse:
         return describe_configs.DescribeConfigsResponse(
-            results=tuple(
-                describe_configs.DescribeConfigsResult(
-                    error_code=code,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    configs=(
-                        describe_configs.DescribeConfigsResourceResult(
-                            name="retention.ms",
-                            value="1000",
-                            read_only=False,
-                            config_source=1,
-                            is_sensitive=False,
-                            synonyms=(),
-                        ),
-                        describe_configs.DescribeConfigsResourceResult(
-                            name="cleanup.policy",
-                            value="delete",
-                            read_only=False,
-                            config_source=5,
-                            is_sensitive=False,
-                            synonyms=(),
-                        ),
-                    ),
-                )
-                for resource in request.resources
-            )
+            results=tuple(self._described(resource, code) for resource in request.resources)
         )
+
+    def _described(
+        self, resource: describe_configs.DescribeConfigsResource, code: ErrorCode
+    ) -> describe_configs.DescribeConfigsResult:
+        configs = [_config("retention.ms", "1000", 1), _config("cleanup.policy", "delete", 5)]
+        if resource.resource_type == GROUP_RESOURCE:
+            own = self.cluster.group_settings.get(resource.resource_name, {})
+            configs = [_config(name, value, 8) for name, value in own.items()]
+            configs.append(_config("consumer.heartbeat.interval.ms", "5000", 5))
+            if not self.cluster.knows_group_settings:
+                code = ErrorCode.INVALID_REQUEST
+        return describe_configs.DescribeConfigsResult(
+            error_code=code,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=() if code else tuple(configs),
+        )
+
+
+def _config(name: str, value: str, source: int) -> describe_configs.DescribeConfigsResourceResult:
+    return describe_configs.DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=False,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=(),
+    )

@@ -78,6 +78,7 @@ def test_newer_values_are_refused() -> None:
         (KEYS.topic("a.b-c_d"), ParsedKey(KeyKind.TOPIC, "a.b-c_d")),
         (KEYS.partition(ID, 12), ParsedKey(KeyKind.PARTITION, str(ID), 12)),
         (KEYS.topic_settings("t"), ParsedKey(KeyKind.TOPIC_SETTINGS, "t")),
+        (KEYS.group_settings("a/b"), ParsedKey(KeyKind.GROUP_SETTINGS, "a/b")),
         (KEYS.broker(3), ParsedKey(KeyKind.BROKER, "", 3)),
         (KEYS.producer_ids(), ParsedKey(KeyKind.PRODUCER_IDS)),
         (KEYS.cluster_id(), ParsedKey(KeyKind.CLUSTER_ID)),

@@ -18,18 +18,16 @@ from penstock.cluster.changes import (
     interpret,
 )
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.group_configs import HEARTBEAT_INTERVAL, group_rules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.service import MetadataService
+from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.store import Delete, Event, MetadataStore, Put
-from penstock.cluster.topic_changes import (
-    EditKind,
-    MorePartitions,
-    SettingEdit,
-    SettingsChange,
-)
+from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.values import write_settings
+from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import (
     AmbiguousStoreError,
     DuplicateBrokerError,
@@ -456,9 +454,23 @@ async def change_topics(service: MetadataService, kind: str, names: list[str], c
         assert service.image.topic(name) is topic
 
 
+async def change_groups(service: MetadataService, names: list[str], count: int) -> None:
+    """Give each group a setting, or take it; what succeeds is in the image."""
+    for name in names:
+        kind = EditKind.DELETE if count == 1 else EditKind.SET
+        edit = SettingEdit(HEARTBEAT_INTERVAL, kind, str(6_000 + count))
+        try:
+            changed = await service.change_group_settings(
+                SettingsChange(name, (edit,)), group_rules(GroupsSettings())
+            )
+        except StoreError:
+            continue
+        assert service.image.group_settings(name) == changed
+
+
 REQUESTS = st.lists(
     st.tuples(
-        st.sampled_from(["create", "delete", "ids", "grow", "configure"]),
+        st.sampled_from(["create", "delete", "ids", "grow", "configure", "groups"]),
         st.lists(st.sampled_from(["a.b", "a_b", "t", "u"]), min_size=1, max_size=3),
         st.lists(st.sampled_from(Fault), max_size=3),
         st.sampled_from([1, 3, 120]),
@@ -485,6 +497,8 @@ def test_following_gives_what_loading_gives(
                         assert service.image.topic_by_id(outcome.id) is None
             elif kind in ("grow", "configure"):
                 await change_topics(service, kind, names, count)
+            elif kind == "groups":
+                await change_groups(service, names, count)
             else:
                 try:
                     block = set(await service.allocate_producer_ids())
@@ -496,9 +510,10 @@ def test_following_gives_what_loading_gives(
             await settled(service, store)
             after = await loaded(store)
             assert service.image == after
-            # A reader that was told only the difference arrives at the same topics.
+            # A reader that was told only the difference arrives at the same topics and groups.
             told = apply(before, difference(before, after), after.revision)
             assert told.topics == after.topics
+            assert told.groups == after.groups
             assert told.topic_names == after.topic_names
             assert told.similar_names == after.similar_names
             assert told.partition_count == after.partition_count

@@ -11,12 +11,10 @@ from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, T
 from penstock.cluster.keys import Keys
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.service import MetadataService
+from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.store import Delete, Put
 from penstock.cluster.topic_changes import (
-    EditKind,
     MorePartitions,
-    SettingEdit,
-    SettingsChange,
     decide_growth,
     decide_settings,
     growth_writes,

@@ -3,7 +3,8 @@
 It keeps the promises of `coordinator.shard`: records are encoded, appended, decoded and replayed
 before anything else happens; a ticket is answered once; timers fire in order. After every event the
 shard is validated, and a second shard that is loaded from the log must have the same replicated
-state. Effects wait until a test says that they are done.
+state. Effects wait until a test says that they are done. A log that `refuses` takes no records, as
+on a full disk; no decision may then cost the shard its life.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from uuid import UUID
 
 from penstock.coordinator.metadata_view import TopicView
 from penstock.coordinator.shard import (
+    NOTHING,
     Asked,
     Outcome,
     Producer,
@@ -20,11 +22,14 @@ from penstock.coordinator.shard import (
     StoredRecord,
     TimerKey,
 )
+from penstock.core.errors import DiskFullError
 from penstock.protocol.codec import Message
 from penstock.protocol.stored.codec import encode
 
 START_MS = 1_000_000
 """When every test begins."""
+
+NO_ROOM = DiskFullError("no room")
 
 ShardT = TypeVar("ShardT", bound=Shard)
 
@@ -113,6 +118,10 @@ class ShardRig(Generic[ShardT]):
         self.now_ms = START_MS
         self.log: list[Written | Marker] = []
         self.replies: dict[int, Message] = {}
+        self.refuses = False
+        """Whether the log takes nothing now."""
+        self.refused: set[int] = set()
+        """Tickets that were answered with the log's error."""
         self.effects: list[object] = []
         self.timers: dict[TimerKey, int] = {}
         """When each is due."""
@@ -133,12 +142,17 @@ class ShardRig(Generic[ShardT]):
         """Hand in a request; returns its ticket."""
         self._ticket += 1
         asked = Asked(request, version, client_id, host)
-        self._do("ask", self.shard.handle(asked, self._ticket, self.now_ms))
+        self._do("ask", self.shard.handle(asked, self._ticket, self.now_ms), self._ticket)
         return self._ticket
 
     def answer(self, request: Message, version: int, client_id: str = "client") -> Message:
         """Hand in a request that is answered at once."""
         return self.replies[self.ask(request, version, client_id)]
+
+    def try_answer(self, request: Message, version: int, client_id: str = "client") -> object:
+        """Hand in a request that is answered or refused at once; None: refused."""
+        ticket = self.ask(request, version, client_id)
+        return None if ticket in self.refused else self.replies[ticket]
 
     def advance(self, by_ms: int) -> None:
         """Let time pass; each timer fires when its time comes."""
@@ -192,13 +206,33 @@ class ShardRig(Generic[ShardT]):
         assert decoded is not None, "a record that cannot be read back"
         return Written(StoredRecord(*decoded), producer)
 
-    def _do(self, event: str, outcome: Outcome) -> None:
-        for record in outcome.records:
+    def _do(self, event: str, outcome: Outcome, ticket: int | None = None) -> None:
+        is_refused = self.refuses and outcome.records != ()
+        for record in () if is_refused else outcome.records:
             written = self._written(record, outcome.producer)
             self.shard.replay(written.record, written.producer, len(self.log))
             self.log.append(written)
+        rest = NOTHING if outcome.then is None else outcome.then(NO_ROOM if is_refused else None)
+        assert not rest.records, "the second half of a reaction has no records"
+        if is_refused:
+            can_go_on = outcome.is_revocable or outcome.then is not None
+            assert can_go_on, "a full disk costs the whole shard"
+            self._carry_out(event, rest)
+            told = {reply.ticket for reply in outcome.replies} | {ticket or 0}
+            self.refused |= told - self.replies.keys() - {0}
+        else:
+            both = outcome._replace(
+                replies=outcome.replies + rest.replies,
+                timers=outcome.timers + rest.timers,
+                effects=outcome.effects + rest.effects,
+            )
+            self._carry_out(event, both)
+        self._check()
+
+    def _carry_out(self, event: str, outcome: Outcome) -> None:
         for reply in outcome.replies:
             assert reply.ticket not in self.replies, "a ticket is answered once"
+            assert reply.ticket not in self.refused, "a ticket is answered once"
             self.replies[reply.ticket] = reply.response
         if self._watch is not None:
             self._watch(event, outcome)
@@ -208,7 +242,6 @@ class ShardRig(Generic[ShardT]):
             else:
                 self.timers.pop(timer.key, None)
         self.effects.extend(outcome.effects)
-        self._check()
 
     def _check(self) -> None:
         self.shard.validate()

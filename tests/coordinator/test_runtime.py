@@ -26,6 +26,7 @@ from tests.coordinator.toy_shard import (
     Break,
     Delegate,
     Done,
+    Join,
     Key,
     MemoryJournal,
     NoTopics,
@@ -199,6 +200,29 @@ def test_a_change_that_can_be_taken_back_costs_nobody_else_anything(
     rig.time.advance(400)
     assert len(parked) == 1, "its timer lives on"
     assert rig.ask(Read("a")) == [Done(0)]
+
+
+def test_the_second_half_of_a_reaction_comes_with_the_records() -> None:
+    rig = Rig()
+    first, second = rig.ask(Join("a")), rig.ask(Join("a"))
+    rig.time.advance(400)
+    assert (first, second) == ([], []), "what the records led to waits for them"
+    rig.journal.commit()
+    assert (first, second) == ([Done(2)], [Done(2)])
+
+
+def test_the_second_half_of_a_reaction_says_what_happens_instead_of_the_first() -> None:
+    rig = Rig()
+    parked, joined = rig.ask(Park("a", 300)), rig.ask(Join("a"))
+    rig.journal.commit()
+    rig.journal.append_error = DiskFullError("no room")
+    (refusal,) = rig.ask(Join("a"))
+    assert isinstance(refusal, NotCoordinatorError), "who asked is told, though nothing answers him"
+    assert joined == [Done(-1)]
+    assert parked == []
+    rig.journal.append_error = None
+    assert rig.ask(Read("a")) == [Done(1)], "nothing was loaded anew"
+    rig.validate()
 
 
 def test_a_shard_that_fails_again_and_again_is_not_read_again_and_again() -> None:

@@ -6,6 +6,7 @@ at once and later, timers, effects, transactions.
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from penstock.coordinator.metadata_view import TopicsView, TopicView
@@ -43,6 +44,16 @@ class Add(Toy):
     amount: int
     producer: Producer | None = None
     is_revocable: bool = False
+
+
+@dataclass(frozen=True)
+class Join(Toy):
+    """Add one to a total; all who joined are answered when the timer fires.
+
+    When the log refuses it, the others hear of that at once.
+    """
+
+    key: str
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,7 @@ class ToyShard:
         self.revisions: list[int] = []
         self._parked: dict[str, Ticket] = {}
         self._delegated: dict[str, Ticket] = {}
+        self.joined: list[Ticket] = []
 
     def handle(self, asked: Asked, ticket: Ticket, now_ms: int) -> Outcome:
         request = asked.request
@@ -119,6 +131,12 @@ class ToyShard:
                 replies=(Reply(ticket, Done(total)),),
                 producer=request.producer,
                 is_revocable=request.is_revocable,
+            )
+        if isinstance(request, Join):
+            total = self.totals.get(request.key, 0) + 1
+            return Outcome(
+                records=(StoredRecord(Key(request.key), Value(total)),),
+                then=partial(self._joined, ticket),
             )
         if isinstance(request, Read):
             return Outcome(replies=(Reply(ticket, Done(self.totals.get(request.key, 0))),))
@@ -134,8 +152,20 @@ class ToyShard:
             return Outcome(effects=(request.key,))
         raise AssertionError("a defect")
 
+    def _joined(self, ticket: Ticket, error: PenstockError | None) -> Outcome:
+        if error is None:
+            self.joined.append(ticket)
+            return Outcome(timers=(SetTimer(("joined",), 300),))
+        return self._all_joined(-1)
+
+    def _all_joined(self, total: int) -> Outcome:
+        tickets, self.joined = self.joined, []
+        return Outcome(replies=tuple(Reply(ticket, Done(total)) for ticket in tickets))
+
     def timer_fired(self, key: TimerKey, now_ms: int) -> Outcome:
         assert isinstance(key, tuple)
+        if key == ("joined",):
+            return self._all_joined(len(self.joined))
         return Outcome(replies=(Reply(self._parked.pop(key[1]), Done(now_ms)),))
 
     def effect_done(self, effect: object, result: object, now_ms: int) -> Outcome:

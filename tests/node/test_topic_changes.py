@@ -9,12 +9,8 @@ import pytest
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.topic_changes import (
-    EditKind,
-    MorePartitions,
-    SettingEdit,
-    SettingsChange,
-)
+from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
+from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidTopicConfigError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_administration import Topics

@@ -12,6 +12,7 @@ from penstock.core.errors import NotLeaderError, StoreError
 from penstock.core.types import TopicPartition
 from penstock.node.transaction_effects import TransactionEffects
 from penstock.records.batch import iterate_headers
+from penstock.replication.manager import TransactionEnd
 from tests.replication.replicas import Node
 from tests.storage.logs import Clock
 
@@ -108,6 +109,16 @@ def test_a_marker_of_an_epoch_that_has_passed_is_not_written() -> None:
     assert stage.perform(stage.markers(epoch=1)) is None
     assert [stage.control_batches(name) for name in stage.names] == [1, 1]
     assert stage.told == []
+
+
+def test_our_coordinator_is_not_fenced_by_whoever_wrote_a_higher_epoch() -> None:
+    stage = Stage()
+    claim = TransactionEnd(PRODUCER_ID, 0, coordinator_epoch=2**31 - 1, commits=False)
+    stage.node.replicas.append_marker(stage.node.partition, claim, 0)
+    assert stage.perform(stage.markers()) is None
+    assert [stage.control_batches(name) for name in stage.names] == [2, 1]
+    known = [stage.node.logs.logs[name].producers.entries[PRODUCER_ID] for name in stage.names]
+    assert [entry.coordinator_epoch for entry in known] == [2**31 - 1, 0], "it never falls"
 
 
 def test_a_partition_that_was_deleted_is_owed_nothing() -> None:

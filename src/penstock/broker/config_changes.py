@@ -1,6 +1,6 @@
 """What AlterConfigs and IncrementalAlterConfigs share: which resource may be changed, and how.
 
-Topics can be changed. Settings of the broker, of groups and of client metrics cannot yet: they are
+Topics and groups can be changed. Settings of the broker and of client metrics cannot yet: they are
 refused by name, because a setting that is taken and ignored is a promise broken in silence. Checks
 come in Kafka's order, with Kafka's codes and words where Kafka refuses too. To delete what was
 never set is no change and succeeds, as in Kafka.
@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from penstock.broker.context import RequestContext
-from penstock.cluster.topic_changes import EditKind, SettingEdit, SettingsChange
+from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
 
 
@@ -54,8 +54,8 @@ async def change_configs(
     """One outcome for each resource, in the order asked; None is success."""
     times = Counter((one.resource_type, one.resource_name) for one in asked)
     outcomes: list[PenstockError | None] = []
-    changes: list[SettingsChange] = []
-    places: list[int] = []
+    of_topics: dict[int, SettingsChange] = {}
+    of_groups: dict[int, SettingsChange] = {}
     for place, one in enumerate(asked):
         refusal: PenstockError | None = None
         try:
@@ -64,13 +64,21 @@ async def change_configs(
             _check_edits(one)
             change = _checked(one, context)
             if change is not None:
-                changes.append(change)
-                places.append(place)
+                is_group = one.resource_type == ResourceType.GROUP
+                (of_groups if is_group else of_topics)[place] = change
         except PenstockError as error:
             refusal = error
         outcomes.append(refusal)
-    changed = await context.services.topics.change_settings(changes, validate_only=validate_only)
-    for place, outcome in zip(places, changed, strict=True):
+    services = context.services
+    changed = [
+        *await services.topics.change_settings(
+            tuple(of_topics.values()), validate_only=validate_only
+        ),
+        *await services.groups.change_settings(
+            tuple(of_groups.values()), validate_only=validate_only
+        ),
+    ]
+    for place, outcome in zip((*of_topics, *of_groups), changed, strict=True):
         outcomes[place] = outcome
     return outcomes
 
@@ -90,9 +98,9 @@ def _check_edits(asked: AskedChange) -> None:
 def _checked(asked: AskedChange, context: RequestContext) -> SettingsChange | None:
     """What is to be done, None for nothing; refuses what cannot be."""
     match asked.resource_type:
-        case ResourceType.TOPIC:
+        case ResourceType.TOPIC | ResourceType.GROUP:
             return SettingsChange(
-                asked.resource_name, tuple(map(_topic_edit, asked.edits)), asked.replaces_all
+                asked.resource_name, tuple(map(_setting_edit, asked.edits)), asked.replaces_all
             )
         case ResourceType.BROKER:
             _refuse_broker(asked, context)
@@ -102,14 +110,12 @@ def _checked(asked: AskedChange, context: RequestContext) -> SettingsChange | No
                 raise InvalidTopicConfigError(f"Logger {_shown(asked.edits[0])} does not exist!")
         case ResourceType.CLIENT_METRICS:
             _refuse_client_metrics(asked)
-        case ResourceType.GROUP:
-            _refuse_group(asked)
         case _:
             raise InvalidRequestError(f"Unknown resource type {asked.resource_type}")
     return None
 
 
-def _topic_edit(edit: Edit) -> SettingEdit:
+def _setting_edit(edit: Edit) -> SettingEdit:
     return SettingEdit(edit.name, _kind(edit), edit.value or "")
 
 
@@ -160,25 +166,11 @@ def _refuse_broker(asked: AskedChange, context: RequestContext) -> None:
 def _refuse_client_metrics(asked: AskedChange) -> None:
     if not asked.resource_name:
         raise InvalidRequestError("Subscription name can't be empty")
-    for edit in _made(asked):
-        raise InvalidRequestError(
-            f"Unknown client metrics configuration: {_shown(edit)}: Penstock collects none"
-        )
-
-
-def _refuse_group(asked: AskedChange) -> None:
-    if not asked.resource_name:
-        raise InvalidRequestError("Default group resources are not allowed.")
-    for edit in _made(asked):
-        raise InvalidTopicConfigError(
-            f"Unknown group config name: {_shown(edit)}: Penstock has no settings of single "
-            "groups yet"
-        )
-
-
-def _made(asked: AskedChange) -> list[Edit]:
-    """What is not just deleted."""
-    return [edit for edit in asked.edits if _kind(edit) is not EditKind.DELETE]
+    for edit in asked.edits:
+        if _kind(edit) is not EditKind.DELETE:
+            raise InvalidRequestError(
+                f"Unknown client metrics configuration: {_shown(edit)}: Penstock collects none"
+            )
 
 
 def _shown(edit: Edit) -> str:

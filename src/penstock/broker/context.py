@@ -15,7 +15,8 @@ from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
-from penstock.cluster.topic_changes import MorePartitions, SettingsChange
+from penstock.cluster.setting_changes import SettingsChange
+from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
 from penstock.core.deferred import Deferred
@@ -69,6 +70,20 @@ class TopicAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each topic; when the call returns, its logs follow the new settings."""
+        ...
+
+
+class GroupAdministration(Protocol):
+    """The settings of single groups. A group need not exist to have some."""
+
+    def describe_settings(self, name: str) -> Iterable[DescribedConfig]:
+        """Every setting of a group, with where its value comes from."""
+        ...
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each group; when the call returns, its next heartbeat follows them."""
         ...
 
 
@@ -204,6 +219,7 @@ class BrokerServices:
     clock: Clock
     metadata: Metadata
     topics: TopicAdministration
+    groups: GroupAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader

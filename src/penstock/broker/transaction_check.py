@@ -24,8 +24,10 @@ from penstock.storage.open_transactions import NO_GUARD
 BROKER_VERSION: Final = 5
 """The version of AddPartitionsToTxn that brokers send."""
 RETRY_SECONDS: Final = 0.001
-"""The first pause; each later one is twice as long. The markers of the last transaction take two
-syncs of the disk, so that the longest pause at once would be mostly waiting."""
+"""The first pause; each later one is twice as long. Kafka begins with the longest. Nearly always
+the coordinator keeps the question until it can say yes (`coordinator.transactions.adding`), and it
+is not repeated: 0 of 4,000 in `benchmarks.groups`. Without that, one durable producer made 75
+transactions a second with these pauses, and 39 with 20 ms each time: so they stay."""
 RETRY_SECONDS_LONGEST: Final = 0.02
 """Kafka's add.partitions.to.txn.retry.backoff.ms."""
 RETRY_SECONDS_MAX: Final = 0.1

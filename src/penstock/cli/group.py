@@ -1,7 +1,8 @@
-"""`penstock group`: look at groups, see how far behind they are, move and delete them.
+"""`penstock group`: look at groups, see how far behind they are, configure, move and delete them.
 
 It works on classic groups and on groups of the consumer protocol, of any Kafka cluster. It joins no
-group. What changes a group needs one without members: the coordinator refuses it otherwise.
+group. What moves or deletes a group needs one without members: the coordinator refuses it
+otherwise. Settings change while members are there.
 """
 
 import sys
@@ -23,6 +24,7 @@ from penstock.cli.group_text import (
 )
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import json_line, note, print_json, print_table
+from penstock.cli.settings_text import changed_line, parse_edits
 from penstock.client.cluster import Cluster
 from penstock.client.group_lag import LagRow, lag_rows, partitions_of
 from penstock.client.groups import GroupDescription, Groups, ListedGroup, end_offsets
@@ -121,9 +123,10 @@ def describe(
     timeout_seconds: float,
     as_json: bool,
 ) -> None:
-    """Show GROUPS: state and coordinator, members with what they have, offsets and lag.
+    """Show GROUPS: state and coordinator, members with what they have, offsets, lag, settings.
 
-    With --members or --offsets, only that part; both parts are in the JSON document otherwise.
+    With --members or --offsets, only that part; all are in the JSON document otherwise. Settings
+    that have their default value are in the JSON document only.
     """
     if every == bool(names):
         raise click.UsageError("Name a group, or give --all.")
@@ -133,8 +136,16 @@ def describe(
         groups = Groups(cluster)
         found = _chosen(groups, names)
         rows = _lag_of(cluster, groups, found) if with_offsets else {}
+        settings = (
+            cluster.group_configs([one.group_id for one in found])
+            if with_members and with_offsets
+            else {}
+        )
     documents = [
-        group_document(one, rows.get(one.group_id), with_members=with_members) for one in found
+        group_document(
+            one, rows.get(one.group_id), settings.get(one.group_id), with_members=with_members
+        )
+        for one in found
     ]
     for remark in filter(None, map(remark_on, found)):
         note(remark)
@@ -184,6 +195,47 @@ def lag(
             else:
                 click.echo(json_line(lag_document(rows_by_group)))
             sys.stdout.flush()
+
+
+@group.command(
+    short_help="Change the settings of a group.",
+    epilog=examples(
+        "penstock group configure billing consumer.session.timeout.ms=50000",
+        "penstock group configure billing --delete consumer.session.timeout.ms",
+    ),
+)
+@click.argument("name", metavar="GROUP")
+@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option(
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="NAME",
+    help="A setting that goes back to its default; may be repeated.",
+)
+@bootstrap_option
+@timeout_option
+@json_option()
+def configure(
+    name: str,
+    settings: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap: str,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Change settings of GROUP: all that are given, or none of them.
+
+    Members of the consumer protocol follow from their next heartbeat on. The group need not exist
+    yet, and keeps its settings when it is deleted. `penstock group describe` shows what is set.
+    """
+    values = parse_edits(settings, deleted)
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        cluster.configure_group(name, values)
+    if as_json:
+        print_json({"group": name, "settings": values})
+    else:
+        click.echo(changed_line(name, values))
 
 
 @group.command(

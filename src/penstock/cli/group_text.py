@@ -9,9 +9,11 @@ from typing import Any, Final
 import click
 
 from penstock.cli.output import print_table
+from penstock.cli.settings_text import print_settings, setting_documents
 from penstock.client.group_lag import LagRow, total_lag
 from penstock.client.groups import EMPTY, GroupDescription, GroupMember, ListedGroup
 from penstock.core.types import TopicPartition
+from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 
 Document = dict[str, Any]
 
@@ -32,7 +34,11 @@ def listed_document(one: ListedGroup) -> Document:
 
 
 def group_document(
-    found: GroupDescription, rows: Sequence[LagRow] | None, *, with_members: bool
+    found: GroupDescription,
+    rows: Sequence[LagRow] | None,
+    settings: DescribeConfigsResult | None,
+    *,
+    with_members: bool,
 ) -> Document:
     """All of a group, without the parts that were not asked for."""
     document: Document = {
@@ -55,6 +61,8 @@ def group_document(
     if rows is not None:
         document["lag"] = total_lag(rows)
         document["offsets"] = [_row_document(row) for row in rows]
+    if settings is not None:
+        document["configs"] = setting_documents(settings.configs)
     return document
 
 
@@ -100,6 +108,7 @@ def print_group(document: Document) -> None:
         ]
         print_table([*_OFFSET_COLUMNS, "member", "host", "client"], rows)
         click.echo(f"total lag {document['lag']}")
+    print_settings(document.get("configs", ()))
 
 
 def print_lag(rows_by_group: Mapping[str, Sequence[LagRow]]) -> None:

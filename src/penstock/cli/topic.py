@@ -3,29 +3,25 @@
 import base64
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
 
 import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
+from penstock.cli.settings_text import (
+    changed_line,
+    parse_edits,
+    parse_settings,
+    print_settings,
+    setting_documents,
+)
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from penstock.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-
-_CONFIG_SOURCES: Mapping[int, str] = {
-    1: "topic",
-    2: "broker",
-    3: "all brokers",
-    4: "settings file",
-    5: "default",
-}
-"""Where the value of a topic setting comes from, by Kafka's number."""
 
 
 @click.group(
@@ -77,7 +73,7 @@ def create(
 ) -> None:
     """Create the topic NAME."""
     new_topic = NewTopic(
-        name, partitions or -1, replication_factor or -1, _parse_configs(configs, "--config")
+        name, partitions or -1, replication_factor or -1, parse_settings(configs, "--config")
     )
     created = True
     with open_cluster(bootstrap, timeout_seconds) as cluster:
@@ -204,20 +200,13 @@ def configure(
 
     They hold at once. `penstock topic describe` shows what is in force.
     """
-    values: dict[str, str | None] = {**_parse_configs(settings, "SETTINGS")}
-    for setting in deleted:
-        if setting in values:
-            raise click.UsageError(f"{setting} is both set and deleted; leave one of them out.")
-        values[setting] = None
-    if not values:
-        raise click.UsageError("Nothing to change: give NAME=VALUE or --delete NAME.")
+    values = parse_edits(settings, deleted)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         cluster.configure_topic(name, values)
     if as_json:
         print_json({"name": name, "settings": values})
     else:
-        count = len(values)
-        click.echo(f"{name}: {count} setting{'' if count == 1 else 's'} changed")
+        click.echo(changed_line(name, values))
 
 
 @topic.command(
@@ -242,16 +231,6 @@ def delete(
                 click.echo(f"{name} deleted")
     if as_json:
         print_json([{"name": name, "deleted": True} for name in names])
-
-
-def _parse_configs(texts: Sequence[str], where: str) -> dict[str, str]:
-    configs = {}
-    for text in texts:
-        name, found, value = text.partition("=")
-        if not found or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=where)
-        configs[name] = value
-    return configs
 
 
 def _topic_id_text(topic_id: uuid.UUID | None) -> str | None:
@@ -280,10 +259,7 @@ def _described(cluster: Cluster, topic: MetadataResponseTopic) -> dict[str, obje
             _described_partition(part, first[place], end[place])
             for part, place in zip(partitions, places, strict=True)
         ],
-        "configs": [
-            _described_config(config)
-            for config in sorted(result.configs, key=lambda config: config.name)
-        ],
+        "configs": setting_documents(result.configs),
     }
 
 
@@ -298,14 +274,6 @@ def _described_partition(
         "in_sync": list(part.isr_nodes),
         "first_offset": first,
         "end_offset": end,
-    }
-
-
-def _described_config(config: DescribeConfigsResourceResult) -> dict[str, object]:
-    return {
-        "name": config.name,
-        "value": config.value,
-        "source": _CONFIG_SOURCES.get(config.config_source, str(config.config_source)),
     }
 
 
@@ -329,6 +297,4 @@ def _print_described(document: dict[str, object]) -> None:
             for part in partitions
         ],
     )
-    rows = [[c["name"], c["value"], c["source"]] for c in configs if c["source"] != "default"]
-    if rows:
-        print_table(["setting", "value", "from"], rows)
+    print_settings(configs)

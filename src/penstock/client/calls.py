@@ -43,7 +43,8 @@ EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 TOPIC_RESOURCE: Final = 2
-"""The kind of a resource in DescribeConfigs that is a topic."""
+GROUP_RESOURCE: Final = 32
+"""The kind of a resource that has settings."""
 SET_CONFIG: Final = 0
 DELETE_CONFIG: Final = 1
 """What IncrementalAlterConfigs does to a setting."""
@@ -150,13 +151,13 @@ def add_partitions(
 
 
 def configure(
-    connection: Connection, name: str, values: Mapping[str, str | None]
+    connection: Connection, resource_type: int, name: str, values: Mapping[str, str | None]
 ) -> tuple[incremental_alter_configs.AlterConfigsResourceResponse, ...]:
-    """Set settings of a topic, all or none; None takes one back to its default."""
+    """Set settings of a topic or group, all or none; None takes one back to its default."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=(
             incremental_alter_configs.AlterConfigsResource(
-                resource_type=TOPIC_RESOURCE,
+                resource_type=resource_type,
                 resource_name=name,
                 configs=tuple(
                     incremental_alter_configs.AlterableConfig(
@@ -290,14 +291,14 @@ def start_producer(connection: Connection) -> ProducerIdentity:
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
-def describe_topic_configs(
-    connection: Connection, names: Sequence[str]
+def describe_settings(
+    connection: Connection, resource_type: int, names: Sequence[str]
 ) -> dict[str, describe_configs.DescribeConfigsResult]:
-    """The settings of topics, by topic."""
+    """The settings of topics or of groups, by name."""
     request = describe_configs.DescribeConfigsRequest(
         resources=tuple(
             describe_configs.DescribeConfigsResource(
-                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+                resource_type=resource_type, resource_name=name, configuration_keys=None
             )
             for name in names
         )

@@ -35,6 +35,9 @@ TIMEOUT_SECONDS_DEFAULT: Final = 30.0
 TOPIC_APPEARANCE_SECONDS_MAX: Final = 5.0
 """How long a topic may take to appear: Kafka answers for a new one before it has a leader."""
 
+GROUPS_PER_REQUEST: Final = 500
+"""Whose settings are asked for at once: names may be long, and a request has a bound."""
+
 Result = TypeVar("Result")
 
 
@@ -126,8 +129,23 @@ class Cluster:
         self, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:
         """The settings of topics, by topic."""
+        return self._settings(calls.TOPIC_RESOURCE, names)
+
+    def group_configs(
+        self, names: Sequence[str]
+    ) -> dict[str, describe_configs.DescribeConfigsResult]:
+        """The settings of groups, by group; a broker from before Kafka 4 has an error for each."""
+        found: dict[str, describe_configs.DescribeConfigsResult] = {}
+        for start in range(0, len(names), GROUPS_PER_REQUEST):
+            some = names[start : start + GROUPS_PER_REQUEST]
+            found |= self._settings(calls.GROUP_RESOURCE, some)
+        return found
+
+    def _settings(
+        self, resource_type: int, names: Sequence[str]
+    ) -> dict[str, describe_configs.DescribeConfigsResult]:
         return self.repeat(
-            lambda: self.anywhere(lambda one: calls.describe_topic_configs(one, names)),
+            lambda: self.anywhere(lambda one: calls.describe_settings(one, resource_type, names)),
             repeatable=True,
         )
 
@@ -157,9 +175,17 @@ class Cluster:
 
     def configure_topic(self, name: str, values: Mapping[str, str | None]) -> None:
         """Set settings of a topic, or raise what was answered; None is for the default."""
+        self._configure(calls.TOPIC_RESOURCE, name, values)
 
+    def configure_group(self, name: str, values: Mapping[str, str | None]) -> None:
+        """Set settings of a group, or raise what was answered; None is for the default."""
+        self._configure(calls.GROUP_RESOURCE, name, values)
+
+    def _configure(self, resource_type: int, name: str, values: Mapping[str, str | None]) -> None:
         def attempt() -> None:
-            for result in self._at_controller(lambda one: calls.configure(one, name, values)):
+            for result in self._at_controller(
+                lambda one: calls.configure(one, resource_type, name, values)
+            ):
                 if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise _unknown(name)
                 calls.raise_error(result.error_code, result.error_message, name)

@@ -20,6 +20,7 @@ from penstock.cluster import values
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
+    GroupImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -66,6 +67,14 @@ class TopicSettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSettingsChanged:
+    """A group overrides these settings and no others; None for one that overrides nothing."""
+
+    name: str
+    group: GroupImage | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """A broker is there; with a new epoch it has restarted."""
 
@@ -99,6 +108,7 @@ Change = (
     | PartitionsChanged
     | TopicPublished
     | TopicSettingsChanged
+    | GroupSettingsChanged
     | BrokerRegistered
     | BrokerRemoved
     | ProducerIdsTaken
@@ -126,6 +136,8 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
             case KeyKind.TOPIC_SETTINGS:
                 overrides = values.read_settings(pair.value) if pair else NO_SETTINGS
                 settings.append(TopicSettingsChanged(key.name, overrides))
+            case KeyKind.GROUP_SETTINGS:
+                others.append(GroupSettingsChanged(key.name, _group(pair)))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
@@ -142,6 +154,12 @@ def _topic_change(name: str, pair: KeyValue | None) -> Change:
     return TopicPublished(
         name, topic.id, topic.partition_count, pair.mod_revision, topic.is_adopted
     )
+
+
+def _group(pair: KeyValue | None) -> GroupImage | None:
+    if pair is None:
+        return None
+    return GroupImage(values.read_settings(pair.value), pair.mod_revision)
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -183,6 +201,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
         known = before.topics.get(name)
         if known is not topic:
             changes.extend(_topic_difference(known, topic))
+    changes.extend(_group_differences(before.groups, after.groups))
     changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
     for broker_id, broker in after.brokers.items():
         if before.brokers.get(broker_id) != broker:
@@ -212,6 +231,17 @@ def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[
         yield TopicSettingsChanged(after.name, after.settings)
 
 
+def _group_differences(
+    before: Mapping[str, GroupImage], after: Mapping[str, GroupImage]
+) -> Iterable[Change]:
+    for name, group in after.items():
+        if before.get(name) != group:
+            yield GroupSettingsChanged(name, group)
+    for name in before:
+        if name not in after:
+            yield GroupSettingsChanged(name, None)
+
+
 class _Draft:
     """An image in the making: what differs from the one it began with."""
 
@@ -222,6 +252,7 @@ class _Draft:
         self._similar: dict[str, str | None] = {}
         self._unpublished: dict[UUID, Mapping[int, PartitionImage]] = dict(image.unpublished)
         self._brokers = dict(image.brokers)
+        self._groups: dict[str, GroupImage | None] = {}
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -235,9 +266,9 @@ class _Draft:
             case TopicPublished():
                 self._publish(change)
             case TopicSettingsChanged(name, settings):
-                topic = self._topic(name)
-                if topic is not None:
-                    self._topics[name] = replace(topic, settings=settings)
+                self._set_settings(name, settings)
+            case GroupSettingsChanged(name, group):
+                self._groups[name] = group
             case BrokerRegistered(broker):
                 self._brokers[broker.id] = broker
             case BrokerRemoved(broker_id):
@@ -256,6 +287,7 @@ class _Draft:
             topic_names=_changed(image.topic_names, self._names),
             similar_names=_changed(image.similar_names, self._similar),
             brokers=MappingProxyType(self._brokers),
+            groups=_changed(image.groups, self._groups),
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],
@@ -264,6 +296,11 @@ class _Draft:
 
     def _topic(self, name: str) -> TopicImage | None:
         return self._topics[name] if name in self._topics else self._image.topics.get(name)
+
+    def _set_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        topic = self._topic(name)
+        if topic is not None:
+            self._topics[name] = replace(topic, settings=settings)
 
     def _remove(self, name: str) -> None:
         topic = self._topic(name)

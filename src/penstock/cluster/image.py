@@ -5,9 +5,9 @@ likes: a later change makes another image and leaves this one as it is. Lookups 
 topic id take constant time, and a change to one topic copies neither the other topics nor their
 partitions (`persistent_map`), so that 100,000 partitions cost memory and not time.
 
-It holds overrides of topic settings as text; `topic_configs` gives them types. It is not a cache of
-the log: watermarks, offsets and group state are never in it. Images change only by
-`changes.apply`, live and on load.
+It holds overrides of topic and group settings as text; `topic_configs` and `group_configs` give
+them types. It is not a cache of the log: watermarks, offsets and group state are never in it, and
+it does not know which groups there are. Images change only by `changes.apply`, live and on load.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from uuid import UUID
 from penstock.cluster.persistent_map import PersistentMap
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
-"""The settings of a topic that overrides nothing."""
+"""The settings of a topic or a group that overrides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,16 @@ class TopicImage:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupImage:
+    """What one group overrides. Others are not in an image, whether they exist or not."""
+
+    settings: Mapping[str, str]
+    """As they were given; what is not here has its default."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
@@ -82,6 +92,8 @@ class MetadataImage:
     there, because Kafka's metric names cannot tell them apart."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     """By broker id."""
+    groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
+    """By name: the groups that have settings of their own."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(
@@ -100,6 +112,11 @@ class MetadataImage:
         """The topic with this id."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def group_settings(self, name: str) -> Mapping[str, str]:
+        """What a group overrides; nothing for most."""
+        group = self.groups.get(name)
+        return NO_SETTINGS if group is None else group.settings
 
     def partition(self, name: str, index: int) -> PartitionImage | None:
         """One partition of a topic."""

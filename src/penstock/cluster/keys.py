@@ -10,15 +10,18 @@ several clusters. Below it (the values are in `values`):
     topics/<name>                   the publishing key of a topic: id and number of partitions
     parts/<topic id>/<00000007>     state of one partition
     configs/topic/<name>            settings that the topic overrides
+    configs/group/<name>            settings that the group overrides; the name percent-encoded
     producer_ids/next               first producer id that nobody has
 
-Topic names reach this file checked: they have no slash, so a key can be taken apart again. A key
-that is not in this table belongs to a newer version and is ignored by `parse`.
+Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
+groups may hold anything and are encoded as in a URL, so that keys stay printable text. A key that
+is not in this table belongs to a newer version and is ignored by `parse`.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 DEFAULT_ROOT = "/penstock/default/"
@@ -34,6 +37,7 @@ class KeyKind(Enum):
     TOPIC = "topic"
     PARTITION = "partition"
     TOPIC_SETTINGS = "topic_settings"
+    GROUP_SETTINGS = "group_settings"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -43,7 +47,7 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Topic name, or topic id of a partition."""
+    """Name of a topic or group, or topic id of a partition."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -90,6 +94,10 @@ class Keys:
         """What a topic overrides."""
         return f"{self.root}configs/topic/{name}"
 
+    def group_settings(self, name: str) -> str:
+        """What a group overrides."""
+        return f"{self.root}configs/group/{quote(name, safe='')}"
+
     def producer_ids(self) -> str:
         """The first producer id that nobody has."""
         return f"{self.root}producer_ids/next"
@@ -106,6 +114,8 @@ class Keys:
             return ParsedKey(KeyKind.TOPIC, name)
         if kind == "configs" and name == "topic":
             return ParsedKey(KeyKind.TOPIC_SETTINGS, number)
+        if kind == "configs" and name == "group":
+            return ParsedKey(KeyKind.GROUP_SETTINGS, unquote(number))
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))

@@ -20,15 +20,17 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from penstock.cluster import controller, topic_changes
+from penstock.cluster import controller, group_changes, topic_changes
 from penstock.cluster.changes import Change, apply, difference, interpret
 from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
+from penstock.cluster.group_configs import GroupRules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
+from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
-from penstock.cluster.topic_changes import MorePartitions, SettingsChange
+from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
@@ -230,15 +232,35 @@ class MetadataService:
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 changed = topic_changes.decide_settings(self._image, change, defaults)
-                topic = self._image.topics[change.topic]
+                topic = self._image.topics[change.name]
                 if validate_only:
                     return changed
                 if changed.settings == topic.settings:
                     return topic
                 writes = topic_changes.settings_writes(self._keys, topic, changed, self._guards())
                 if await self._write([writes]):
-                    return self._image.topics[change.topic]
+                    return self._image.topics[change.name]
         raise StoreError("the metadata changed under every attempt to change settings")
+
+    async def change_group_settings(
+        self, change: SettingsChange, rules: GroupRules, *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Change the settings of a group; those that it has then, or would have.
+
+        Raises the domain error that says why not.
+        """
+        name = change.name
+        async with self._changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                settings = group_changes.decide_group_settings(self._image, change, rules)
+                if validate_only or settings == self._image.group_settings(name):
+                    return settings
+                writes = group_changes.group_settings_writes(
+                    self._keys, self._image, name, settings, self._guards()
+                )
+                if await self._write([writes]):
+                    return self._image.group_settings(name)
+        raise StoreError("the metadata changed under every attempt to change settings of a group")
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else has or had."""

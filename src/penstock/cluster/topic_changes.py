@@ -14,7 +14,6 @@ and come in Kafka's order: of a request that is wrong in two ways a client hears
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from penstock.cluster import values
 from penstock.cluster.controller import (
@@ -24,8 +23,8 @@ from penstock.cluster.controller import (
 )
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.setting_changes import SettingsChange, edited
 from penstock.cluster.store import Compare, Delete, Operation, Put
-from penstock.cluster.topic_config_table import SettingType
 from penstock.cluster.topic_configs import TOPIC_CONFIGS, parse_topic_settings
 from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
 from penstock.cluster.topic_rules import partition_count as checked_count
@@ -33,7 +32,6 @@ from penstock.core.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidRequestError,
-    InvalidTopicConfigError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
@@ -49,35 +47,6 @@ class MorePartitions:
     """All of them, those that exist included."""
     assignments: tuple[tuple[int, ...], ...] | None = None
     """The replicas of each new one; None leaves the choice to the cluster."""
-
-
-class EditKind(IntEnum):
-    """What is done to one setting, with Kafka's numbers."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class SettingEdit:
-    """One setting that changes."""
-
-    name: str
-    kind: EditKind
-    value: str = ""
-    """For a list, items with commas between them; nothing is needed to delete."""
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsChange:
-    """What becomes of the settings of one topic."""
-
-    topic: str
-    edits: tuple[SettingEdit, ...]
-    replaces_all: bool = False
-    """Whether settings that are not edited go back to their defaults."""
 
 
 def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRules) -> TopicImage:
@@ -154,50 +123,17 @@ def decide_settings(
     image: MetadataImage, change: SettingsChange, defaults: Mapping[str, str]
 ) -> TopicImage:
     """The topic with its new settings, or the domain error that says why not."""
-    topic = image.topic(change.topic)
+    topic = image.topic(change.name)
     current = topic.settings if topic is not None else {}
-    settings = edited(current, change, defaults)
-    if not change.topic:
+    settings = edited(current, change, TOPIC_CONFIGS, defaults)
+    if not change.name:
         raise InvalidRequestError("Default topic resources are not allowed.")
     # Kafka looks at the settings before it asks whether the topic exists.
-    check_topic_name(change.topic)
+    check_topic_name(change.name)
     parse_topic_settings(settings, defaults)
     if topic is None:
-        raise UnknownTopicOrPartitionError(f"The topic '{change.topic}' does not exist.")
+        raise UnknownTopicOrPartitionError(f"The topic '{change.name}' does not exist.")
     return replace(topic, settings=settings)
-
-
-def edited(
-    current: Mapping[str, str], change: SettingsChange, defaults: Mapping[str, str]
-) -> dict[str, str]:
-    """The settings after a change; what their values mean is not looked at."""
-    settings = {} if change.replaces_all else dict(current)
-    for edit in change.edits:
-        match edit.kind:
-            case EditKind.SET:
-                settings[edit.name] = edit.value
-            case EditKind.DELETE:
-                settings.pop(edit.name, None)
-            case EditKind.APPEND | EditKind.SUBTRACT:
-                settings[edit.name] = _edited_list(edit, settings.get(edit.name), defaults)
-    return settings
-
-
-def _edited_list(edit: SettingEdit, current: str | None, defaults: Mapping[str, str]) -> str:
-    config = TOPIC_CONFIGS.get(edit.name)
-    if config is None or config.type is not SettingType.LIST:
-        raise InvalidTopicConfigError(
-            f"Can't {edit.kind.name} to key {edit.name[:249]} because its type is not LIST."
-        )
-    if current is None:
-        current = defaults.get(edit.name, config.default)
-    items = [item for item in current.split(",") if item]
-    for item in edit.value.split(","):
-        if edit.kind is EditKind.APPEND and item not in items:
-            items.append(item)
-        elif edit.kind is EditKind.SUBTRACT and item in items:
-            items.remove(item)
-    return ",".join(items)
 
 
 def settings_writes(

@@ -40,6 +40,7 @@ class ConfigSource(IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One setting of one topic, as DescribeConfigs shows it."""
+    """One setting of one topic, group or broker, as DescribeConfigs shows it."""
 
     config: TopicConfig
     value: str
@@ -183,21 +184,29 @@ def describe(
 ) -> tuple[DescribedConfig, ...]:
     """Every setting of a topic, ordered by name, with where its value comes from."""
     return tuple(
-        _describe(TOPIC_CONFIGS[name], overrides.get(name), (defaults or {}).get(name))
+        describe_one(
+            TOPIC_CONFIGS[name],
+            overrides.get(name),
+            (defaults or {}).get(name),
+            ConfigSource.TOPIC,
+        )
         for name in sorted(TOPIC_CONFIGS)
     )
 
 
-def _describe(config: TopicConfig, override: str | None, default: str | None) -> DescribedConfig:
+def describe_one(
+    config: TopicConfig, override: str | None, default: str | None, own_source: ConfigSource
+) -> DescribedConfig:
+    """A setting that may be overridden; `default` is the broker's where it is not Kafka's."""
     synonyms = []
     if override is not None:
-        synonyms.append(Synonym(config.name, override, ConfigSource.TOPIC))
+        synonyms.append(Synonym(config.name, override, own_source))
     if config.synonym is not None:
         if default is not None:
             synonyms.append(Synonym(config.synonym, default, ConfigSource.STATIC_BROKER))
         synonyms.append(Synonym(config.synonym, config.default, ConfigSource.DEFAULT))
     if override is not None:
-        return DescribedConfig(config, override, ConfigSource.TOPIC, tuple(synonyms))
+        return DescribedConfig(config, override, own_source, tuple(synonyms))
     if default is not None:
         return DescribedConfig(config, default, ConfigSource.STATIC_BROKER, tuple(synonyms))
     return DescribedConfig(config, config.default, ConfigSource.DEFAULT, tuple(synonyms))

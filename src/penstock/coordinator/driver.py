@@ -8,9 +8,9 @@ replies and effects when everything before them is committed. What it adds:
   told `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
   failed just before, so that a full disk does not make it read without end. If the log cannot be
   read, the shard stays away until somebody asks after `RETRY_SECONDS`;
-- an append that is refused because of the producer it belongs to, or of an outcome that is
-  revocable, changes nothing: only the replies of that outcome are replaced. One client is at fault
-  or must come back, and others must not pay for it.
+- an append that is refused because of the producer it belongs to, or of an outcome that can be
+  taken back, costs nobody else anything: the replies of that outcome are replaced. One client is at
+  fault or must come back, and others must not pay for it.
 
 No locks: all of it runs on one event loop. It does NOT know what a record or a request means.
 """
@@ -124,7 +124,7 @@ class ShardDriver:
         ticket = self._next_ticket
         self._next_ticket = ticket + 1
         self._waiting[ticket] = answer
-        self._react(partial(self._shard.handle, asked, ticket, self._clock.now_ms()))
+        self._react(partial(self._shard.handle, asked, ticket, self._clock.now_ms()), ticket)
         return answer
 
     def topics_changed(self, topics: TopicsView) -> None:
@@ -152,18 +152,39 @@ class ShardDriver:
                 return
             self._react(partial(self._shard.timer_fired, timer.key, self._clock.now_ms()))
 
-    def _react(self, event: Callable[[], Outcome]) -> None:
-        """Let the shard react, and carry out what it wants."""
+    def _react(self, event: Callable[[], Outcome], ticket: Ticket | None = None) -> None:
+        """Let the shard react, and carry out what it wants; `ticket` is of the event's request."""
         try:
             outcome = event()
             error = self._append(outcome)
+            rest = None if outcome.then is None else outcome.then(error)
         except Exception:
             logger.exception("%s failed; its log is read again", self.name)
             self._fail(_broken(self.name))
             return
-        if error is not None:
-            self._append_failed(outcome, error)
+        if error is None:
+            self._carry_out(outcome)
+        elif rest is None and not outcome.is_revocable and not isinstance(error, ProducerError):
+            logger.error("%s cannot append: %s", self.name, error)
+            self._fail(as_coordinator_error(error))
             return
+        if rest is not None:
+            assert not rest.records, "the second half of a reaction has no records"
+            self._carry_out(rest)
+        if error is not None:
+            self._refuse(outcome, ticket, as_coordinator_error(error))
+
+    def _refuse(self, outcome: Outcome, ticket: Ticket | None, refusal: PenstockError) -> None:
+        """Tell whom the outcome would have answered, and who asked, if he still waits."""
+        tickets = [reply.ticket for reply in outcome.replies]
+        if ticket is not None and ticket not in tickets:
+            tickets.append(ticket)
+        answers = [self._waiting.pop(ticket, None) for ticket in tickets]
+        for answer in answers:
+            if answer is not None:
+                answer.set(refusal)
+
+    def _carry_out(self, outcome: Outcome) -> None:
         for change in outcome.timers:
             self._forget_timer(change.key)
             if isinstance(change, SetTimer):
@@ -184,15 +205,6 @@ class ShardDriver:
         for index, record in enumerate(outcome.records):
             self._shard.replay(record, producer, offset + index)
         return None
-
-    def _append_failed(self, outcome: Outcome, error: PenstockError) -> None:
-        refusal = as_coordinator_error(error)
-        answers = [self._waiting.pop(reply.ticket) for reply in outcome.replies]
-        if not outcome.is_revocable and not isinstance(error, ProducerError):
-            logger.error("%s cannot append: %s", self.name, error)
-            self._fail(refusal)
-        for answer in answers:
-            answer.set(refusal)
 
     # --- Replies and effects ---
 

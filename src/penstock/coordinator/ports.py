@@ -1,4 +1,4 @@
-"""What coordinators need of others: a log, a timer, tasks, and somebody who carries effects out.
+"""What coordinators need of others: a log, a timer, tasks, who carries effects out, who sets times.
 
 Coordinators reach the log through these ports only; `node` fills them. A `Journal` speaks in typed
 records, so batches, checksums and segments are NOT known here.
@@ -63,6 +63,25 @@ class Journal(Protocol):
 
         A short piece of work at a time, so that others get a turn in between.
         """
+        ...
+
+
+class ConsumerTimes(NamedTuple):
+    """What one group of KIP-848 follows."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+class GroupTimes(Protocol):
+    """The times of each group. An operator may change them at any moment: ask when one is needed.
+
+    It decides nothing and does not wait.
+    """
+
+    def of(self, group_id: str) -> ConsumerTimes:
+        """What this group follows now, whether it exists or not."""
         ...
 
 

@@ -10,28 +10,31 @@ What the runtime guarantees:
   event is handled after that;
 - replies and effects of an outcome leave when everything appended so far is committed, also when
   the outcome itself has no records, so that nobody learns what a crash could take back;
-- when an append fails, the records were not replayed: the replies of that outcome are replaced by
-  the error, and the shard is thrown away and loaded anew, unless the outcome `is_revocable`: then
-  nothing else of it happens, and the shard goes on;
+- when an append fails, the records were not replayed, and nothing of that outcome happens: its
+  replies are replaced by the error, and the request that led to it gets the error too. The shard
+  goes on if the outcome `is_revocable`, or says in `then` what is to be done instead; otherwise it
+  is thrown away and loaded anew;
 - when the log refuses the records because of the `producer` they belong to (a `ProducerError`: a
-  zombie commits offsets in a transaction), only the replies are replaced. The shard goes on, and
-  nothing else of that outcome happens, so an outcome with a producer must not rest on soft state
-  that its handler changed;
+  zombie commits offsets in a transaction), the shard goes on in any case, so an outcome with a
+  producer must not rest on soft state that its handler changed;
 - a timer fires once unless it is cancelled or set again; timers do not outlive the shard;
 - `loaded` is the first event, after the last record of the log was replayed.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.coordinator.metadata_view import TopicsView
+from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
 
 Ticket: TypeAlias = int
 """Names one waiting request; each gets exactly one reply, now or in a later outcome."""
 TimerKey: TypeAlias = Hashable
 """Names one timer of one shard: a tuple that says what it is for."""
+REFUSED_RETRY_MS: Final = 1_000
+"""When something that nobody waits for is tried again after the log refused it. A disk stays full
+for longer, but those who were held up shall not wait long once it is not."""
 
 
 class StoredRecord(NamedTuple):
@@ -77,8 +80,7 @@ class CancelTimer(NamedTuple):
     key: TimerKey
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The full reaction to one event."""
 
     records: tuple[StoredRecord, ...] = ()
@@ -91,6 +93,10 @@ class Outcome:
     is_revocable: bool = False
     """The handler changed no soft state that must agree with the records. A full disk then costs
     each request its own answer, and not every time the shard and all who wait in it."""
+    then: "Callable[[PenstockError | None], Outcome] | None" = None
+    """The second half of the reaction, asked for at once: with None when the log has the records,
+    with its error when it refused them. Soft state that must agree with them is changed in it, or
+    put right. It has no records of its own."""
 
 
 NOTHING = Outcome()

@@ -109,6 +109,30 @@ class GroupsSettings(Section):
             },
         ),
     ] = 45_000
+    consumer_session_timeout_ms_min: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Shortest session timeout that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.min.session.timeout.ms",
+            },
+        ),
+    ] = 45_000
+    consumer_session_timeout_ms_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Longest session timeout that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.max.session.timeout.ms",
+            },
+        ),
+    ] = 60_000
     consumer_heartbeat_interval_ms: Annotated[
         int,
         Field(
@@ -121,6 +145,30 @@ class GroupsSettings(Section):
             },
         ),
     ] = 5_000
+    consumer_heartbeat_interval_ms_min: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Shortest heartbeat interval that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.min.heartbeat.interval.ms",
+            },
+        ),
+    ] = 5_000
+    consumer_heartbeat_interval_ms_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Longest heartbeat interval that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.max.heartbeat.interval.ms",
+            },
+        ),
+    ] = 15_000
     consumer_assignment_interval_ms: Annotated[
         int,
         Field(
@@ -134,6 +182,30 @@ class GroupsSettings(Section):
             },
         ),
     ] = 1_000
+    consumer_assignment_interval_ms_min: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=15_000,
+            description="Shortest assignment interval that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.min.assignment.interval.ms",
+            },
+        ),
+    ] = 0
+    consumer_assignment_interval_ms_max: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=15_000,
+            description="Longest assignment interval that a single group may be given.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.max.assignment.interval.ms",
+            },
+        ),
+    ] = 15_000
     consumer_members_max: Annotated[
         int,
         Field(

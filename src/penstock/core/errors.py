@@ -47,7 +47,7 @@ class ConfigError(PenstockError):
 
 
 class InvalidTopicConfigError(PenstockError):
-    """A topic setting is unknown or its value is out of range."""
+    """A setting of a topic or a group is unknown, or its value is out of range."""
 
 
 # --- Record batches ---

@@ -135,6 +135,21 @@ and one of them is written. More cannot be written and would only fill the memor
 COORDINATOR_LOAD_BYTES: Final = 65_536
 """How much of an internal topic is read before others get a turn: about 5 ms of work."""
 
+COORDINATOR_PORTION_RECORDS_MAX: Final = 2_000
+"""What a coordinator forgets in one event, in records: about 10 ms of work."""
+
+COORDINATOR_PORTION_BYTES_MAX: Final = 1_000_000
+"""The same in bytes. A batch below max.message.bytes of the internal topics, 1 MiB, so that Apache
+Kafka could have written it; a name in a record may have 32,767 bytes."""
+
+GROUPS_WITH_SETTINGS_MAX: Final = 10_000
+"""Groups that have settings of their own. They are in the memory of every broker, and a group need
+not exist to have some: without a bound a client could fill it by inventing names."""
+
+GROUP_WITH_SETTINGS_NAME_BYTES_MAX: Final = 1_024
+"""Name of a group that has settings of its own. It becomes a key of the store; a group without
+settings may have a name of 32,767 bytes, and ten thousand of those would be 300 MB."""
+
 # --- Metadata store ---
 
 STORE_COMPARES_MAX: Final = 128

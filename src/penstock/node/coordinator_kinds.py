@@ -3,14 +3,22 @@
 Imported when the first client asks for a coordinator, with all that it imports. It decides nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.group_configs import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    group_rules,
+    value_in_force,
+)
+from penstock.cluster.image import NO_SETTINGS, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
-from penstock.coordinator.ports import Effects
+from penstock.coordinator.ports import ConsumerTimes, Effects
 from penstock.coordinator.shard import Shard
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
@@ -28,6 +36,27 @@ class NoEffects:
         raise AssertionError(f"nobody carries out {effect!r}")
 
 
+class ImageGroupTimes:
+    """`coordinator.ports.GroupTimes` over the newest image: what is set is followed at once."""
+
+    def __init__(self, settings: GroupsSettings, image: Callable[[], MetadataImage]) -> None:
+        self._rules = group_rules(settings)
+        self._image = image
+        self._default = self._times(NO_SETTINGS)
+
+    def of(self, group_id: str) -> ConsumerTimes:
+        """What this group follows now."""
+        group = self._image().groups.get(group_id)
+        return self._default if group is None else self._times(group.settings)
+
+    def _times(self, overrides: Mapping[str, str]) -> ConsumerTimes:
+        return ConsumerTimes(
+            value_in_force(SESSION_TIMEOUT, overrides, self._rules),
+            value_in_force(HEARTBEAT_INTERVAL, overrides, self._rules),
+            value_in_force(ASSIGNMENT_INTERVAL, overrides, self._rules),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of coordinator: its topic, and how its shards are made."""
@@ -38,8 +67,9 @@ class Kind:
     effects: Effects
 
 
-def group_kind(settings: GroupsSettings) -> Kind:
-    """Groups, over `__consumer_offsets`."""
+def group_kind(settings: GroupsSettings, image: Callable[[], MetadataImage]) -> Kind:
+    """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups."""
+    times = ImageGroupTimes(settings, image)
     shard_settings = GroupSettings(
         offset_metadata_characters_max=settings.offset_metadata_bytes_max,
         offsets_retention_ms=settings.offsets_retention_minutes * MINUTE_MS,
@@ -65,7 +95,7 @@ def group_kind(settings: GroupsSettings) -> Kind:
             },
         ),
         decode_group_record,
-        lambda: GroupShard(shard_settings, lambda: str(uuid4())),
+        lambda: GroupShard(shard_settings, lambda: str(uuid4()), times),
         NoEffects(),
     )
 

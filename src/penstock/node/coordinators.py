@@ -196,7 +196,9 @@ class NodeCoordinators:
             from penstock.node import coordinator_kinds
 
             if kind == "group":
-                made = coordinator_kinds.group_kind(self._settings.groups)
+                made = coordinator_kinds.group_kind(
+                    self._settings.groups, lambda: self._metadata.image
+                )
             else:
                 from penstock.node.transaction_effects import TransactionEffects
 

@@ -68,11 +68,12 @@ class PartitionJournal:
         for record in records:
             key, value = encode(record)
             builder.append(Record(key, value, (), now_ms))
-        if builder.size_bytes > COORDINATOR_BATCH_BYTES_MAX:
-            raise BatchTooLargeError(
-                f"a change of {builder.size_bytes} bytes is too large for "
-                f"{self.partition.name}, which takes {COORDINATOR_BATCH_BYTES_MAX} at once"
-            )
+            # Not when all of it is there: a long name in each of many records is gigabytes.
+            if builder.size_bytes > COORDINATOR_BATCH_BYTES_MAX:
+                raise BatchTooLargeError(
+                    f"a change of {len(records)} records is too large for {self.partition.name}, "
+                    f"which takes {COORDINATOR_BATCH_BYTES_MAX} bytes at once"
+                )
         batch = memoryview(
             builder.build(
                 producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,

@@ -2,7 +2,9 @@
 
 All markers of a transaction are appended in one step and then awaited together. A marker counts as
 written when it is committed, and is not written again when those of other partitions are tried
-again. It does NOT decide how a transaction ends, or when to try again.
+again. No epoch that somebody else wrote fences them: this broker leads the partition of the
+transaction's state, so nobody else is its coordinator. It does NOT decide how a transaction ends,
+or when to try again.
 """
 
 import asyncio
@@ -102,6 +104,11 @@ class TransactionEffects:
             # A partition that was deleted is owed nothing.
             answer.set(NotLeaderError(f"{name} is not served now") if is_known else None)
             return answer
+
+        known = partition.log.producers.entries.get(end.producer_id)
+        if known is not None and known.coordinator_epoch > end.coordinator_epoch:
+            # Of a client, which may claim any, or of the cluster that the log comes from.
+            end = end._replace(coordinator_epoch=known.coordinator_epoch)
 
         def appended() -> None:
             self._marker_written(name, end.producer_id, end.producer_epoch, commits=end.commits)

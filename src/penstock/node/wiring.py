@@ -42,6 +42,7 @@ from penstock.node.adapters import (
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
+from penstock.node.group_administration import Groups
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.log_loading import (
     first_free_producer_id,
@@ -124,6 +125,7 @@ async def start_parts(
         clock=clock,
         metadata=metadata,
         topics=topics,
+        groups=Groups(metadata, settings.groups),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),

@@ -9,6 +9,8 @@ from tests.broker.handlers.asker import Asker
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+OWN_SOURCES = {TOPIC: 1, GROUP: 8}
+"""What DescribeConfigs says of a value that the resource itself overrides."""
 Edit = tuple[str, int, str | None]
 
 
@@ -78,11 +80,14 @@ def alter(
     return result
 
 
-def overrides(asker: Asker, topic: str) -> dict[str, str | None]:
-    """The settings of a topic whose source is the topic itself."""
+def overrides(asker: Asker, name: str, kind: int = TOPIC) -> dict[str, str | None]:
+    """The settings of a topic or group whose source is the topic or group itself."""
     resource = describe_configs.DescribeConfigsResource(
-        resource_type=TOPIC, resource_name=topic, configuration_keys=None
+        resource_type=kind, resource_name=name, configuration_keys=None
     )
     request = describe_configs.DescribeConfigsRequest(resources=(resource,))
     (result,) = asker.ask(request, 4, describe_configs.DescribeConfigsResponse).results
-    return {config.name: config.value for config in result.configs if config.config_source == 1}
+    own_source = OWN_SOURCES[kind]
+    return {
+        config.name: config.value for config in result.configs if config.config_source == own_source
+    }

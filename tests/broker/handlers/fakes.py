@@ -12,7 +12,8 @@ from penstock.broker.context import BrokerServices, CoordinatorKind, RequestCont
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage
-from penstock.cluster.topic_changes import MorePartitions, SettingsChange
+from penstock.cluster.setting_changes import SettingsChange
+from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock.core.types import TopicPartition
@@ -52,6 +53,9 @@ class Nobody:
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    def describe_settings(self, name: str) -> NoReturn:
         raise AssertionError("not used here")
 
     async def describe(self) -> NoReturn:
@@ -173,6 +177,7 @@ class FakeServices:
             clock=Clock(),
             metadata=Nobody(),
             topics=Nobody(),
+            groups=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,

@@ -82,6 +82,10 @@ def test_only_the_keys_that_were_asked_for(asker: Asker, topic: str) -> None:
     assert list(found) == ["retention.ms"]
 
 
+def test_an_empty_list_of_keys_asks_for_all(asker: Asker, topic: str) -> None:
+    assert len(configs_in(ask(asker, TOPIC, topic, ()))) == 33
+
+
 def test_synonyms_in_the_order_in_which_they_win(asker: Asker, topic: str) -> None:
     keys = ("retention.ms", "segment.bytes")
     found = configs_in(ask(asker, TOPIC, topic, keys, synonyms=True))

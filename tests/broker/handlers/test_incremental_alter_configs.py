@@ -211,7 +211,9 @@ def test_an_operation_that_does_not_exist(penstock: Asker) -> None:
         # Kafka changes these while it runs.
         (BROKER, "1", "log.segment.bytes", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "m", "interval.ms", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", "consumer.session.timeout.ms", ErrorCode.INVALID_CONFIG),
+        # Kafka has groups that these are for.
+        (GROUP, "g", "share.session.timeout.ms", ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", "streams.session.timeout.ms", ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_what_penstock_cannot_change_yet_is_refused_by_name(

@@ -1,5 +1,7 @@
 """ListConfigResources: what has settings, by type."""
 
+from functools import partial
+
 import pytest
 
 from penstock.protocol.error_codes import ErrorCode
@@ -8,7 +10,16 @@ from penstock.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from tests.broker.handlers.asker import Asker, fresh_name
-from tests.broker.handlers.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from tests.broker.handlers.configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    DELETE,
+    GROUP,
+    SET,
+    TOPIC,
+    increment,
+)
 
 
 def listed(asker: Asker, *types: int, version: int = 1) -> set[tuple[int, str]]:
@@ -33,9 +44,20 @@ def test_only_what_is_asked_for(asker: Asker) -> None:
     assert {kind for kind, _ in listed(asker, BROKER, TOPIC)} == {TOPIC, BROKER}
 
 
-@pytest.mark.parametrize("kind", [CLIENT_METRICS, GROUP])
-def test_nobody_has_set_anything_of_these(asker: Asker, kind: int) -> None:
-    assert listed(asker, kind) == set()
+def test_nobody_has_set_anything_of_client_metrics(asker: Asker) -> None:
+    assert listed(asker, CLIENT_METRICS) == set()
+
+
+def test_groups_are_listed_while_they_have_settings(asker: Asker) -> None:
+    name = fresh_name("group")
+    assert (GROUP, name) not in listed(asker)
+    for edits, is_listed in (
+        (("consumer.session.timeout.ms", SET, "50000"), True),
+        (("consumer.session.timeout.ms", DELETE, None), False),
+    ):
+        assert increment(asker, GROUP, name, edits).error_code == ErrorCode.NONE
+        asker.until(partial(lambda wanted: ((GROUP, name) in listed(asker)) is wanted, is_listed))
+        assert {kind for kind, _ in listed(asker, GROUP)} <= {GROUP}
 
 
 def test_version_0_knows_client_metrics_only(asker: Asker) -> None:

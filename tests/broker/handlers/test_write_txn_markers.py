@@ -11,7 +11,7 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tests.broker.handlers.asker import Asker, batch_of, fresh_name, headers_in, produce_request
-from tests.broker.handlers.transactional import Transactional
+from tests.broker.handlers.transactional import Transactional, until_written
 
 
 @pytest.fixture
@@ -107,6 +107,31 @@ def test_an_old_coordinator_is_fenced(asker: Asker, topic: str) -> None:
     write(asker, marker(producer, 0, topic, 0, coordinator_epoch=5))
     refused = write(asker, marker(producer, 0, topic, 0, coordinator_epoch=4))
     assert refused == {0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+
+
+def test_a_client_that_claims_to_be_a_later_coordinator_does_not_stop_ours(
+    penstock: Asker,
+) -> None:
+    # Kafka's own coordinator is fenced then, and the transaction stays open for good: only whoever
+    # may act as a broker can send this to it. Here everybody may.
+    topic = fresh_name()
+    penstock.create(topic)
+    bank = Transactional(penstock, fresh_name("bank")).init()
+    claim = marker(*bank.producer, topic, 0, commits=False, coordinator_epoch=2**31 - 1)
+    assert write(penstock, claim) == {0: ErrorCode.NONE}
+    batch = batch_of(
+        b"a",
+        producer_id=bank.producer_id,
+        producer_epoch=bank.epoch,
+        sequence=0,
+        transactional=True,
+    )
+    request = produce_request(topic, {0: batch}, transactional_id=bank.name)
+    answer = penstock.ask(request, 12, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    bank.end(commits=True)
+    until_written(penstock, topic, 3)
+    assert penstock.fetch(topic, 0).last_stable_offset == 3
 
 
 def test_a_marker_with_a_new_epoch_begins_sequences_anew(asker: Asker, topic: str) -> None:

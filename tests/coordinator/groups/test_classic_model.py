@@ -2,7 +2,8 @@
 
 The model knows what a client can know: what it was told. It holds the coordinator to what members
 rely on: one leader, one protocol and one assignment in a generation; generations that only grow;
-nobody of an old generation commits; every request is answered. After every step the shard is
+nobody of an old generation commits; every request is answered. The disk may be full for a while:
+what cannot be written is refused, and nobody else pays for it. After every step the shard is
 validated and a reload gives the same replicated state (the rig checks both); at the end each prefix
 of the log is loaded.
 """
@@ -181,6 +182,8 @@ class ClassicModel(RuleBasedStateMachine):
         ticket = self.say(
             client, "commit", member=client.member_id or "nobody", generation=generation, offset=1
         )
+        if ticket in self.rig.refused:
+            return
         response = self.rig.replies[ticket]
         assert isinstance(response, OffsetCommitResponse)
         if response.topics[0].partitions[0].error_code is ErrorCode.NONE:
@@ -191,6 +194,10 @@ class ClassicModel(RuleBasedStateMachine):
     def let_time_pass(self, by_ms: int) -> None:
         self.rig.advance(by_ms)
         self.hear()
+
+    @rule(is_full=st.booleans())
+    def the_disk_fills_or_has_room(self, is_full: bool) -> None:
+        self.rig.refuses = is_full
 
     @rule()
     def crash(self) -> None:
@@ -204,6 +211,8 @@ class ClassicModel(RuleBasedStateMachine):
     # --- What they hear ---
 
     def hear(self) -> None:
+        for ticket in self.waiting.keys() & self.rig.refused:
+            del self.waiting[ticket]
         for ticket in sorted(self.waiting.keys() & self.rig.replies.keys()):
             client = self.waiting.pop(ticket)
             response = self.rig.replies[ticket]
@@ -282,6 +291,7 @@ class ClassicModel(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
     def teardown(self) -> None:
+        self.rig.refuses = False
         # Nobody says anything any more: everybody who waits is answered, and the group is empty.
         self.rig.advance(1_000_000)
         self.hear()

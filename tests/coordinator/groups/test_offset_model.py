@@ -1,4 +1,4 @@
-"""Offsets against a simple model: commits, transactions, deletions, expiry, crashes.
+"""Offsets against a simple model: commits, transactions, deletions, expiry, crashes, a full disk.
 
 The model is two dictionaries and a counter. After every step the shard is validated, a reload gives
 the same state (the rig checks both), and whoever fetches reads what the model says. At the end each
@@ -51,11 +51,17 @@ class OffsetModel(RuleBasedStateMachine):
     def say(self, command: str, **arguments: object) -> object:
         texts = {key: str(value) for key, value in arguments.items()}
         spoken = self.words.commands[command](texts)
-        return self.rig.answer(spoken.request, spoken.version)
+        return self.rig.try_answer(spoken.request, spoken.version)
+
+    @rule(is_full=st.booleans())
+    def the_disk_fills_or_has_room(self, is_full: bool) -> None:
+        self.rig.refuses = is_full
 
     @rule(group=groups, topic=topics, partition=partitions, offset=offsets)
     def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         self.say("commit", group=group, topic=topic, partition=partition, offset=offset)
+        if self.rig.refuses:
+            return
         self.count += 1
         self.committed[group, topic, partition] = (offset, self.rig.now_ms)
         self.written[group, topic, partition] = self.count
@@ -72,6 +78,8 @@ class OffsetModel(RuleBasedStateMachine):
             offset=offset,
             producer=producer,
         )
+        if self.rig.refuses:
+            return
         self.count += 1
         key = (group, topic, partition)
         self.pending[producer][key] = (offset, self.rig.now_ms)
@@ -103,13 +111,14 @@ class OffsetModel(RuleBasedStateMachine):
     @rule(group=groups, topic=topics, partition=partitions)
     def delete_offset(self, group: str, topic: str, partition: int) -> None:
         self.say("delete-offsets", group=group, topic=topic, partitions=partition)
-        self.forget((group, topic, partition))
+        if not self.rig.refuses:
+            self.forget((group, topic, partition))
 
     @rule(group=groups)
     def delete_group(self, group: str) -> None:
         self.say("delete", group=group)
         for key in self.keys():
-            if key[0] == group:
+            if key[0] == group and not self.rig.refuses:
                 self.forget(key)
 
     def keys(self) -> set[Key]:
@@ -117,6 +126,7 @@ class OffsetModel(RuleBasedStateMachine):
 
     @rule(topic=topics)
     def delete_and_make_topic(self, topic: str) -> None:
+        self.rig.refuses = False
         self.rig.set_topics({name: 3 for name in self.existing if name != topic})
         self.rig.set_topics(self.existing)
         for key in self.keys():
@@ -125,6 +135,7 @@ class OffsetModel(RuleBasedStateMachine):
 
     @rule(by_ms=st.sampled_from([1, 10_000, 60_000]))
     def let_time_pass(self, by_ms: int) -> None:
+        self.rig.refuses = False
         begin_ms = self.rig.now_ms
         due_ms = min(self.rig.timers.values())
         self.rig.advance(by_ms)

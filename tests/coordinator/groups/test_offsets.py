@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.coordinator.groups import offset_cleanup
+from penstock.core.limits import COORDINATOR_PORTION_RECORDS_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -148,13 +149,13 @@ def test_a_group_that_rebalances_is_described_without_metadata() -> None:
 
 def test_offsets_of_a_deleted_topic_go_in_portions() -> None:
     talk = Talk()
-    count = offset_cleanup.RECORDS_PER_PASS_MAX + 10
+    count = COORDINATOR_PORTION_RECORDS_MAX + 10
     talk.rig = type(talk.rig)(talk.words, compares=False)
     talk.rig.set_topics({"t": count})
     commit_all(talk, "g", count)
     written = len(talk.rig.log)
     talk.rig.set_topics({})
-    assert len(talk.rig.log) - written == offset_cleanup.RECORDS_PER_PASS_MAX
+    assert len(talk.rig.log) - written == COORDINATOR_PORTION_RECORDS_MAX
     # The topic is made anew, and a new offset is committed before the second portion.
     talk.rig.set_topics({"t": count})
     talk.ask("commit", partition=count - 1, offset=77)

@@ -16,6 +16,7 @@ from penstock.coordinator.groups.embedded_protocol import decode_assignment, ver
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.ports import GroupTimes
 from penstock.protocol.codec import Message, encode_buffers
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.protocol.messages.consumer_group_heartbeat import (
@@ -68,8 +69,11 @@ def subscription(*topics: str, version: int = 0, extra: bytes = b"") -> bytes:
 class GroupVocabulary:
     """Commands for a group shard."""
 
-    def __init__(self, settings: GroupSettings | None = None) -> None:
+    def __init__(
+        self, settings: GroupSettings | None = None, times: GroupTimes | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
+        self._times = times
         self._ids = itertools.count(1)
         self.commands: Mapping[str, Callable[[Arguments], Spoken]] = {
             "join": self._join,
@@ -90,7 +94,7 @@ class GroupVocabulary:
     # --- The kind of shard ---
 
     def make_shard(self) -> GroupShard:
-        return GroupShard(self.settings, lambda: str(next(self._ids)))
+        return GroupShard(self.settings, lambda: str(next(self._ids)), self._times)
 
     def decode(self, key: bytes, value: bytes | None) -> tuple[Message, Message | None] | None:
         return decode_group_record(key, value)

@@ -7,7 +7,7 @@ says that they are done, so that every order can be played.
 from dataclasses import dataclass, field, replace
 
 from penstock.coordinator.metadata_view import TopicView
-from penstock.coordinator.shard import Asked, Outcome, SetTimer, StoredRecord
+from penstock.coordinator.shard import NOTHING, Asked, Outcome, SetTimer, StoredRecord
 from penstock.coordinator.transactions.effects import NextProducerId, WriteMarkers
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
@@ -27,6 +27,7 @@ from penstock.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from penstock.protocol.stored.codec import decode_transaction_record, encode
+from tests.coordinator.rig import NO_ROOM
 
 
 class NoTopics:
@@ -62,7 +63,7 @@ class Rig:
         self.timers: dict[object, int] = {}
         self._ticket = 0
         self.is_log_full = False
-        """What is revocable is refused."""
+        """Whether the log takes nothing now."""
         self.start()
 
     # --- The runtime ---
@@ -91,13 +92,21 @@ class Rig:
         shard.replay(StoredRecord(*decoded), None, offset)
 
     def _do(self, outcome: Outcome) -> None:
-        if self.is_log_full and outcome.records:
-            assert outcome.is_revocable
-            self.shard.validate()
-            return
-        for record in outcome.records:
+        is_refused = self.is_log_full and outcome.records != ()
+        for record in () if is_refused else outcome.records:
             self.log.append(encode(record))
             self._replay(self.shard, *self.log[-1], len(self.log) - 1)
+        rest = NOTHING if outcome.then is None else outcome.then(NO_ROOM if is_refused else None)
+        if is_refused:
+            assert outcome.is_revocable or outcome.then is not None, "a full disk costs the shard"
+        else:
+            self._carry_out(outcome)
+        self._carry_out(rest)
+        self.shard.validate()
+        if self.reloads:
+            assert self.reloaded() == self.shard.transactions
+
+    def _carry_out(self, outcome: Outcome) -> None:
         for reply in outcome.replies:
             assert reply.ticket not in self.replies, "a ticket is answered once"
             self.replies[reply.ticket] = reply.response
@@ -107,9 +116,6 @@ class Rig:
             else:
                 self.timers.pop(timer.key, None)
         self.effects.extend(outcome.effects)
-        self.shard.validate()
-        if self.reloads:
-            assert self.reloaded() == self.shard.transactions
 
     def ask(self, request: Message, version: int) -> int:
         """Hand in a request; its reply may come later."""

@@ -401,7 +401,7 @@ def test_ids_at_rest_expire_after_a_week() -> None:
 
 def test_many_ids_expire_in_several_batches() -> None:
     rig = Rig(TransactionSettings(id_expiration_ms=1), reloads=False)
-    for number in range(1_005):
+    for number in range(2_005):
         rig.now_ms += 1
         rig.init(f"t{number}")
     rig.pass_time(3_600_001)

@@ -3,7 +3,7 @@
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.cluster.topic_changes import EditKind
+from penstock.cluster.setting_changes import EditKind
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.alter_configs import (
     AlterConfigsRequest,

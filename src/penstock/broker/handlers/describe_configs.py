@@ -1,8 +1,8 @@
-"""DescribeConfigs: every setting of a topic or this broker, with source, type and meaning."""
+"""DescribeConfigs: every setting of a topic, a group or this broker, with source and meaning."""
 
 from collections.abc import Iterable
-from typing import Final
 
+from penstock.broker.config_changes import ResourceType
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.topic_configs import DescribedConfig, describe
@@ -21,9 +21,6 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-TOPIC: Final = 2
-BROKER: Final = 4
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -47,17 +44,17 @@ def _result(
             resource_name=resource.resource_name,
             configs=(),
         )
-    keys = resource.configuration_keys
-    wanted = None if keys is None else frozenset(keys)
+    wanted = frozenset(resource.configuration_keys or ())
+    is_broker = resource.resource_type == ResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
-            _config(config, request, is_read_only=resource.resource_type == BROKER)
+            _config(config, request, is_read_only=is_broker)
             for config in configs
-            if wanted is None or config.config.name in wanted
+            if not wanted or config.config.name in wanted
         ),
     )
 
@@ -66,13 +63,17 @@ def _configs(
     resource: DescribeConfigsResource, context: RequestContext
 ) -> Iterable[DescribedConfig]:
     services = context.services
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == ResourceType.TOPIC:
         topic = services.metadata.image.topic(resource.resource_name)
         if topic is None:
             check_topic_name(resource.resource_name)
             raise UnknownTopicOrPartitionError("This server does not host this topic.")
         return describe(topic.settings, services.topic_defaults)
-    if resource.resource_type == BROKER:
+    if resource.resource_type == ResourceType.GROUP:
+        if resource.resource_name == "":
+            raise InvalidRequestError("Group name must not be empty")
+        return services.groups.describe_settings(resource.resource_name)
+    if resource.resource_type == ResourceType.BROKER:
         if resource.resource_name == "":
             return ()
         if resource.resource_name != str(services.node_id):

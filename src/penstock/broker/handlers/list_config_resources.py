@@ -1,6 +1,7 @@
 """ListConfigResources: what has settings that DescribeConfigs can show.
 
-Groups and client metrics have none here, and loggers have no levels that a client could change: of
+Every broker and every topic is listed, and the groups that have settings of their own, as in Kafka.
+Client metrics have no settings here, and loggers have no levels that a client could change: of
 these kinds nothing is listed.
 """
 
@@ -37,6 +38,11 @@ def handle(
         resources += (
             ConfigResource(resource_name=str(broker_id), resource_type=ResourceType.BROKER)
             for broker_id in image.brokers
+        )
+    if ResourceType.GROUP in wanted:
+        resources += (
+            ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
+            for name in image.groups
         )
     if ResourceType.TOPIC in wanted:
         resources += (

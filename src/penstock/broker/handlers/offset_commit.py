@@ -5,6 +5,7 @@ piece; the answer has all partitions in the order of the request.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
@@ -28,6 +29,10 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | De
     image = context.services.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]
+    if not by_id and all(map(_has_all, request.topics, found)):
+        # As nearly always: what is asked and what is answered pass as they are.
+        refused = partial(_refused, request)
+        return ask_group(context, request.group_id, request, OffsetCommitResponse, refused)
     known = tuple(
         _existing(topic, image_of)
         for topic, image_of in zip(request.topics, found, strict=True)
@@ -62,6 +67,32 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | De
         # Nothing is missing, as nearly always: the coordinator's answer is the answer.
         return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse)
     return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse, finish)
+
+
+def _has_all(topic: OffsetCommitRequestTopic, found: TopicImage | None) -> bool:
+    """Whether there are partitions, and all of them exist."""
+    if found is None or not topic.partitions:
+        return False
+    count = len(found.partitions)
+    return all(0 <= partition.partition_index < count for partition in topic.partitions)
+
+
+def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """The same code for all partitions."""
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
 
 
 def _find(

@@ -1,4 +1,4 @@
-"""`GroupAdministration`: ListGroups, DescribeGroups and DeleteGroups for the groups of a shard.
+"""`GroupAdministration`: ListGroups and DescribeGroups for the groups of a shard.
 
 A request reaches a shard with its own group ids only; the handler that spread it merges the
 answers. Authorized operations are NOT filled in here: the handler knows who asks.
@@ -6,19 +6,12 @@ answers. Authorized operations are NOT filled in here: the handler knows who ask
 
 from typing import Final
 
-from penstock.coordinator.groups.classic import ClassicGroups
 from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinator.groups.classic_members import describe
 from penstock.coordinator.groups.group import Group, GroupState
-from penstock.coordinator.groups.offset_cleanup import OffsetCleanup
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.shard import Asked, Ticket
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
 from penstock.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -37,10 +30,8 @@ GROUP_ID_NOT_FOUND_SINCE: Final = 6
 class GroupAdministration:
     """What an administrator asks."""
 
-    def __init__(self, state: GroupState, classic: ClassicGroups, cleanup: OffsetCleanup) -> None:
+    def __init__(self, state: GroupState) -> None:
         self._state = state
-        self._classic = classic
-        self._cleanup = cleanup
 
     def list_groups(self, request: ListGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
         """All groups that pass the filters; an empty filter lets everything pass."""
@@ -81,28 +72,6 @@ class GroupAdministration:
         why = "not found." if group is None else "is not a classic group."
         error = ErrorCode.GROUP_ID_NOT_FOUND
         return _undescribed(group_id, ClassicState.DEAD.value, error, f"Group {group_id} {why}")
-
-    def delete_groups(
-        self, request: DeleteGroupsRequest, ticket: Ticket, reaction: Reaction
-    ) -> None:
-        """Delete groups without members, with all their offsets."""
-        results = tuple(
-            DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id, reaction))
-            for group_id in dict.fromkeys(request.groups_names)
-        )
-        reaction.reply(ticket, DeleteGroupsResponse(results=results))
-
-    def _delete(self, group_id: str, reaction: Reaction) -> ErrorCode:
-        if group_id == "":
-            return ErrorCode.INVALID_GROUP_ID
-        group = self._state.find(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        error = group.check_delete()
-        if error is ErrorCode.NONE:
-            reaction.write_all(self._cleanup.delete_group(group))
-            self._classic.forget(group_id, reaction)
-        return error
 
 
 def _undescribed(

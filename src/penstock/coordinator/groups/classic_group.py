@@ -339,6 +339,17 @@ class ClassicGroup:
         self.pending_syncs.discard(old.member_id)
         return new
 
+    def take_back_static(self, old: ClassicMember, new: ClassicMember) -> None:
+        """Undo a replacement that could not be written: the old process is the member again."""
+        assert old.group_instance_id is not None
+        leads = self.leader_id == new.member_id
+        self.remove(new.member_id)
+        self.members[old.member_id] = old
+        self._count_protocols(old, 1)
+        self.static_members[old.group_instance_id] = old.member_id
+        if leads:
+            self.leader_id = old.member_id
+
     def set_protocols(
         self, member: ClassicMember, protocols: tuple[JoinGroupRequestProtocol, ...]
     ) -> None:

@@ -69,6 +69,8 @@ class ClassicJoin:
             self._state.classic[request.group_id] = group
         count = reaction.record_count
         self._join(group, request, asked, ticket, reaction)
+        if is_new_group:
+            reaction.when_refused(lambda _: self._forget_new(group))
         if is_new_group and reaction.record_count == count:
             # Kafka writes a new group at once, although nothing is known of it yet.
             value = GroupMetadataValue(
@@ -80,6 +82,10 @@ class ClassicJoin:
                 members=(),
             )
             reaction.write(GroupMetadataKey(group=group.group_id), value)
+
+    def _forget_new(self, group: ClassicGroup) -> None:
+        """Nothing was written of a new group: whoever joined it is told, and nobody else waits."""
+        del self._state.classic[group.group_id]
 
     def _join(
         self,
@@ -210,6 +216,7 @@ class ClassicJoin:
                 return
             assignments = {m.member_id: m.assignment for m in group.members.values()}
             reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value(assignments))
+            reaction.when_refused(lambda _: group.take_back_static(old, member))
             response = _replaced(group, member_id, leader_before, asked.api_version)
             self._rebalances.answer_join(group, member, response, reaction)
         elif group.state is ClassicState.COMPLETING_REBALANCE:

@@ -11,6 +11,7 @@ replaced, or sends another one: no ticket is lost. It does NOT check requests: `
 `classic_members` do.
 """
 
+from functools import partial
 from typing import Final
 
 from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
@@ -263,6 +264,9 @@ class Rebalances:
             return
         group.begin_generation(reaction.now_ms)
         if group.state is ClassicState.EMPTY:
+            # If it cannot be written, a start finds the generation before; its members are gone, so
+            # that their sessions end, and the group is empty again.
+            reaction.stand_when_refused()
             reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value({}))
             return
         for member in group.members.values():
@@ -278,19 +282,26 @@ class Rebalances:
         """The leader has decided: write it, tell it to all who wait, be stable."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         if group.stored_bytes(complete) > GROUP_RECORD_BYTES_MAX:
-            self._refuse_assignment(group, reaction)
+            self._refuse_assignment(group, ErrorCode.UNKNOWN_SERVER_ERROR, reaction)
             return
         reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value(complete))
+        error = ErrorCode.NOT_COORDINATOR
+        reaction.when_written(partial(self._assigned, group, complete))
+        reaction.when_refused(partial(self._refuse_assignment, group, error))
+
+    def _assigned(
+        self, group: ClassicGroup, assignments: dict[str, bytes], reaction: Reaction
+    ) -> None:
         for member in group.members.values():
-            member.assignment = complete[member.member_id]
+            member.assignment = assignments[member.member_id]
             if self._answer_sync(member, sync_response(group, member), reaction):
                 self.expect_heartbeat(group, member, reaction)
         group.move_to(ClassicState.STABLE, reaction.now_ms)
 
-    def _refuse_assignment(self, group: ClassicGroup, reaction: Reaction) -> None:
-        """The generation is too large to be written. As in Kafka its members rejoin."""
+    def _refuse_assignment(self, group: ClassicGroup, error: ErrorCode, reaction: Reaction) -> None:
+        """The generation is too large to be written, or there is no room. Its members rejoin."""
         for member in group.members.values():
-            if self._answer_sync(member, sync_error(ErrorCode.UNKNOWN_SERVER_ERROR), reaction):
+            if self._answer_sync(member, sync_error(error), reaction):
                 self.expect_heartbeat(group, member, reaction)
         self.prepare(group, reaction)
 

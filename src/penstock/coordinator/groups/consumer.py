@@ -6,6 +6,7 @@ no request ever waits here. Changes of topics are looked at in the next heartbea
 It does NOT know offsets.
 """
 
+from functools import partial
 from typing import cast
 
 from penstock.coordinator.groups import consumer_records as records
@@ -40,7 +41,7 @@ class ConsumerGroups:
 
     def __init__(self, state: GroupState, classic: ClassicGroups) -> None:
         self._state = state
-        self._sessions = Sessions(state.settings)
+        self._sessions = Sessions(state.times)
         self._leaving = Leaving(state, classic, self._sessions)
         self._heartbeats = Heartbeats(state, classic, self._sessions, self._leaving)
         self._classic_members = ClassicMembersOfConsumerGroups(
@@ -116,6 +117,7 @@ class ConsumerGroups:
         is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
         if kind != consumer_sessions.REBALANCE or is_revoking:
             self._leaving.fence(group, [member], reaction)
+            reaction.when_refused(partial(self._sessions.postpone, key))
         return True
 
     def topics_changed(self, reaction: Reaction) -> None:

@@ -74,7 +74,9 @@ class GroupChange:
         is_bumped = self.is_subscription_changed or is_resolved_anew
         if is_bumped or group.checked_revision != self._state.topics.revision:
             self._update_epoch(self._names_with(old, new), is_bumped=is_bumped)
-            group.checked_revision = self._state.topics.revision
+            if not self.records:
+                # What is to be written may be refused: it is looked at again then, or once more.
+                group.checked_revision = self._state.topics.revision
 
     def remove_members(self, leaving: list[Member]) -> None:
         """Members have left or were fenced: the group begins a new epoch without them."""
@@ -206,7 +208,7 @@ class GroupChange:
     def _may_compute(self) -> bool:
         """Kafka 4.3 computes at most once in an interval, so that a crowd costs one computation."""
         computed_ms = self.group.target_computed_ms
-        interval_ms = self._state.settings.consumer_assignment_interval_ms
+        interval_ms = self._state.times.of(self.group.group_id).assignment_interval_ms
         return computed_ms == 0 or self._now_ms >= computed_ms + interval_ms
 
     def _preferred_assignor(self, old: Member, new: Member) -> str:

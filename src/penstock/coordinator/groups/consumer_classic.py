@@ -7,6 +7,7 @@ groups; a JoinGroup to a consumer group without members turns it into one.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.coordinator.groups import consumer_checks as checks
@@ -67,6 +68,7 @@ class ClassicMembersOfConsumerGroups:
         reaction: Reaction,
     ) -> None:
         """Take a classic member in, or take it further."""
+        reaction.make_revocable()
         if not group.members:
             self._become_classic_when_empty(group, request, asked, ticket, reaction)
             return
@@ -143,7 +145,9 @@ class ClassicMembersOfConsumerGroups:
             change.update_target(before, after)
             after = change.reconcile(after, owned)
             reaction.write_all(change.records)
-            self._sessions.joined(group.group_id, after, reaction)
+            reaction.when_written(partial(self._sessions.joined, group.group_id, after))
+            if before is group.members.get(member_id):
+                reaction.when_refused(partial(self._sessions.tried, group.group_id, before))
         return JoinGroupResponse(
             member_id=after.member_id,
             generation_id=after.epoch,
@@ -232,6 +236,7 @@ class ClassicMembersOfConsumerGroups:
         self, group: ConsumerGroup, request: LeaveGroupRequest, ticket: Ticket, reaction: Reaction
     ) -> None:
         """Let members go, each with its own answer, in one new epoch."""
+        reaction.make_revocable()
         leaving: dict[str, Member] = {}
         responses = []
         for identity in request.members:

@@ -7,6 +7,7 @@ members: `consumer_classic` does.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, cast
 from uuid import UUID
 
@@ -69,6 +70,7 @@ class Heartbeats:
         reaction: Reaction,
     ) -> None:
         """Answer a heartbeat."""
+        reaction.make_revocable()
         try:
             checks.check_request(request, asked.api_version, self._state.settings)
             if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
@@ -104,7 +106,11 @@ class Heartbeats:
         reaction.write_all(found.records)
         reaction.write_all(change.records)
         if found.converted is not None:
-            self._retire(found.converted, group, reaction)
+            for upgraded in group.members.values():
+                self._sessions.heard_of(group.group_id, upgraded, reaction)
+            reaction.when_written(partial(self._retire, found.converted))
+        elif before is group.members.get(member_id):
+            reaction.when_refused(partial(self._sessions.tried, group.group_id, before))
         if moved is not after:
             self._sessions.reconciled(group.group_id, moved, reaction)
         self._sessions.heard_of(group.group_id, moved, reaction)
@@ -113,7 +119,7 @@ class Heartbeats:
         return ConsumerGroupHeartbeatResponse(
             member_id=moved.member_id,
             member_epoch=moved.epoch,
-            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.times.of(group.group_id).heartbeat_interval_ms,
             assignment=_assignment(moved) if shows_assignment else None,
         )
 
@@ -139,7 +145,7 @@ class Heartbeats:
                 scratch.apply(key, value)
         return _Found(scratch, made, classic)
 
-    def _retire(self, classic: ClassicGroup, group: ConsumerGroup, reaction: Reaction) -> None:
+    def _retire(self, classic: ClassicGroup, reaction: Reaction) -> None:
         """The classic group is no more: who waits in it rejoins, into the consumer group."""
         again = ErrorCode.REBALANCE_IN_PROGRESS
         for member in classic.members.values():
@@ -150,8 +156,6 @@ class Heartbeats:
                 reaction.reply(member.sync_ticket, sync_error(again))
                 member.sync_ticket = None
         self._classic.forget(classic.group_id, reaction)
-        for upgraded in group.members.values():
-            self._sessions.heard_of(group.group_id, upgraded, reaction)
 
     def _member(
         self,

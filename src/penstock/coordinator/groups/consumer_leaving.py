@@ -5,6 +5,8 @@ classic members remain, the group becomes a classic one again. A static member t
 keeps its partitions: that is NOT leaving in this sense.
 """
 
+from functools import partial
+
 from penstock.coordinator.groups.classic import ClassicGroups
 from penstock.coordinator.groups.consumer_change import GroupChange
 from penstock.coordinator.groups.consumer_group import ConsumerGroup
@@ -35,8 +37,8 @@ class Leaving:
         change = GroupChange(self._state, group, reaction.now_ms)
         change.remove_members(leaving)
         reaction.write_all(change.records)
-        for member in leaving:
-            self._sessions.ended(group.group_id, member.member_id, reaction)
+        member_ids = [member.member_id for member in leaving]
+        reaction.when_written(partial(self._sessions.ended, group.group_id, member_ids))
 
     def become_classic(
         self,
@@ -52,8 +54,8 @@ class Leaving:
         classic = downgrade(group, staying, replaced, topics, reaction.now_ms)
         member_ids = (group.members.keys() - set(replaced.values())) | replaced.keys()
         reaction.write_all(downgrade_records(group, sorted(member_ids), classic))
-        for member_id in (*group.members, *replaced):
-            self._sessions.ended(group.group_id, member_id, reaction)
-        self._classic.adopt(classic, reaction)
+        ended = (*group.members, *replaced)
+        reaction.when_written(partial(self._sessions.ended, group.group_id, ended))
+        reaction.when_written(partial(self._classic.adopt, classic))
         if must_rebalance:
-            self._classic.rebalances.prepare(classic, reaction)
+            reaction.when_written(partial(self._classic.rebalances.prepare, classic))

@@ -6,12 +6,13 @@ fetch its assignment (sync). It decides nothing: what happens when one fires is 
 business. Timers do NOT outlive the shard: `consumer.loaded` sets them anew.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from penstock.coordinator.groups.consumer_member import Member, MemberState
 from penstock.coordinator.groups.reaction import Reaction
-from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.shard import TimerKey
+from penstock.coordinator.ports import GroupTimes
+from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey
 
 SESSION: Final = "consumer-session"
 REBALANCE: Final = "consumer-rebalance"
@@ -23,16 +24,17 @@ KINDS: Final = frozenset({SESSION, REBALANCE, JOIN, SYNC})
 class Sessions:
     """Sets and cancels the timers of members."""
 
-    def __init__(self, settings: GroupSettings) -> None:
-        self._settings = settings
+    def __init__(self, times: GroupTimes) -> None:
+        self._times = times
         self._must_rejoin: set[TimerKey] = set()
         """Join timers that run: telling a member twice does not give it more time."""
 
     def heard_of(self, group_id: str, member: Member, reaction: Reaction) -> None:
         """The member must be heard of again within its session timeout."""
-        timeout_ms = self._settings.consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
+        else:
+            timeout_ms = self._times.of(group_id).session_timeout_ms
         reaction.set_timer((SESSION, group_id, member.member_id), timeout_ms)
 
     def reconciled(self, group_id: str, member: Member, reaction: Reaction) -> None:
@@ -66,12 +68,28 @@ class Sessions:
         reaction.cancel_timer((SYNC, group_id, member.member_id))
         self.heard_of(group_id, member, reaction)
 
-    def ended(self, group_id: str, member_id: str, reaction: Reaction) -> None:
-        """The member is gone, or is one of a classic group now."""
-        for kind in (SESSION, REBALANCE, JOIN, SYNC):
-            reaction.cancel_timer((kind, group_id, member_id))
-        self._must_rejoin.discard((JOIN, group_id, member_id))
+    def ended(self, group_id: str, member_ids: Iterable[str], reaction: Reaction) -> None:
+        """The members are gone, or are those of a classic group now."""
+        for member_id in member_ids:
+            for kind in (SESSION, REBALANCE, JOIN, SYNC):
+                reaction.cancel_timer((kind, group_id, member_id))
+            self._must_rejoin.discard((JOIN, group_id, member_id))
 
     def fired(self, key: TimerKey) -> None:
         """The timer runs no more."""
         self._must_rejoin.discard(key)
+
+    # --- When the log refuses what was decided ---
+
+    def tried(self, group_id: str, member: Member, reaction: Reaction) -> None:
+        """The member did what it must, and nothing came of it: it has all its time again."""
+        self.heard_of(group_id, member, reaction)
+        key = (JOIN, group_id, member.member_id)
+        if key in self._must_rejoin:
+            reaction.set_timer(key, member.rebalance_timeout_ms)
+
+    def postpone(self, key: TimerKey, reaction: Reaction) -> None:
+        """A member whose time is up could not be let go: it is tried again soon."""
+        if isinstance(key, tuple) and key[0] == JOIN:
+            self._must_rejoin.add(key)
+        reaction.set_timer(key, REFUSED_RETRY_MS)

@@ -15,8 +15,9 @@ from uuid import UUID
 from penstock.coordinator.groups.any_group import CommitClaim, Group, OffsetExpiry
 from penstock.coordinator.groups.classic_group import ClassicGroup
 from penstock.coordinator.groups.offset_store import OffsetStore
-from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.settings import GroupSettings, SameTimes
 from penstock.coordinator.metadata_view import TopicsView, TopicView
+from penstock.coordinator.ports import GroupTimes
 from penstock.protocol.stored.group_records import GroupMetadataValue
 
 __all__ = ["CommitClaim", "Group", "GroupState", "NoTopics", "OffsetExpiry"]
@@ -44,9 +45,15 @@ class GroupState:
     """The tables of one shard."""
 
     def __init__(
-        self, settings: GroupSettings, member_ids: Callable[[], str], offsets: OffsetStore
+        self,
+        settings: GroupSettings,
+        member_ids: Callable[[], str],
+        offsets: OffsetStore,
+        times: GroupTimes | None = None,
     ) -> None:
         self.settings = settings
+        self.times: GroupTimes = times or SameTimes(settings)
+        """What single groups are told differently; without it, no group is."""
         self.new_id = member_ids
         """A new random id (a UUID as text) each time; the only randomness there is."""
         self.topics: TopicsView = NoTopics()

@@ -2,13 +2,15 @@
 
 Offsets expire when the retention has passed since their commit, or since their group became empty;
 never while a member reads their topic or a transaction holds one. A group without members and
-without offsets is deleted. Offsets of a deleted topic are deleted with it. Work is done in portions
-so that no batch of tombstones is too large and nobody waits long for one pass. It does NOT run by
-itself: a timer that it sets drives it.
+without offsets is deleted. Offsets of a deleted topic are deleted with it, unless something was
+committed since for a topic of the same name. Work is done in portions, so that no batch of
+tombstones is too large and nobody waits long for one pass; a log that has no room for them is tried
+again later. It does NOT run by itself: timers that it sets drive it.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from penstock.coordinator.groups.classic import ClassicGroups
 from penstock.coordinator.groups.group import Group, GroupState, OffsetExpiry
@@ -16,7 +18,8 @@ from penstock.coordinator.groups.offset_store import CommittedOffset
 from penstock.coordinator.groups.offsets import offset_tombstone
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.metadata_view import TopicsView
-from penstock.coordinator.shard import StoredRecord, TimerKey
+from penstock.coordinator.portions import Portion
+from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey
 from penstock.protocol.error_codes import ErrorCode
 
 EXPIRY: Final = ("offset-expiry",)
@@ -25,18 +28,21 @@ DELETED_TOPICS: Final = ("offsets-of-deleted-topics",)
 """The timer of the next portion of tombstones for deleted topics."""
 GROUPS_PER_PASS_MAX: Final = 1_000
 """Groups that are looked at in one turn: some milliseconds of work."""
-RECORDS_PER_PASS_MAX: Final = 2_000
-"""Tombstones in one batch: at most about 600 bytes each, so that a batch stays near 1 MiB."""
+OFFSETS_PER_PASS_MAX: Final = 10_000
+"""Offsets that are looked at in one turn, for the same reason; the last group is looked at whole,
+and has at most as many as the broker has partitions."""
 
 
-class _Doomed(NamedTuple):
-    """An offset to be forgotten, unless it was committed anew meanwhile."""
+class _Gone:
+    """Topics that were deleted, and the groups that are still to be searched for them."""
 
-    group_id: str
-    topic: str
-    partition: int
-    record_offset: int | None
-    """Of the committed offset; None: there is only a pending one."""
+    __slots__ = ("groups", "limits")
+
+    def __init__(self) -> None:
+        self.limits: dict[str, int] = {}
+        """By topic: what was written before this offset of the log is of the deleted one."""
+        self.groups: deque[str] | None = None
+        """None until the search begins; topics may be added until then."""
 
 
 class OffsetCleanup:
@@ -47,7 +53,8 @@ class OffsetCleanup:
         self._store = state.offsets
         self._classic = classic
         self._groups_to_check: deque[str] = deque()
-        self._doomed: deque[_Doomed] = deque()
+        self._gone: deque[_Gone] = deque()
+        """At most two: a search that has begun, and the next one."""
 
     def loaded(self, reaction: Reaction) -> None:
         """Start the timer. A topic that is missing now may be missing in our image only."""
@@ -58,62 +65,70 @@ class OffsetCleanup:
         if key == EXPIRY:
             self._expire(reaction)
         elif key == DELETED_TOPICS:
-            self._forget_doomed(reaction)
+            self._forget_gone(reaction)
         else:
             return False
         return True
 
-    def delete_group(self, group: Group) -> list[StoredRecord]:
-        """The tombstones of a group and of all its offsets. A live classic group stays."""
-        group_id = group.group_id
-        committed = self._store.of_group(group_id)
-        keys = [(topic, partition) for topic, of in committed.items() for partition in of]
-        for topic, partition in self._store.pending_of_group(group_id):
-            if partition not in committed.get(topic, {}):
-                keys.append((topic, partition))
-        records = [offset_tombstone(group_id, topic, partition) for topic, partition in keys]
-        return records + group.tombstones()
-
     # --- Expiry ---
 
     def _expire(self, reaction: Reaction) -> None:
-        if not self._groups_to_check:
-            everybody = (*self._state.classic, *self._state.consumer)
-            self._groups_to_check.extend(everybody)
-        for _ in range(min(len(self._groups_to_check), GROUPS_PER_PASS_MAX)):
-            if reaction.record_count >= RECORDS_PER_PASS_MAX:
+        queue, portion = self._groups_to_check, Portion()
+        if not queue:
+            queue.extend((*self._state.classic, *self._state.consumer))
+        looked_at = 0
+        for _ in range(min(len(queue), GROUPS_PER_PASS_MAX)):
+            if looked_at >= OFFSETS_PER_PASS_MAX:
                 break
-            self._expire_group(self._groups_to_check.popleft(), reaction)
+            looked_at += self._store.count_of_group(queue[0])
+            if not self._expire_group(queue[0], portion, reaction):
+                break
+            queue.popleft()
         delay_ms = self._state.settings.offsets_retention_check_interval_ms
-        reaction.set_timer(EXPIRY, 0 if self._groups_to_check else delay_ms)
+        reaction.set_timer(EXPIRY, 0 if queue else delay_ms)
+        reaction.when_refused(self._expire_later)
 
-    def _expire_group(self, group_id: str, reaction: Reaction) -> None:
+    def _expire_later(self, reaction: Reaction) -> None:
+        """There is no room: the next look at all groups comes when it is due."""
+        self._groups_to_check.clear()
+        reaction.set_timer(EXPIRY, self._state.settings.offsets_retention_check_interval_ms)
+
+    def _expire_group(self, group_id: str, portion: Portion, reaction: Reaction) -> bool:
+        """Write what forgets a group, or some of its offsets; False: there is more than fits."""
         group = self._state.find(group_id)
         if group is None:
-            return
-        if self._expire_offsets(group, reaction) and group.check_delete() is ErrorCode.NONE:
-            reaction.write_all(group.tombstones())
-            self._classic.forget(group_id, reaction)
+            return True
+        expired, stays = self._expired(group, reaction.now_ms)
+        for topic, partition in expired:
+            if not portion.take(group_id, topic):
+                return False
+            reaction.write_all([offset_tombstone(group_id, topic, partition)])
+        if not stays and group.check_delete() is ErrorCode.NONE:
+            tombstones = group.tombstones()
+            if not portion.take(group_id, record_count=len(tombstones)):
+                return False
+            reaction.write_all(tombstones)
+            reaction.when_written(partial(self._classic.forget, group_id))
+        return True
 
-    def _expire_offsets(self, group: Group, reaction: Reaction) -> bool:
-        """Write the tombstones; True if no offset is left and no transaction holds one."""
-        offsets = self._store.of_group(group.group_id)
-        expiry = group.offset_expiry()
-        if offsets and expiry is None:
-            return False
-        nothing_left = not self._store.has_pending(group.group_id)
+    def _expired(self, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], bool]:
+        """Topic and partition of what is old; whether anything stays or a transaction holds it."""
+        group_id = group.group_id
+        offsets, expiry = self._store.of_group(group_id), group.offset_expiry()
+        if expiry is None:
+            return [], bool(offsets) or self._store.has_pending(group_id)
+        expired, stays = [], self._store.has_pending(group_id)
         for topic, partitions in offsets.items():
-            if expiry is None or group.is_subscribed_to(topic):
-                nothing_left = False
+            if group.is_subscribed_to(topic):
+                stays = True
                 continue
             for partition, offset in partitions.items():
-                is_pending = self._store.is_pending(group.group_id, topic, partition)
-                if not is_pending and self._is_expired(offset, expiry, reaction.now_ms):
-                    record = offset_tombstone(group.group_id, topic, partition)
-                    reaction.write(record.key, record.value)
+                is_pending = self._store.is_pending(group_id, topic, partition)
+                if not is_pending and self._is_expired(offset, expiry, now_ms):
+                    expired.append((topic, partition))
                 else:
-                    nothing_left = False
-        return nothing_left
+                    stays = True
+        return expired, stays
 
     def _is_expired(self, offset: CommittedOffset, expiry: OffsetExpiry, now_ms: int) -> bool:
         value = offset.value
@@ -131,24 +146,53 @@ class OffsetCleanup:
             old, new = before.by_name(name), after.by_name(name)
             if old is not None and (new is None or new.topic_id != old.topic_id):
                 gone.append(name)
-        self._doom(sorted(gone), reaction)
+        if not gone:
+            return
+        is_idle = not self._gone
+        if is_idle or self._gone[-1].groups is not None:
+            self._gone.append(_Gone())
+        self._gone[-1].limits.update(dict.fromkeys(gone, self._store.end_offset))
+        if is_idle:
+            self._forget_gone(reaction)
 
-    def _doom(self, topics: list[str], reaction: Reaction) -> None:
-        for topic in topics:
-            for group_id, _, partition in self._store.of_topic(topic):
-                offset = self._store.get(group_id, topic, partition)
-                record_offset = None if offset is None else offset.record_offset
-                self._doomed.append(_Doomed(group_id, topic, partition, record_offset))
-        if self._doomed:
-            self._forget_doomed(reaction)
+    def _forget_gone(self, reaction: Reaction) -> None:
+        gone, portion = self._gone[0], Portion()
+        if gone.groups is None:
+            gone.groups = deque(sorted(self._store.group_ids()))
+        searched: list[str] = []
+        looked_at = 0
+        while gone.groups and len(searched) < GROUPS_PER_PASS_MAX:
+            if looked_at >= OFFSETS_PER_PASS_MAX:
+                break
+            looked_at += self._store.count_of_group(gone.groups[0])
+            if not self._forget_gone_of(gone.groups[0], gone.limits, portion, reaction):
+                break
+            searched.append(gone.groups.popleft())
+        reaction.when_written(self._search_on)
+        reaction.when_refused(partial(self._search_again, searched))
 
-    def _forget_doomed(self, reaction: Reaction) -> None:
-        while self._doomed and reaction.record_count < RECORDS_PER_PASS_MAX:
-            doomed = self._doomed.popleft()
-            offset = self._store.get(doomed.group_id, doomed.topic, doomed.partition)
-            record_offset = None if offset is None else offset.record_offset
-            if record_offset == doomed.record_offset:
-                record = offset_tombstone(doomed.group_id, doomed.topic, doomed.partition)
-                reaction.write(record.key, record.value)
-        if self._doomed:
+    def _forget_gone_of(
+        self, group_id: str, limits: dict[str, int], portion: Portion, reaction: Reaction
+    ) -> bool:
+        """Write what forgets the offsets of deleted topics; False: there is more than fits."""
+        for topic, partition in self._store.keys_of_group(group_id):
+            limit = limits.get(topic)
+            if limit is None or self._store.last_written(group_id, topic, partition) >= limit:
+                continue
+            if not portion.take(group_id, topic):
+                return False
+            reaction.write_all([offset_tombstone(group_id, topic, partition)])
+        return True
+
+    def _search_on(self, reaction: Reaction) -> None:
+        if not self._gone[0].groups:
+            self._gone.popleft()
+        if self._gone:
             reaction.set_timer(DELETED_TOPICS, 0)
+
+    def _search_again(self, searched: list[str], reaction: Reaction) -> None:
+        """There is no room: what was found is found again later."""
+        groups = self._gone[0].groups
+        assert groups is not None
+        groups.extendleft(reversed(searched))
+        reaction.set_timer(DELETED_TOPICS, REFUSED_RETRY_MS)

@@ -42,6 +42,8 @@ class OffsetStore:
         """By group, then by partition: the producers with something pending."""
         self._groups_by_topic: dict[str, int] = {}
         """How many groups have committed offsets of a topic: deleted topics are found by it."""
+        self.end_offset = 0
+        """Behind the last record: what comes later is written there or after it."""
 
     # --- Questions ---
 
@@ -64,9 +66,29 @@ class OffsetStore:
         """Whether a transaction that has not ended wrote any offset of this group."""
         return group_id in self._open
 
-    def pending_of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """Topic and partition of every pending offset of a group."""
-        yield from self._open.get(group_id, ())
+    def keys_of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
+        """Topic and partition of every offset of a group, committed or pending, each once."""
+        committed = self._committed.get(group_id, {})
+        for topic, partitions in committed.items():
+            for partition in partitions:
+                yield topic, partition
+        for topic, partition in self._open.get(group_id, ()):
+            if partition not in committed.get(topic, ()):
+                yield topic, partition
+
+    def count_of_group(self, group_id: str) -> int:
+        """How many offsets a group has, committed and pending."""
+        committed = sum(map(len, self._committed.get(group_id, {}).values()))
+        return committed + len(self._open.get(group_id, ()))
+
+    def last_written(self, group_id: str, topic: str, partition: int) -> int:
+        """Where the newest record of an offset is, committed or pending; -1: there is none."""
+        key = (group_id, topic, partition)
+        committed = self.get(group_id, topic, partition)
+        newest = -1 if committed is None else committed.record_offset
+        for producer_id in self._open.get(group_id, {}).get((topic, partition), ()):
+            newest = max(newest, self._pending[producer_id][key].record_offset)
+        return newest
 
     def group_ids(self) -> set[str]:
         """The groups with committed or pending offsets."""
@@ -84,15 +106,6 @@ class OffsetStore:
         pending = {topic for partitions in self._open.values() for topic, _ in partitions}
         return self._groups_by_topic.keys() | pending
 
-    def of_topic(self, topic: str) -> Iterator[PartitionKey]:
-        """Every offset of a topic, committed or pending, each once."""
-        for group_id in self.group_ids():
-            committed = self.of_group(group_id).get(topic, {})
-            yield from ((group_id, topic, partition) for partition in committed)
-            for pending_topic, partition in self.pending_of_group(group_id):
-                if pending_topic == topic and partition not in committed:
-                    yield (group_id, topic, partition)
-
     # --- Changes ---
 
     def replay(
@@ -103,6 +116,7 @@ class OffsetStore:
         offset: int,
     ) -> None:
         """Apply a record."""
+        self.end_offset = offset + 1
         if value is None:
             self._remove(key.group, key.topic, key.partition)
         elif producer is None:

@@ -1,8 +1,13 @@
 """`Reaction`: gathers the outcome of one event while parts of the shard decide.
 
-It is handed down, filled, and turned into the frozen `Outcome` at the end. It is NOT kept: a part
-that wants to answer later keeps the ticket and answers in a later reaction.
+It is handed down, filled, and turned into the frozen `Outcome` at the end. Live state that must
+agree with the records is not changed by the decision but in a step that comes when the log has
+them, or is put right in a step that comes when it refused them. A reaction is NOT kept: a part that
+wants to answer later keeps the ticket and answers in a later one.
 """
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 from penstock.coordinator.shard import (
     CancelTimer,
@@ -14,7 +19,11 @@ from penstock.coordinator.shard import (
     Ticket,
     TimerKey,
 )
+from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
+
+Step: TypeAlias = "Callable[[Reaction], None]"
+"""A part of the second half of a reaction: it may do all but write."""
 
 
 class Reaction:
@@ -27,6 +36,8 @@ class Reaction:
         "_records",
         "_replies",
         "_timers",
+        "_when_refused",
+        "_when_written",
         "now_ms",
     )
 
@@ -39,6 +50,8 @@ class Reaction:
         self._effects: list[object] = []
         self._producer: Producer | None = None
         self._is_revocable = False
+        self._when_written: tuple[Step, ...] = ()
+        self._when_refused: tuple[Step, ...] = ()
 
     @property
     def records(self) -> tuple[StoredRecord, ...]:
@@ -66,6 +79,19 @@ class Reaction:
         """Nothing but the records is changed by this event: a log that refuses them undoes it."""
         self._is_revocable = True
 
+    def when_written(self, step: Step) -> None:
+        """Do this once the log has the records, before anything else happens."""
+        self._when_written += (step,)
+
+    def when_refused(self, step: Step) -> None:
+        """Do this instead of all else when the log refuses the records; it undoes the event."""
+        self._is_revocable = True
+        self._when_refused += (step,)
+
+    def stand_when_refused(self) -> None:
+        """Go on without the records: what they tell is not worth keeping the members waiting."""
+        self.when_refused(lambda rest: rest._timers.update(self._timers))
+
     def reply(self, ticket: Ticket, response: Message) -> None:
         """Answer a request, of this event or of an earlier one."""
         self._replies.append(Reply(ticket, response))
@@ -89,4 +115,11 @@ class Reaction:
             effects=tuple(self._effects),
             producer=self._producer,
             is_revocable=self._is_revocable,
+            then=self._then if self._when_written or self._when_refused else None,
         )
+
+    def _then(self, error: PenstockError | None) -> Outcome:
+        rest = Reaction(self.now_ms)
+        for step in self._when_written if error is None else self._when_refused:
+            step(rest)
+        return rest.outcome()

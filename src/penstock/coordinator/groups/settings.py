@@ -7,6 +7,8 @@ many partitions the offsets topic has is NOT a matter of a shard.
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.coordinator.ports import ConsumerTimes
+
 MINUTE_MS: Final = 60_000
 
 
@@ -52,3 +54,18 @@ class GroupSettings:
     """group.consumer.migration.policy: disabled, upgrade, downgrade or bidirectional."""
     consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
     """group.consumer.regex.refresh.interval.ms."""
+
+
+class SameTimes:
+    """`ports.GroupTimes` where no group has settings of its own."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self._times = ConsumerTimes(
+            settings.consumer_session_timeout_ms,
+            settings.consumer_heartbeat_interval_ms,
+            settings.consumer_assignment_interval_ms,
+        )
+
+    def of(self, group_id: str) -> ConsumerTimes:  # noqa: ARG002 - the port's signature
+        """The same for all."""
+        return self._times

@@ -14,12 +14,14 @@ from penstock.coordinator.groups.administration import GroupAdministration
 from penstock.coordinator.groups.classic import ClassicGroups
 from penstock.coordinator.groups.consumer import ConsumerGroups
 from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.group_deletion import GroupDeletion
 from penstock.coordinator.groups.offset_cleanup import OffsetCleanup
 from penstock.coordinator.groups.offset_store import OffsetStore
 from penstock.coordinator.groups.offsets import Offsets
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.metadata_view import TopicsView
+from penstock.coordinator.ports import GroupTimes
 from penstock.coordinator.shard import (
     NOTHING,
     Asked,
@@ -57,13 +59,19 @@ LEAVE_MEMBERS_SINCE: Final = 3
 class GroupShard:
     """One state machine for all groups of a partition; see `coordinator.shard.Shard`."""
 
-    def __init__(self, settings: GroupSettings, member_ids: Callable[[], str]) -> None:
-        self.state = GroupState(settings, member_ids, OffsetStore())
+    def __init__(
+        self,
+        settings: GroupSettings,
+        member_ids: Callable[[], str],
+        times: GroupTimes | None = None,
+    ) -> None:
+        self.state = GroupState(settings, member_ids, OffsetStore(), times)
         self._classic = ClassicGroups(self.state)
         self._consumer = ConsumerGroups(self.state, self._classic)
         self._offsets = Offsets(self.state, self._classic)
         self._cleanup = OffsetCleanup(self.state, self._classic)
-        self._administration = GroupAdministration(self.state, self._classic, self._cleanup)
+        self._deletion = GroupDeletion(self.state, self._classic)
+        self._administration = GroupAdministration(self.state)
 
     # --- Events ---
 
@@ -122,7 +130,7 @@ class GroupShard:
         elif isinstance(request, DescribeGroupsRequest):
             self._administration.describe_groups(request, asked, ticket, reaction)
         elif isinstance(request, DeleteGroupsRequest):
-            self._administration.delete_groups(request, ticket, reaction)
+            self._deletion.delete(request, ticket, reaction)
         else:
             assert isinstance(request, ConsumerGroupDescribeRequest), type(request).__name__
             reaction.reply(ticket, self._consumer.describe(request))
@@ -133,6 +141,7 @@ class GroupShard:
         known = (
             self._classic.timer_fired(key, reaction)
             or self._cleanup.timer_fired(key, reaction)
+            or self._deletion.timer_fired(key, reaction)
             or self._consumer.timer_fired(key, reaction)
         )
         assert known, f"nobody set the timer {key}"

@@ -19,6 +19,7 @@ from typing import Final
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.coordinator.shard import (
     NOTHING,
+    REFUSED_RETRY_MS,
     Asked,
     Outcome,
     Producer,
@@ -62,11 +63,9 @@ EPOCH_BUMP_END_VERSION: Final = 5
 """From this version of EndTxn on, the client speaks transaction version 2."""
 TIMEOUTS: Final = ("timeouts",)
 EXPIRATIONS: Final = ("expirations",)
-EXPIRED_PER_BATCH_MAX: Final = 1_000
-"""Tombstones in one batch: well below a batch's size limit, ids being short. The next check, at
-once, goes on."""
 TIMED_OUT_PER_BATCH_MAX: Final = 100
-"""As above; these records name partitions and are longer."""
+"""Transactions that are aborted in one event: each writes markers to all its partitions. The next
+check, at once, goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,11 @@ class TransactionShard:
                 if now is None or not now.is_ending:
                     return NOTHING
                 return Outcome(effects=(self._markers(transactional_id, now),))
+            case ("written", str() as transactional_id):
+                now = self.transactions.get(transactional_id)
+                if now is None or not now.is_ending:
+                    return NOTHING
+                return self._complete(transactional_id, now, now_ms)
         raise AssertionError(f"the transaction coordinator has no timer {key!r}")
 
     def effect_done(self, effect: object, result: object, now_ms: int) -> Outcome:
@@ -359,12 +363,18 @@ class TransactionShard:
             return Outcome(
                 timers=(SetTimer(("markers", effect.transactional_id), MARKER_RETRY_MS),)
             )
+        return self._complete(effect.transactional_id, now, now_ms)
+
+    def _complete(self, transactional_id: str, now: Transaction, now_ms: int) -> Outcome:
+        """All markers are written. If that cannot be noted, it is tried again without them."""
         moved = moves.completed(now, now_ms)
-        adds = self._adds.completed(effect.transactional_id, moved, now_ms)
+        adds = self._adds.completed(transactional_id, moved, now_ms)
+        retry = SetTimer(("written", transactional_id), REFUSED_RETRY_MS)
         return Outcome(
-            records=(moves.record_of(effect.transactional_id, moved), *adds.records),
+            records=(moves.record_of(transactional_id, moved), *adds.records),
             replies=adds.replies,
             timers=adds.timers,
+            then=lambda error: NOTHING if error is None else Outcome(timers=(*adds.timers, retry)),
         )
 
     # --- New producer ids ---
@@ -392,30 +402,40 @@ class TransactionShard:
 
     def _abort_timed_out(self, now_ms: int) -> Outcome:
         late = upkeep.late(self.transactions, self._awaited, now_ms)
-        outcomes = [
-            self._fence(transactional_id, now, None, now_ms)
-            for transactional_id, now in late[:TIMED_OUT_PER_BATCH_MAX]
-        ]
-        is_more = len(late) > TIMED_OUT_PER_BATCH_MAX
-        delay_ms = 0 if is_more else self._settings.timeout_check_interval_ms
+        batch = upkeep.portion_of_late(late, TIMED_OUT_PER_BATCH_MAX)
+        outcomes = [self._fence(name, now, None, now_ms) for name, now in batch]
+        interval_ms = self._settings.timeout_check_interval_ms
+        # Who needs a producer id first has no record yet, and asks for it in any case.
+        waiting = [outcome for outcome in outcomes if not outcome.records]
+        instead = Outcome(
+            timers=(SetTimer(TIMEOUTS, interval_ms),),
+            effects=tuple(effect for outcome in waiting for effect in outcome.effects),
+        )
         return Outcome(
             records=tuple(record for outcome in outcomes for record in outcome.records),
-            timers=(SetTimer(TIMEOUTS, delay_ms),),
+            timers=(SetTimer(TIMEOUTS, 0 if len(late) > len(batch) else interval_ms),),
             effects=tuple(effect for outcome in outcomes for effect in outcome.effects),
+            then=lambda error: NOTHING if error is None else instead,
         )
 
     def _expire(self, now_ms: int) -> Outcome:
         updated_ms_max = now_ms - self._settings.id_expiration_ms
         expired = upkeep.expired(self.transactions, self._awaited, updated_ms_max)
-        batch = expired[:EXPIRED_PER_BATCH_MAX]
-        for transactional_id in batch:
-            self._last_epochs.pop(transactional_id, None)
-        is_more = len(expired) > len(batch)
-        delay_ms = 0 if is_more else self._settings.expiration_check_interval_ms
+        batch = upkeep.portion_of_expired(expired)
+        interval_ms = self._settings.expiration_check_interval_ms
+
+        def then(error: PenstockError | None) -> Outcome:
+            if error is not None:
+                return Outcome(timers=(SetTimer(EXPIRATIONS, interval_ms),))
+            for transactional_id in batch:
+                self._last_epochs.pop(transactional_id, None)
+            return NOTHING
+
         return Outcome(
             records=tuple(
                 StoredRecord(TransactionLogKey(transactional_id=transactional_id), None)
                 for transactional_id in batch
             ),
-            timers=(SetTimer(EXPIRATIONS, delay_ms),),
+            timers=(SetTimer(EXPIRATIONS, 0 if len(expired) > len(batch) else interval_ms),),
+            then=then,
         )

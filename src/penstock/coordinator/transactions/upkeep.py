@@ -1,10 +1,11 @@
-"""Which transactions are late and which transactional ids have rested too long.
+"""Which transactions are late and which transactional ids have rested too long; a portion of them.
 
 Pure look-ups over the state of one shard; what is done about it is NOT decided here.
 """
 
 from collections.abc import Collection, Mapping
 
+from penstock.coordinator.portions import Portion
 from penstock.coordinator.transactions.states import AT_REST, TransactionState
 from penstock.coordinator.transactions.transaction import Transaction
 
@@ -33,3 +34,27 @@ def expired(
         and transaction.updated_ms <= updated_ms_max
         and transactional_id not in awaited
     ]
+
+
+def portion_of_late(
+    late: list[tuple[str, Transaction]], count_max: int
+) -> list[tuple[str, Transaction]]:
+    """The first of them, as many as are aborted in one event: records and batch are bounded."""
+    portion, taken = Portion(count_max), []
+    for transactional_id, now in late:
+        topics = {partition.topic for partition in now.partitions}
+        more_bytes = 8 * len(topics) + 4 * len(now.partitions)
+        if not portion.take(transactional_id, *topics, more_bytes=more_bytes):
+            break
+        taken.append((transactional_id, now))
+    return taken
+
+
+def portion_of_expired(expired: list[str]) -> list[str]:
+    """The first of them, as many as are forgotten in one event."""
+    portion, taken = Portion(), []
+    for transactional_id in expired:
+        if not portion.take(transactional_id):
+            break
+        taken.append(transactional_id)
+    return taken

@@ -3,8 +3,9 @@
 The model knows what a client can know: what it was told. It holds the coordinator to what members
 rely on: nobody reads a partition that another member of the group reads; epochs only grow; who is
 fenced starts again; when nothing happens any more, everything is assigned and the group is stable.
-Answers may get lost. After every step the shard is validated and a reload gives the same replicated
-state (the rig checks both); at the end each prefix of the log is loaded.
+Answers may get lost, and the disk may be full for a while. After every step the shard is validated
+and a reload gives the same replicated state (the rig checks both); at the end each prefix of the
+log is loaded.
 """
 
 from dataclasses import dataclass, field
@@ -146,7 +147,10 @@ class ConsumerModel(RuleBasedStateMachine):
             subscribed_topic_regex=client.expression if says_all else None,
             topic_partitions=owned,
         )
-        response = self.rig.answer(request, 1, client.name)
+        response = self.rig.try_answer(request, 1, client.name)
+        if response is None:
+            client.says_all = True
+            return
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         if is_lost:
             client.says_all = True
@@ -223,7 +227,7 @@ class ConsumerModel(RuleBasedStateMachine):
             member_epoch=client.epoch,
             instance_id=client.instance,
         )
-        self.rig.answer(request, 1)
+        self.rig.try_answer(request, 1)
         client.lives += 1
         client.begin_again()
 
@@ -238,7 +242,9 @@ class ConsumerModel(RuleBasedStateMachine):
     def go_on(self, client: ClassicClient) -> None:
         """The next thing that a classic client does."""
         if client.ticket is not None:
-            if client.ticket in self.rig.replies:
+            if client.ticket in self.rig.refused:
+                client.begin_again()
+            elif client.ticket in self.rig.replies:
                 ticket, client.ticket = client.ticket, None
                 self._hear_classic(client, self.rig.replies[ticket])
             return
@@ -315,7 +321,7 @@ class ConsumerModel(RuleBasedStateMachine):
         client = self.classic[index]
         if client.member_id and client.ticket is None:
             spoken = self.words.commands["leave"]({"member": client.member_id})
-            self.rig.answer(spoken.request, spoken.version)
+            self.rig.try_answer(spoken.request, spoken.version)
         client.member_id = ""
         client.begin_again()
 
@@ -334,6 +340,10 @@ class ConsumerModel(RuleBasedStateMachine):
             if count and (old is None or old.partition_count <= count):
                 now[name] = count
         self.rig.set_topics(now)
+
+    @rule(is_full=st.booleans())
+    def the_disk_fills_or_has_room(self, is_full: bool) -> None:
+        self.rig.refuses = is_full
 
     @rule()
     def coordinator_crashes(self) -> None:
@@ -377,6 +387,7 @@ class ConsumerModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         for count in range(len(self.rig.log) + 1):
             self.rig.loaded_shard(count)
+        self.rig.refuses = False
         self.settle()
 
     def settle(self) -> None:

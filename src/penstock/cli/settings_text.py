@@ -1,0 +1,71 @@
+"""Settings of topics and groups on the command line: NAME=VALUE in, documents and tables out.
+
+What `penstock topic` and `penstock group` share, so that both take and show settings in the same
+words. Fields of the documents are part of the interface and only ever grow. It knows no broker.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from penstock.cli.output import print_table
+from penstock.protocol.messages.describe_configs import DescribeConfigsResourceResult
+
+_SOURCES: Final[Mapping[int, str]] = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "settings file",
+    5: "default",
+    8: "group",
+}
+"""Where the value of a setting comes from, by Kafka's number."""
+
+
+def parse_settings(texts: Sequence[str], where: str) -> dict[str, str]:
+    """Each NAME=VALUE; `where` is the option or argument that a mistake is blamed on."""
+    settings = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=where)
+        settings[name] = value
+    return settings
+
+
+def parse_edits(settings: Sequence[str], deleted: Sequence[str]) -> dict[str, str | None]:
+    """What is to change: values, and None for what goes back to its default."""
+    edits: dict[str, str | None] = {**parse_settings(settings, "SETTINGS")}
+    for name in deleted:
+        if name in edits:
+            raise click.UsageError(f"{name} is both set and deleted; leave one of them out.")
+        edits[name] = None
+    if not edits:
+        raise click.UsageError("Nothing to change: give NAME=VALUE or --delete NAME.")
+    return edits
+
+
+def changed_line(name: str, edits: Mapping[str, str | None]) -> str:
+    """That settings have changed."""
+    count = len(edits)
+    return f"{name}: {count} setting{'' if count == 1 else 's'} changed"
+
+
+def setting_documents(configs: Iterable[DescribeConfigsResourceResult]) -> list[dict[str, Any]]:
+    """Every setting with its value and where that comes from, by name."""
+    return [
+        {
+            "name": config.name,
+            "value": config.value,
+            "source": _SOURCES.get(config.config_source, str(config.config_source)),
+        }
+        for config in sorted(configs, key=lambda config: config.name)
+    ]
+
+
+def print_settings(documents: Iterable[Mapping[str, Any]]) -> None:
+    """A table of what has not its default; nothing when all have."""
+    rows = [[c["name"], c["value"], c["source"]] for c in documents if c["source"] != "default"]
+    if rows:
+        print_table(["setting", "value", "from"], rows)

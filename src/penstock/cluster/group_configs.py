@@ -1,0 +1,187 @@
+"""Which settings a single group may have: Kafka 4.3's names, types, defaults, bounds and synonyms.
+
+Here are those of consumer groups. Kafka also has settings of share groups and of streams groups;
+Penstock has neither, so those are not shown and are refused by name: a value nobody acts on is a
+lie. Refusals come in Kafka's order and begin with Kafka's words; the number of a bound is added.
+
+The broker's settings say what a group gets and how far it may go from there (`GroupRules`). The
+broker's own value is always allowed, also where it lies outside of its own bounds. A value that was
+stored under other bounds is shown as it is stored and used as far as today's bounds allow, as in
+Kafka.
+
+This module gives settings their types; it does not store them and knows no group.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.cluster.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.topic_configs import (
+    ConfigSource,
+    DescribedConfig,
+    describe_one,
+    parse_value,
+)
+from penstock.core.coordinator_settings import GroupsSettings
+from penstock.core.errors import InvalidTopicConfigError
+
+SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
+
+_BOUNDS_CHECKED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ASSIGNMENT_INTERVAL)
+"""In Kafka's order: of values that are wrong in two ways a client hears of the same one."""
+
+_OTHER_GROUPS: Final = ("share.", "streams.")
+
+
+def _row(name: str, default: int, at_least: int, documentation: str) -> TopicConfig:
+    return TopicConfig(
+        name=name,
+        type=SettingType.INT,
+        default=str(default),
+        documentation=documentation,
+        synonym=f"group.{name}",
+        honoured=True,
+        minimum=at_least,
+    )
+
+
+GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    config.name: config
+    for config in (
+        _row(
+            SESSION_TIMEOUT,
+            45_000,
+            1,
+            "A member of the group that is silent for this long is removed, in milliseconds.",
+        ),
+        _row(
+            HEARTBEAT_INTERVAL,
+            5_000,
+            1,
+            "Time between two heartbeats that members of the group are told, in milliseconds.",
+        ),
+        _row(
+            ASSIGNMENT_INTERVAL,
+            1_000,
+            0,
+            "Least time between two target assignments of the group, in milliseconds.",
+        ),
+    )
+}
+"""Every group setting by name, in the order in which Kafka reads them."""
+
+
+class Bounds(NamedTuple):
+    """What a group gets that does not say otherwise, and what it may ask for."""
+
+    default: int
+    minimum: int
+    maximum: int
+
+
+GroupRules = Mapping[str, Bounds]
+"""What this broker gives and allows, for every name of `GROUP_CONFIGS`."""
+
+
+def group_rules(settings: GroupsSettings) -> GroupRules:
+    """What the broker's settings mean for single groups."""
+
+    def bounds(default: int, minimum: int, maximum: int) -> Bounds:
+        return Bounds(default, min(minimum, default), max(maximum, default))
+
+    return {
+        SESSION_TIMEOUT: bounds(
+            settings.consumer_session_timeout_ms,
+            settings.consumer_session_timeout_ms_min,
+            settings.consumer_session_timeout_ms_max,
+        ),
+        HEARTBEAT_INTERVAL: bounds(
+            settings.consumer_heartbeat_interval_ms,
+            settings.consumer_heartbeat_interval_ms_min,
+            settings.consumer_heartbeat_interval_ms_max,
+        ),
+        ASSIGNMENT_INTERVAL: bounds(
+            settings.consumer_assignment_interval_ms,
+            settings.consumer_assignment_interval_ms_min,
+            settings.consumer_assignment_interval_ms_max,
+        ),
+    }
+
+
+def checked_settings(overrides: Mapping[str, str], rules: GroupRules) -> dict[str, str]:
+    """The settings of a group as they are stored: each number in its plain form.
+
+    Raises `InvalidTopicConfigError` for the first that is unknown, wrong or out of bounds.
+    """
+    for name in overrides:
+        if name not in GROUP_CONFIGS:
+            raise _unknown(name)
+    values = {
+        name: _number(config, overrides[name]) if name in overrides else rules[name].default
+        for name, config in GROUP_CONFIGS.items()
+    }
+    for name in _BOUNDS_CHECKED:
+        _check_bounds(name, values[name], rules[name])
+    if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
+        raise InvalidTopicConfigError(
+            f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}: they would be "
+            f"{values[SESSION_TIMEOUT]} and {values[HEARTBEAT_INTERVAL]}"
+        )
+    return {name: str(values[name]) for name in overrides}
+
+
+def value_in_force(name: str, overrides: Mapping[str, str], rules: GroupRules) -> int:
+    """What a group follows. Never fails: a text that a store has and nobody can read is nothing."""
+    default, minimum, maximum = rules[name]
+    text = overrides.get(name)
+    if text is None:
+        return default
+    try:
+        value = _number(GROUP_CONFIGS[name], text)
+    except InvalidTopicConfigError:
+        return default
+    return max(minimum, min(value, maximum))
+
+
+def describe_group(overrides: Mapping[str, str], rules: GroupRules) -> tuple[DescribedConfig, ...]:
+    """Every setting of a group, ordered by name, with where its value comes from."""
+    described = []
+    for name in sorted(GROUP_CONFIGS):
+        config, default = GROUP_CONFIGS[name], str(rules[name].default)
+        described.append(
+            describe_one(
+                config,
+                overrides.get(name),
+                None if default == config.default else default,
+                ConfigSource.GROUP,
+            )
+        )
+    return tuple(described)
+
+
+def _number(config: TopicConfig, text: str) -> int:
+    value = parse_value(config, text)
+    assert isinstance(value, int), config.name
+    return value
+
+
+def _check_bounds(name: str, value: int, bounds: Bounds) -> None:
+    kind, _, rest = name.partition(".")
+    if value < bounds.minimum:
+        raise InvalidTopicConfigError(
+            f"{name} must be greater than or equal to group.{kind}.min.{rest} ({bounds.minimum})"
+        )
+    if value > bounds.maximum:
+        raise InvalidTopicConfigError(
+            f"{name} must be less than or equal to group.{kind}.max.{rest} ({bounds.maximum})"
+        )
+
+
+def _unknown(name: str) -> InvalidTopicConfigError:
+    message = f"Unknown group config name: {name[:249]}"
+    for prefix in _OTHER_GROUPS:
+        if name.startswith(prefix):
+            message += f": Penstock has no {prefix.removesuffix('.')} groups"
+    return InvalidTopicConfigError(message)

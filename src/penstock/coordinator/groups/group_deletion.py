@@ -1,0 +1,123 @@
+"""`GroupDeletion`: DeleteGroups, in portions.
+
+A group without members goes with all its offsets. A group may have more offsets than fit into one
+batch: then the offsets go first, portion by portion, and the group with the last of them. As in
+Kafka it is not one step: after a crash a part of the offsets may be gone. In between somebody may
+join; the rest stays then, and the answer is NON_EMPTY_GROUP. One request is carried out after the
+other. It does NOT decide which group may be deleted: the group does.
+"""
+
+from collections import deque
+from functools import partial
+from typing import Final
+
+from penstock.coordinator.groups.classic import ClassicGroups
+from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.offsets import offset_tombstone
+from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.portions import Portion
+from penstock.coordinator.shard import Ticket, TimerKey
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+DELETIONS: Final = ("group-deletions",)
+"""The timer of the next portion."""
+
+
+class _Deletion:
+    """One request while it is being carried out."""
+
+    __slots__ = ("codes", "has_begun", "left", "ticket")
+
+    def __init__(self, ticket: Ticket, group_ids: tuple[str, ...]) -> None:
+        self.ticket = ticket
+        self.codes: dict[str, ErrorCode] = {}
+        self.left = deque(dict.fromkeys(group_ids))
+        self.has_begun = False
+        """Whether offsets of the first group that is left are gone already."""
+
+
+class GroupDeletion:
+    """What an administrator wants to be gone."""
+
+    def __init__(self, state: GroupState, classic: ClassicGroups) -> None:
+        self._state = state
+        self._classic = classic
+        self._deletions: deque[_Deletion] = deque()
+
+    def delete(self, request: DeleteGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
+        """Delete groups; the answer comes when the last one is gone."""
+        self._deletions.append(_Deletion(ticket, request.groups_names))
+        if len(self._deletions) == 1:
+            self._go_on(reaction)
+
+    def timer_fired(self, key: TimerKey, reaction: Reaction) -> bool:
+        """Do the next portion; False: the timer is somebody else's."""
+        if key != DELETIONS:
+            return False
+        self._go_on(reaction)
+        return True
+
+    def _go_on(self, reaction: Reaction) -> None:
+        deletion, portion = self._deletions[0], Portion()
+        while deletion.left:
+            code = self._delete(deletion, portion, reaction)
+            if code is None:
+                break
+            deletion.codes[deletion.left.popleft()] = code
+            deletion.has_begun = False
+        reaction.when_written(self._written)
+        reaction.when_refused(self._refused)
+
+    def _delete(
+        self, deletion: _Deletion, portion: Portion, reaction: Reaction
+    ) -> ErrorCode | None:
+        """Write what deletes the next group; None: there is more than fits."""
+        group_id = deletion.left[0]
+        if group_id == "":
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._state.find(group_id)
+        if group is None:
+            return ErrorCode.NONE if deletion.has_begun else ErrorCode.GROUP_ID_NOT_FOUND
+        error = group.check_delete()
+        if error is not ErrorCode.NONE:
+            return error
+        for topic, partition in self._state.offsets.keys_of_group(group_id):
+            if not portion.take(group_id, topic):
+                deletion.has_begun = True
+                return None
+            reaction.write_all([offset_tombstone(group_id, topic, partition)])
+        tombstones = group.tombstones()
+        if not portion.take(group_id, record_count=len(tombstones)):
+            return None
+        reaction.write_all(tombstones)
+        reaction.when_written(partial(self._classic.forget, group_id))
+        return ErrorCode.NONE
+
+    def _written(self, reaction: Reaction) -> None:
+        """Answer a request that is done; go on with what is left of it, or with the next one."""
+        if not self._deletions[0].left:
+            self._answer(reaction)
+        if self._deletions:
+            reaction.set_timer(DELETIONS, 0)
+
+    def _refused(self, reaction: Reaction) -> None:
+        """There is no room: whoever asked shall come again."""
+        deletion = self._deletions[0]
+        group_ids = (*deletion.codes, *deletion.left)
+        deletion.codes = dict.fromkeys(group_ids, ErrorCode.NOT_COORDINATOR)
+        self._answer(reaction)
+        if self._deletions:
+            reaction.set_timer(DELETIONS, 0)
+
+    def _answer(self, reaction: Reaction) -> None:
+        deletion = self._deletions.popleft()
+        results = tuple(
+            DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id, code in deletion.codes.items()
+        )
+        reaction.reply(deletion.ticket, DeleteGroupsResponse(results=results))
