@@ -158,18 +158,19 @@ class ShardDriver:
             outcome = event()
             error = self._append(outcome)
             rest = None if outcome.then is None else outcome.then(error)
+            assert rest is None or not rest.records, "the second half of a reaction has no records"
         except Exception:
             logger.exception("%s failed; its log is read again", self.name)
             self._fail(_broken(self.name))
             return
+        life = self._life
         if error is None:
             self._carry_out(outcome)
         elif rest is None and not outcome.is_revocable and not isinstance(error, ProducerError):
             logger.error("%s cannot append: %s", self.name, error)
             self._fail(as_coordinator_error(error))
             return
-        if rest is not None:
-            assert not rest.records, "the second half of a reaction has no records"
+        if rest is not None and life == self._life:
             self._carry_out(rest)
         if error is not None:
             self._refuse(outcome, ticket, as_coordinator_error(error))

@@ -265,6 +265,12 @@ def test_list_groups(asker: Asker, group: str, version: int) -> None:
     assert found[group].group_type == ("classic" if version >= 5 else "")
 
 
+def test_a_commit_of_nothing_makes_no_group(asker: Asker, group: str) -> None:
+    assert groups.commit(asker, group, {}) == {}
+    answer = asker.ask(list_groups.ListGroupsRequest(), 5, list_groups.ListGroupsResponse)
+    assert group not in {one.group_id for one in answer.groups}
+
+
 @pytest.mark.parametrize("version", versions_of(ApiKey.DELETE_GROUPS))
 def test_delete_groups(asker: Asker, group: str, version: int) -> None:
     name, busy = fresh_name(), fresh_name("group")

@@ -29,8 +29,9 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | De
     image = context.services.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]
-    if not by_id and all(map(_has_all, request.topics, found)):
-        # As nearly always: what is asked and what is answered pass as they are.
+    if not by_id and request.topics and all(map(_has_all, request.topics, found)):
+        # As nearly always: what is asked and what is answered pass as they are. A commit of
+        # nothing is not among them: it must not make a group.
         refused = partial(_refused, request)
         return ask_group(context, request.group_id, request, OffsetCommitResponse, refused)
     known = tuple(

@@ -84,6 +84,8 @@ class Sessions:
     def tried(self, group_id: str, member: Member, reaction: Reaction) -> None:
         """The member did what it must, and nothing came of it: it has all its time again."""
         self.heard_of(group_id, member, reaction)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.reconciled(group_id, member, reaction)
         key = (JOIN, group_id, member.member_id)
         if key in self._must_rejoin:
             reaction.set_timer(key, member.rebalance_timeout_ms)

@@ -1,10 +1,10 @@
 """`GroupDeletion`: DeleteGroups, in portions.
 
-A group without members goes with all its offsets. A group may have more offsets than fit into one
-batch: then the offsets go first, portion by portion, and the group with the last of them. As in
-Kafka it is not one step: after a crash a part of the offsets may be gone. In between somebody may
-join; the rest stays then, and the answer is NON_EMPTY_GROUP. One request is carried out after the
-other. It does NOT decide which group may be deleted: the group does.
+A group without members goes with all its offsets. A group may have more of them than fit into one
+batch, which Kafka cannot delete: here the offsets go first, portion by portion, and the group with
+the last of them. That is not one step: after a crash a part of the offsets may be gone, and when
+somebody joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One request is carried
+out after the other. It does NOT decide which group may be deleted: the group does.
 """
 
 from collections import deque
