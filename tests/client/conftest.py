@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,14 @@ class Commands:
     def document(self, *words: str) -> Any:  # noqa: ANN401 (any JSON)
         """What it printed as JSON; it must end well."""
         return json.loads("\n".join(self.lines(*words, "--json")))
+
+
+@pytest.fixture
+def unused_address() -> Address:
+    """Where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Address("127.0.0.1", probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""A cluster in memory that answers typed calls, and fails as it is told to.
+"""A cluster in memory that answers calls, and fails as it is told to.
 
-It stands behind the `Connection` port of `penstock.client.calls`: no socket, no bytes of the
+It stands behind the `Connection` port of `penstock.client.call`: no socket, no bytes of the
 protocol. Batches are kept as they come; of idempotence it knows what a client can see.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.client.addresses import Address
+from penstock.client.call import Call, Ticket
 from penstock.core.errors import AnswerLostError, BrokerUnreachableError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -26,7 +27,7 @@ from penstock.protocol.messages import (
 )
 from penstock.records.batch import patch_for_append, read_header
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 GROUP_RESOURCE = 32
 
 
@@ -36,9 +37,14 @@ class FakeCluster:
     def __init__(self, broker_ids: tuple[int, ...] = (1,)) -> None:
         self.broker_ids = broker_ids
         self.logs: dict[TopicPartition, list[bytes]] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self.leader_epochs: dict[TopicPartition, int] = {}
+        self.stable_offsets: dict[TopicPartition, int] = {}
+        """Where a log ends for who reads committed records, if not at its end."""
+        self.aborted: dict[TopicPartition, list[tuple[int, int]]] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.leaders: dict[TopicPartition, int] = {}
-        self.connections_opened = 0
+        self.opened: list[FakeConnection] = []
         self.failures: list[tuple[type, ErrorCode | str]] = []
         """What the next request of a type meets: a code, `unreachable`, or `lost` afterwards."""
         self.requests: list[object] = []
@@ -52,6 +58,7 @@ class FakeCluster:
         self.slept: list[float] = []
 
     def add_topic(self, name: str, partitions: int = 1) -> None:
+        self.topic_ids[name] = uuid.UUID(int=len(self.topic_ids) + 1)
         for index in range(partitions):
             at = TopicPartition(name, index)
             self.logs[at] = []
@@ -70,12 +77,19 @@ class FakeCluster:
     def connect(self, address: Address) -> "FakeConnection":
         if self.is_down:
             raise BrokerUnreachableError(f"{address}: connection refused")
-        self.connections_opened += 1
         broker_id = address.port - 9000 if address.port > 9000 else self.broker_ids[0]
-        return FakeConnection(self, broker_id)
+        self.opened.append(FakeConnection(self, broker_id))
+        return self.opened[-1]
+
+    @property
+    def connections_opened(self) -> int:
+        return len(self.opened)
 
     def end_offset(self, at: TopicPartition) -> int:
         return read_header(self.logs[at][-1]).next_offset if self.logs[at] else 0
+
+    def stable_offset(self, at: TopicPartition) -> int:
+        return self.stable_offsets.get(at, self.end_offset(at))
 
 
 class FakeConnection:
@@ -85,16 +99,45 @@ class FakeConnection:
         self.cluster = cluster
         self.broker_id = broker_id
         self.is_closed = False
+        self._sent = 0
+        self._answers: dict[int, object] = {}
 
-    def call(
-        self, request: object, answer_type: type[Answer], version_max: int | None = None
-    ) -> Answer:
+    def carry(self, call: Call[Result]) -> Result:
+        return self.receive(self.send(call))
+
+    def send(self, call: Call[Result]) -> Ticket[Result]:
         assert not self.is_closed
-        self.cluster.requests.append(request)
-        failure = self.cluster.take_failure(request)
+        self.cluster.requests.append(call.request)
+        failure = self.cluster.take_failure(call.request)
         if failure == "unreachable":
             raise BrokerUnreachableError("the connection was closed before the request was sent")
         code = failure if isinstance(failure, ErrorCode) else ErrorCode.NONE
+        answer = self._answer(call.request, code)
+        self._sent += 1
+        self._answers[self._sent] = None if failure == "lost" else answer
+        return Ticket(call, self._sent)
+
+    def receive(self, ticket: Ticket[Result]) -> Result:
+        answer = self._answers.pop(ticket.correlation_id)
+        if self.is_closed or answer is None:
+            raise AnswerLostError("the connection was closed before the answer")
+        if ticket.call.answer_type is None:
+            return ticket.call.read(None)
+        assert isinstance(answer, ticket.call.answer_type)
+        return ticket.call.read(answer)
+
+    def forget(self, ticket: Ticket[Result]) -> None:
+        del self._answers[ticket.correlation_id]
+
+    @property
+    def answers_waiting(self) -> int:
+        """Answers that nobody received or forgot."""
+        return len(self._answers)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _answer(self, request: object, code: ErrorCode) -> object:
         handlers: dict[type, Callable[..., object]] = {
             metadata.MetadataRequest: self._metadata,
             create_topics.CreateTopicsRequest: self._create,
@@ -108,21 +151,8 @@ class FakeConnection:
             describe_configs.DescribeConfigsRequest: self._describe_configs,
         }
         if type(request) in self.cluster.handlers:
-            answer = self.cluster.handlers[type(request)](self.broker_id, request, code)
-        else:
-            answer = handlers[type(request)](request, code)
-        if failure == "lost":
-            raise AnswerLostError("the connection was closed before the answer")
-        assert isinstance(answer, answer_type)
-        return answer
-
-    def send_unanswered(self, request: object, version_max: int | None = None) -> None:
-        self.cluster.requests.append(request)
-        assert isinstance(request, produce.ProduceRequest)
-        self._produce(request, ErrorCode.NONE)
-
-    def close(self) -> None:
-        self.is_closed = True
+            return self.cluster.handlers[type(request)](self.broker_id, request, code)
+        return handlers[type(request)](request, code)
 
     def _metadata(
         self, request: metadata.MetadataRequest, code: ErrorCode
@@ -138,7 +168,7 @@ class FakeConnection:
             topics.append(
                 metadata.MetadataResponseTopic(
                     name=name,
-                    topic_id=uuid.UUID(int=1),
+                    topic_id=cluster.topic_ids.get(name),
                     is_internal=name.startswith("__"),
                     error_code=code
                     or (ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -146,6 +176,7 @@ class FakeConnection:
                         metadata.MetadataResponsePartition(
                             partition_index=at.partition,
                             leader_id=cluster.leaders[at],
+                            leader_epoch=cluster.leader_epochs.get(at, 0),
                             replica_nodes=(cluster.leaders[at],),
                             isr_nodes=(cluster.leaders[at],),
                         )
@@ -159,6 +190,7 @@ class FakeConnection:
                 for i in cluster.broker_ids
             ),
             controller_id=cluster.broker_ids[0],
+            cluster_id="fake-cluster",
             topics=tuple(topics),
         )
 
@@ -217,6 +249,7 @@ class FakeConnection:
         if not code:
             for at in found:
                 del self.cluster.logs[at]
+            del self.cluster.topic_ids[name]
         return delete_topics.DeleteTopicsResponse(
             responses=(delete_topics.DeletableTopicResult(name=name, error_code=code),)
         )
@@ -266,9 +299,9 @@ class FakeConnection:
             responses=tuple(
                 fetch.FetchableTopicResponse(
                     topic=topic.topic,
+                    topic_id=topic.topic_id,
                     partitions=tuple(
-                        self._fetched(TopicPartition(topic.topic, part.partition), part, code)
-                        for part in topic.partitions
+                        self._fetched(topic, part, request, code) for part in topic.partitions
                     ),
                 )
                 for topic in request.topics
@@ -276,21 +309,57 @@ class FakeConnection:
         )
 
     def _fetched(
-        self, at: TopicPartition, part: fetch.FetchPartition, code: ErrorCode
+        self,
+        topic: fetch.FetchTopic,
+        part: fetch.FetchPartition,
+        request: fetch.FetchRequest,
+        code: ErrorCode,
     ) -> fetch.PartitionData:
-        if self.cluster.leaders[at] != self.broker_id:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster = self.cluster
+        at = TopicPartition(topic.topic, part.partition)
+        code = code or self._fetch_refusal(topic, at, part)
+        if code:
+            return fetch.PartitionData(
+                partition_index=at.partition, error_code=code, high_watermark=-1, records=b""
+            )
+        is_committed = request.isolation_level == 1
+        end = cluster.stable_offset(at) if is_committed else cluster.end_offset(at)
         wanted = [
             batch
-            for batch in self.cluster.logs[at]
-            if read_header(batch).last_offset >= part.fetch_offset
+            for batch in cluster.logs[at]
+            if part.fetch_offset <= read_header(batch).last_offset < end
         ]
         return fetch.PartitionData(
             partition_index=at.partition,
-            error_code=code,
-            high_watermark=self.cluster.end_offset(at),
-            records=b"" if code else b"".join(wanted[:2]),
+            high_watermark=cluster.end_offset(at),
+            last_stable_offset=cluster.stable_offset(at),
+            log_start_offset=cluster.log_starts.get(at, 0),
+            aborted_transactions=tuple(
+                fetch.AbortedTransaction(producer_id=producer, first_offset=offset)
+                for producer, offset in cluster.aborted.get(at, ())
+            )
+            if is_committed
+            else None,
+            records=b"".join(wanted[:2]),
         )
+
+    def _fetch_refusal(
+        self, topic: fetch.FetchTopic, at: TopicPartition, part: fetch.FetchPartition
+    ) -> ErrorCode:
+        cluster = self.cluster
+        if topic.topic_id is not None and topic.topic_id != cluster.topic_ids.get(topic.topic):
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if at not in cluster.logs:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if cluster.leaders[at] != self.broker_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        epoch = cluster.leader_epochs.get(at, 0)
+        if part.current_leader_epoch not in {-1, epoch}:
+            is_old = part.current_leader_epoch < epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not cluster.log_starts.get(at, 0) <= part.fetch_offset <= cluster.end_offset(at):
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
 
     def _list_offsets(
         self, request: list_offsets.ListOffsetsRequest, code: ErrorCode
@@ -303,8 +372,11 @@ class FakeConnection:
                         list_offsets.ListOffsetsPartitionResponse(
                             partition_index=part.partition_index,
                             error_code=code,
+                            leader_epoch=0,
                             offset=self._offset_of(
-                                TopicPartition(topic.name, part.partition_index), part.timestamp
+                                TopicPartition(topic.name, part.partition_index),
+                                part.timestamp,
+                                is_committed=request.isolation_level == 1,
                             ),
                         )
                         for part in topic.partitions
@@ -314,11 +386,12 @@ class FakeConnection:
             )
         )
 
-    def _offset_of(self, at: TopicPartition, timestamp: int) -> int:
+    def _offset_of(self, at: TopicPartition, timestamp: int, *, is_committed: bool) -> int:
         if timestamp == -2:
             return self.cluster.log_starts.get(at, 0)
         if timestamp == -1:
-            return self.cluster.end_offset(at)
+            cluster = self.cluster
+            return cluster.stable_offset(at) if is_committed else cluster.end_offset(at)
         for batch in self.cluster.logs[at]:
             header = read_header(batch)
             if header.max_timestamp_ms >= timestamp:

@@ -122,9 +122,8 @@ def test_small_fetches_lose_nothing(cluster: Cluster, topic: str) -> None:
 
 
 def test_settings_and_cluster(cluster: Cluster, topic: str) -> None:
-    described = cluster.describe()
-    assert len(described.brokers) == 1
-    assert described.cluster_id
+    assert len(cluster.brokers()) == 1
+    assert cluster.cluster_id()
     configs = {c.name: c.value for c in cluster.topic_configs([topic])[topic].configs}
     assert configs["cleanup.policy"] == "delete"
     assert topic in {one.name for one in cluster.all_topics()}

@@ -42,12 +42,12 @@ class Wire:
     ) -> ErrorCode:
         """Create a topic; by default its records are kept, however old their timestamps are."""
         new = calls.NewTopic(topic, partitions, 1, {"retention.ms": "-1", **(configs or {})})
-        (result,) = calls.create(self._connection, [new], 10_000)
+        (result,) = self._connection.carry(calls.create([new], 10_000))
         return result.error_code
 
     def delete(self, topic: str) -> ErrorCode:
         """Delete a topic."""
-        (result,) = calls.delete(self._connection, [topic], 10_000)
+        (result,) = self._connection.carry(calls.delete([topic], 10_000))
         return result.error_code
 
     def produce(
@@ -80,7 +80,9 @@ class Wire:
             )
             for partition, of_partition in values.items()
         }
-        answers = calls.send_batches(self._connection, batches, acks=-1, timeout_ms=timeout_ms)
+        answers = self._connection.carry(
+            calls.send_batches(batches, acks=-1, timeout_ms=timeout_ms)
+        )
         return {
             at.partition: (answer.error_code, answer.base_offset) for at, answer in answers.items()
         }
@@ -93,7 +95,7 @@ class Wire:
         bounds = calls.FetchBounds(wait_ms_max=0)
         values: list[bytes | None] = []
         while True:
-            answer = calls.fetch_batches(self._connection, {at: offset}, bounds)[at]
+            answer = self._connection.carry(calls.fetch_batches({at: offset}, bounds))[at]
             records = bytes(answer.records or b"")
             for position, header in iterate_headers(records):
                 values += [record.value for record in read_records(records, position)]

@@ -259,6 +259,72 @@ def test_an_idle_reader_holds_next_to_nothing() -> None:
     assert sys.getsizeof(reader) + held < 1_000
 
 
+def keeping_reader() -> FrameReader:
+    size = 4 * FRAME_BYTES_AT_ONCE
+    return FrameReader(
+        ReadArena(1_000), bytes_max=size, bytes_min=4, at_once_bytes=size, buffers_kept_max=2
+    )
+
+
+def read_large(reader: FrameReader, body: bytes) -> memoryview:
+    feed_buffered(reader, frame(body), 1_000_000)
+    taken = reader.next_frame()
+    assert taken is not None
+    return taken
+
+
+def test_memory_is_used_again_when_nobody_looks_at_the_frame() -> None:
+    reader = keeping_reader()
+    first = read_large(reader, b"a" * 2_000_000)
+    memory = first.obj
+    part = first[100:200]
+    first.release()
+    second = read_large(reader, b"b" * 2_000_000)
+    assert second.obj is not memory
+    assert bytes(part) == b"a" * 100
+    part.release()
+    third = read_large(reader, b"c" * 1_500_000)
+    assert third.obj is memory
+    assert bytes(third) == b"c" * 1_500_000
+    assert bytes(second) == b"b" * 2_000_000
+
+
+@given(
+    frames=st.lists(st.tuples(st.integers(1, 3 * FRAME_BYTES_AT_ONCE), st.booleans()), max_size=8)
+)
+@settings(max_examples=25, deadline=None)
+def test_kept_frames_never_change(frames: list[tuple[int, bool]]) -> None:
+    reader = keeping_reader()
+    held: list[tuple[memoryview, bytes]] = []
+    for number, (size, is_held) in enumerate(frames):
+        body = bytes([number]) * (size + 4)
+        taken = read_large(reader, body)
+        assert taken == body
+        if is_held:
+            held.append((taken, body))
+        else:
+            taken.release()
+        assert all(view == expected for view, expected in held)
+
+
+def test_only_so_many_buffers_are_kept() -> None:
+    reader = keeping_reader()
+    size = FRAME_BYTES_AT_ONCE + 5
+    frames = [read_large(reader, bytes([number]) * size) for number in range(5)]
+    kept = {id(one.obj) for one in frames[-2:]}
+    for one in frames:
+        one.release()
+    assert {id(read_large(reader, b"x" * size).obj) for _ in range(5)} <= kept
+    reader.forget_all()
+    assert reader.next_frame() is None
+
+
+def test_memory_that_is_too_small_is_not_used_again() -> None:
+    reader = keeping_reader()
+    read_large(reader, b"a" * 2_000_000).release()
+    assert bytes(read_large(reader, b"b" * 3_000_000)) == b"b" * 3_000_000
+
+
 def test_responses_have_one_bound_and_no_api_key() -> None:
     reader = FrameReader(ReadArena(64), bytes_max=50, bytes_min=4)
     reader.receive_data(frame(b"abcd") + frame(b"e" * 50))

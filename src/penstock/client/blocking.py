@@ -1,42 +1,60 @@
-"""`BlockingConnection`: a `ClientConnection` over a blocking socket, one request at a time.
+"""`BlockingConnection`: a `ClientConnection` over a blocking socket, for one thread.
 
-For scripts, the command line and whoever has a thread to spare. Opening it asks the broker for its
-versions, with the fallback of KIP-511; each call then goes out in the highest version that broker,
-message and caller know.
+For scripts, the command line, Spark tasks and whoever has a thread to spare. Opening it asks the
+broker for its versions (`client.versions`). `carry` sends one call and waits; `send` and `receive`
+let several be under way: a broker answers in the order of the requests, and an answer that comes
+before its turn is kept until it is asked for. Time counts while somebody waits, so who works for
+long between two answers loses none.
 
 A failure says whether the request can have been carried out. A broker acts on whole frames only, so
 while one byte of a request was not handed to the kernel, nothing happened:
 `BrokerUnreachableError`, safe to repeat. After the last byte it is `AnswerLostError`: it may have
 happened. After either the connection is of no use; the owner closes it.
+
+Nothing is read while a request is written. So whoever sends large requests must not have large
+answers under way on the same connection: both sides would wait for the other until the time is up.
 """
 
+import os
 import socket
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from collections import deque
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from penstock.client.addresses import Address
-from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import (
-    AnswerLostError,
-    BrokerAnswerError,
-    BrokerUnreachableError,
-    PenstockError,
+from penstock.client.call import Call, Ticket
+from penstock.client.versions import (
+    ASK_VERSIONS,
+    CLIENT_NAME,
+    Versions,
+    ask_versions,
+    choose_version,
+    lower_version,
+    served_versions,
 )
-from penstock.protocol.api_keys import ApiKey
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import AnswerLostError, BrokerUnreachableError, PenstockError
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import ClientConnection
-from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.protocol.encoder_source import Buffer
 
-CLIENT_NAME: Final = "penstock"
-CLIENT_VERSION: Final = "0.1.0"
 RESPONSE_BYTES_MAX: Final = 268_435_456
 """Metadata of 100,000 partitions takes about 10 MiB, a fetch what it asks for."""
+
+ANSWER_BYTES_AT_ONCE: Final = 16_777_216
+"""An answer up to this size gets its memory at once: more than a fetch asks for by default."""
+
+ANSWER_BUFFERS_KEPT_MAX: Final = 2
+"""Large answers whose memory is used again: the one being worked on and the one being received. To
+make new memory for each of them costs as much as to receive them."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
 """Time to open a connection; less when the caller has less."""
 
-Answer = TypeVar("Answer")
+BUFFERS_PER_WRITE_MAX: Final = 512
+"""Buffers handed to the kernel at once; Linux takes 1,024."""
+
+Result = TypeVar("Result")
 
 
 def connect(
@@ -51,7 +69,7 @@ def connect(
         opened = socket.create_connection(address, min(timeout_seconds, CONNECT_SECONDS_MAX))
     except OSError as error:
         raise BrokerUnreachableError(
-            f"cannot reach a broker at {address}: {_reason(error)}."
+            f"cannot reach a broker at {address}: {reason(error)}."
         ) from error
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection = BlockingConnection(
@@ -81,100 +99,103 @@ class BlockingConnection:
         self._address = address
         self._timeout_seconds = timeout_seconds
         self._clock: Clock = clock or SystemClock()
-        self._protocol = ClientConnection(client_id, response_bytes_max=RESPONSE_BYTES_MAX)
-        self._versions: Mapping[int, tuple[int, int]] = {}
+        self._protocol = ClientConnection(
+            client_id,
+            response_bytes_max=RESPONSE_BYTES_MAX,
+            at_once_bytes=ANSWER_BYTES_AT_ONCE,
+            buffers_kept_max=ANSWER_BUFFERS_KEPT_MAX,
+        )
+        self._versions: Versions = {}
+        self._arrived: dict[int, Message] = {}
+        """Answers that came before they were asked for; at most as many as may be in flight."""
+        self._forgotten: set[int] = set()
 
     def negotiate(self) -> None:
         """Ask for the versions that the broker serves."""
-        highest = ApiVersionsRequest.VERSIONS[1]
-        response = self._ask_versions(highest)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The broker is older than this client; its answer says what it knows, or at least 0.
-            known = {one.api_key: one.max_version for one in response.api_keys}
-            response = self._ask_versions(min(highest, known.get(ApiKey.API_VERSIONS, 0)))
-        if response.error_code != ErrorCode.NONE:
-            code = response.error_code
-            raise BrokerAnswerError(code.value, code.name, "asking for versions")
-        self._versions = {
-            one.api_key: (one.min_version, one.max_version) for one in response.api_keys
-        }
+        answer = self.receive(self._send(ask_versions(ASK_VERSIONS[1]), ASK_VERSIONS[1]))
+        lower = lower_version(answer)
+        if lower is not None:
+            answer = self.receive(self._send(ask_versions(lower), lower))
+        self._versions = served_versions(answer)
 
-    def call(
-        self, request: Message, answer_type: type[Answer], version_max: int | None = None
-    ) -> Answer:
+    def carry(self, call: Call[Result]) -> Result:
         """Send the request and wait for its answer."""
-        return self._exchange(request, self._version_for(request, version_max), answer_type)
+        return self.receive(self.send(call))
 
-    def send_unanswered(self, request: Message, version_max: int | None = None) -> None:
-        """Send a request that has no answer: Produce with acks=0."""
-        version = self._version_for(request, version_max)
-        _, frame = self._protocol.send_request(request, version, expects_response=False)
-        self._send(b"".join(frame), self._clock.monotonic() + self._timeout_seconds)
+    def send(self, call: Call[Result]) -> Ticket[Result]:
+        """Send the request; others may be sent before its answer is received."""
+        version = choose_version(call.request, call.version_max, self._versions, self._address)
+        return self._send(call, version)
+
+    def receive(self, ticket: Ticket[Result]) -> Result:
+        """Wait for the answer of a call that was sent; each ticket is good for once."""
+        call = ticket.call
+        if call.answer_type is None:
+            return call.read(None)
+        deadline = self._clock.monotonic() + self._timeout_seconds
+        while ticket.correlation_id not in self._arrived:
+            self._receive_one(deadline)
+        answer = self._arrived.pop(ticket.correlation_id)
+        assert isinstance(answer, call.answer_type)
+        return call.read(answer)
+
+    def forget(self, ticket: Ticket[Any]) -> None:
+        """Nobody will ask for this answer: it is thrown away when it comes."""
+        has_answer = ticket.call.answer_type is not None
+        if has_answer and self._arrived.pop(ticket.correlation_id, None) is None:
+            self._forgotten.add(ticket.correlation_id)
 
     def close(self) -> None:
         """Give the socket back."""
         self._socket.close()
 
-    def _ask_versions(self, version: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
-        )
-        return self._exchange(request, version, ApiVersionsResponse)
-
-    def _version_for(self, request: Message, version_max: int | None) -> int:
-        api_key: ApiKey = vars(type(request))["API_KEY"]
-        lowest, highest = request.VERSIONS
-        if version_max is not None:
-            highest = min(highest, version_max)
-        served = self._versions.get(api_key)
-        if served is None or max(lowest, served[0]) > min(highest, served[1]):
-            code = ErrorCode.UNSUPPORTED_VERSION
-            offered = "not at all" if served is None else f"in versions {served[0]}-{served[1]}"
-            raise BrokerAnswerError(
-                code.value,
-                code.name,
-                f"{self._address} serves {api_key.name} {offered}; "
-                f"versions {lowest}-{highest} are needed.",
-            )
-        return min(highest, served[1])
-
-    def _exchange(self, request: Message, version: int, answer_type: type[Answer]) -> Answer:
-        _, frame = self._protocol.send_request(request, version)
+    def _send(self, call: Call[Result], version: int) -> Ticket[Result]:
         deadline = self._clock.monotonic() + self._timeout_seconds
-        self._send(b"".join(frame), deadline)
-        answer = self._receive(deadline)
-        assert isinstance(answer, answer_type)
-        return answer
-
-    def _send(self, frame: bytes, deadline: float) -> None:
-        view = memoryview(frame)
-        sent = 0
         try:
-            while sent < len(view):
-                self._socket.settimeout(self._seconds_left(deadline))
-                sent += self._socket.send(view[sent:])
+            while not self._protocol.can_send:
+                self._receive_one(deadline)
+        except AnswerLostError as error:
+            raise BrokerUnreachableError(f"a request could not be sent: {error}") from error
+        correlation_id, frame = self._protocol.send_request(
+            call.request, version, expects_response=call.answer_type is not None
+        )
+        try:
+            self._write(frame, deadline)
         except OSError as error:
             raise BrokerUnreachableError(
                 f"the connection to {self._address} failed before the request was sent: "
-                f"{_reason(error)}."
+                f"{reason(error)}."
             ) from error
+        return Ticket(call, correlation_id)
 
-    def _receive(self, deadline: float) -> Message:
+    def _write(self, frame: list[Buffer], deadline: float) -> None:
+        parts = deque(memoryview(part) for part in frame)
+        while parts:
+            self._socket.settimeout(self._seconds_left(deadline))
+            sent = self._socket.sendmsg(islice(parts, BUFFERS_PER_WRITE_MAX))
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.popleft())
+            if sent:
+                parts[0] = parts[0][sent:]
+
+    def _receive_one(self, deadline: float) -> None:
+        """Wait for the next answer, whoever asked for it."""
         reader = self._protocol.reader
-        while True:
-            response = self._protocol.next_response()
-            if response is not None:
-                return response.message
+        while (response := self._protocol.next_response()) is None:
             try:
                 self._socket.settimeout(self._seconds_left(deadline))
                 received = self._socket.recv_into(reader.get_buffer(-1))
             except OSError as error:
                 raise AnswerLostError(
-                    f"{self._address} did not answer: {_reason(error)}."
+                    f"{self._address} did not answer: {reason(error)}."
                 ) from error
             if received == 0:
                 raise AnswerLostError(f"{self._address} closed the connection before it answered.")
             reader.buffer_updated(received)
+        if response.correlation_id in self._forgotten:
+            self._forgotten.remove(response.correlation_id)
+        else:
+            self._arrived[response.correlation_id] = response.message
 
     def _seconds_left(self, deadline: float) -> float:
         left = deadline - self._clock.monotonic()
@@ -183,5 +204,11 @@ class BlockingConnection:
         return left
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
+def reason(error: OSError) -> str:
+    """Why an operation of the network failed, in the system's words."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    # Event loops put words of their own into an error of the system; a resolver's has its own.
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return (error.strerror or str(error) or type(error).__name__).lower()
+    return os.strerror(error.errno).lower()

@@ -1,26 +1,26 @@
-"""Typed calls: one function for each API, from plain values to plain values.
+"""The calls of clients as values: one function for each API, from plain values to a `Call`.
 
-A call makes the request, lets a connection carry it at a version that both sides know, and gives
-back what the caller needs. Each names the highest version it is written for: Produce and Fetch
-stay below the versions that know topics only by id, because a person names topics.
+A call is made here and carried elsewhere, at a version that both sides know. Each names the highest
+version it is written for: most stay below the versions that know topics only by id, because a
+person names topics.
 
 An error code for the whole request is raised as `BrokerAnswerError`; codes of single topics and
 partitions are in the results, because a caller may want the others. Nothing is retried here.
 """
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
-from penstock.core.errors import BrokerAnswerError
+from penstock.client.call import Call, raise_error
+from penstock.core.errors import MalformedResponseError
 from penstock.core.types import TopicPartition
-from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
     create_partitions,
     create_topics,
     delete_topics,
-    describe_cluster,
     describe_configs,
     fetch,
     incremental_alter_configs,
@@ -33,7 +33,7 @@ from penstock.protocol.messages import (
 PRODUCE_VERSION_MAX: Final = 12
 """13 names topics by id only."""
 FETCH_VERSION_MAX: Final = 12
-"""13 names topics by id only."""
+"""For calls that know only the names of topics: 13 names them by id."""
 DELETE_TOPICS_VERSION_MAX: Final = 5
 """6 has another list that can name topics by id."""
 INIT_PRODUCER_ID_VERSION_MAX: Final = 5
@@ -42,28 +42,16 @@ INIT_PRODUCER_ID_VERSION_MAX: Final = 5
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
+NO_EPOCH: Final = -1
+"""For a leader epoch that is not known: the broker does not compare."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
 TOPIC_RESOURCE: Final = 2
 GROUP_RESOURCE: Final = 32
 """The kind of a resource that has settings."""
 SET_CONFIG: Final = 0
 DELETE_CONFIG: Final = 1
 """What IncrementalAlterConfigs does to a setting."""
-
-Answer = TypeVar("Answer")
-
-
-class Connection(Protocol):
-    """What a call needs: somebody who carries a request and brings the answer."""
-
-    def call(
-        self, request: Message, answer_type: type[Answer], version_max: int | None = None
-    ) -> Answer:
-        """Send the request and wait for its answer."""
-        ...
-
-    def send_unanswered(self, request: Message, version_max: int | None = None) -> None:
-        """Send a request that has no answer: Produce with acks=0."""
-        ...
 
 
 class ProducerIdentity(NamedTuple):
@@ -83,6 +71,15 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+class FetchPlace(NamedTuple):
+    """Where a fetch of one partition begins."""
+
+    at: TopicPartition
+    topic_id: uuid.UUID | None
+    offset: int
+    leader_epoch: int = NO_EPOCH
+
+
 @dataclass(frozen=True, slots=True)
 class FetchBounds:
     """How much a fetch may bring and how long it may wait for it."""
@@ -93,16 +90,9 @@ class FetchBounds:
     partition_bytes_max: int = 1_048_576
 
 
-def raise_error(code: ErrorCode, message: str | None, subject: str = "") -> None:
-    """Raise `BrokerAnswerError` unless the code says that all is well."""
-    if code != ErrorCode.NONE:
-        text = ": ".join(part for part in (subject, message) if part)
-        raise BrokerAnswerError(code.value, code.name, text)
-
-
 def describe_brokers(
-    connection: Connection, topics: Iterable[str] | None, *, auto_create: bool = False
-) -> metadata.MetadataResponse:
+    topics: Iterable[str] | None, *, auto_create: bool = False
+) -> Call[metadata.MetadataResponse]:
     """Brokers, controller and the topics asked for; None asks for all."""
     names = (
         None
@@ -110,14 +100,17 @@ def describe_brokers(
         else tuple(metadata.MetadataRequestTopic(name=name) for name in topics)
     )
     request = metadata.MetadataRequest(topics=names, allow_auto_topic_creation=auto_create)
-    response = connection.call(request, metadata.MetadataResponse)
-    raise_error(response.error_code, None, "metadata")
-    return response
+
+    def read(answer: metadata.MetadataResponse) -> metadata.MetadataResponse:
+        raise_error(answer.error_code, None, "metadata")
+        return answer
+
+    return Call(request, metadata.MetadataResponse, read)
 
 
 def create(
-    connection: Connection, topics: Sequence[NewTopic], timeout_ms: int
-) -> tuple[create_topics.CreatableTopicResult, ...]:
+    topics: Sequence[NewTopic], timeout_ms: int
+) -> Call[tuple[create_topics.CreatableTopicResult, ...]]:
     """Create topics; each result has its own error code."""
     request = create_topics.CreateTopicsRequest(
         topics=tuple(
@@ -135,24 +128,24 @@ def create(
         ),
         timeout_ms=timeout_ms,
     )
-    return connection.call(request, create_topics.CreateTopicsResponse).topics
+    return Call(request, create_topics.CreateTopicsResponse, lambda answer: answer.topics)
 
 
 def add_partitions(
-    connection: Connection, name: str, count: int, timeout_ms: int
-) -> tuple[create_partitions.CreatePartitionsTopicResult, ...]:
+    name: str, count: int, timeout_ms: int
+) -> Call[tuple[create_partitions.CreatePartitionsTopicResult, ...]]:
     """Give a topic so many partitions; the result has its own error code."""
     request = create_partitions.CreatePartitionsRequest(
         topics=(create_partitions.CreatePartitionsTopic(name=name, count=count),),
         timeout_ms=timeout_ms,
         validate_only=False,
     )
-    return connection.call(request, create_partitions.CreatePartitionsResponse).results
+    return Call(request, create_partitions.CreatePartitionsResponse, lambda answer: answer.results)
 
 
 def configure(
-    connection: Connection, resource_type: int, name: str, values: Mapping[str, str | None]
-) -> tuple[incremental_alter_configs.AlterConfigsResourceResponse, ...]:
+    resource_type: int, name: str, values: Mapping[str, str | None]
+) -> Call[tuple[incremental_alter_configs.AlterConfigsResourceResponse, ...]]:
     """Set settings of a topic or group, all or none; None takes one back to its default."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=(
@@ -171,31 +164,36 @@ def configure(
         ),
         validate_only=False,
     )
-    return connection.call(
-        request, incremental_alter_configs.IncrementalAlterConfigsResponse
-    ).responses
+    return Call(
+        request,
+        incremental_alter_configs.IncrementalAlterConfigsResponse,
+        lambda answer: answer.responses,
+    )
 
 
 def delete(
-    connection: Connection, names: Sequence[str], timeout_ms: int
-) -> tuple[delete_topics.DeletableTopicResult, ...]:
+    names: Sequence[str], timeout_ms: int
+) -> Call[tuple[delete_topics.DeletableTopicResult, ...]]:
     """Delete topics by name; each result has its own error code."""
     request = delete_topics.DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=timeout_ms)
-    response = connection.call(
-        request, delete_topics.DeleteTopicsResponse, DELETE_TOPICS_VERSION_MAX
+    return Call(
+        request,
+        delete_topics.DeleteTopicsResponse,
+        lambda answer: answer.responses,
+        DELETE_TOPICS_VERSION_MAX,
     )
-    return response.responses
 
 
 def send_batches(
-    connection: Connection,
     batches: Mapping[TopicPartition, bytes | bytearray],
     *,
     acks: int,
     timeout_ms: int,
-) -> dict[TopicPartition, produce.PartitionProduceResponse]:
+    transactional_id: str | None = None,
+) -> Call[dict[TopicPartition, produce.PartitionProduceResponse]]:
     """Append one batch to each partition. With acks=0 there is no answer and no result."""
     request = produce.ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=tuple(
@@ -210,21 +208,24 @@ def send_batches(
         ),
     )
     if acks == 0:
-        connection.send_unanswered(request, PRODUCE_VERSION_MAX)
-        return {}
-    response = connection.call(request, produce.ProduceResponse, PRODUCE_VERSION_MAX)
-    return {
-        TopicPartition(topic.name, partition.index): partition
-        for topic in response.responses
-        for partition in topic.partition_responses
-    }
+        return Call(request, None, lambda _: {}, PRODUCE_VERSION_MAX)
+
+    def read(
+        answer: produce.ProduceResponse,
+    ) -> dict[TopicPartition, produce.PartitionProduceResponse]:
+        return {
+            TopicPartition(topic.name, partition.index): partition
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        }
+
+    return Call(request, produce.ProduceResponse, read, PRODUCE_VERSION_MAX)
 
 
 def fetch_batches(
-    connection: Connection,
     offsets: Mapping[TopicPartition, int],
     bounds: FetchBounds,
-) -> dict[TopicPartition, fetch.PartitionData]:
+) -> Call[dict[TopicPartition, fetch.PartitionData]]:
     """Batches from each offset on; a batch that begins before it comes whole."""
     request = fetch.FetchRequest(
         max_wait_ms=bounds.wait_ms_max,
@@ -245,27 +246,79 @@ def fetch_batches(
             for topic, partitions in by_topic(offsets).items()
         ),
     )
-    response = connection.call(request, fetch.FetchResponse, FETCH_VERSION_MAX)
-    raise_error(response.error_code, None, "fetch")
-    return {
-        TopicPartition(topic.topic, partition.partition_index): partition
-        for topic in response.responses
-        for partition in topic.partitions
-    }
+
+    def read(answer: fetch.FetchResponse) -> dict[TopicPartition, fetch.PartitionData]:
+        raise_error(answer.error_code, None, "fetch")
+        return {
+            TopicPartition(topic.topic, partition.partition_index): partition
+            for topic in answer.responses
+            for partition in topic.partitions
+        }
+
+    return Call(request, fetch.FetchResponse, read, FETCH_VERSION_MAX)
+
+
+def fetch_from(
+    place: FetchPlace, bounds: FetchBounds, *, is_read_committed: bool
+) -> Call[fetch.PartitionData]:
+    """Batches of one partition from an offset on, by the topic's id if that is known."""
+    request = fetch.FetchRequest(
+        max_wait_ms=bounds.wait_ms_max,
+        min_bytes=bounds.bytes_min,
+        max_bytes=bounds.bytes_max,
+        isolation_level=READ_COMMITTED if is_read_committed else READ_UNCOMMITTED,
+        topics=(
+            fetch.FetchTopic(
+                topic_id=place.topic_id,
+                topic=place.at.topic,
+                partitions=(
+                    fetch.FetchPartition(
+                        partition=place.at.partition,
+                        current_leader_epoch=place.leader_epoch,
+                        fetch_offset=place.offset,
+                        partition_max_bytes=bounds.partition_bytes_max,
+                    ),
+                ),
+            ),
+        ),
+    )
+
+    def read(answer: fetch.FetchResponse) -> fetch.PartitionData:
+        raise_error(answer.error_code, None, str(place.at))
+        # One partition was asked for. Whether its topic has a name or an id in the answer depends
+        # on the version that was agreed on.
+        found = [one for topic in answer.responses for one in topic.partitions]
+        if not found and answer.throttle_time_ms:
+            # Over a quota Kafka answers with nothing at all and listens again after that time.
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            raise_error(code, f"not for {answer.throttle_time_ms} ms", str(place.at))
+        if len(found) != 1 or found[0].partition_index != place.at.partition:
+            raise MalformedResponseError(f"a fetch of {place.at} that is answered for others")
+        return found[0]
+
+    version_max = FETCH_VERSION_MAX if place.topic_id is None else None
+    return Call(request, fetch.FetchResponse, read, version_max)
 
 
 def find_offsets(
-    connection: Connection, timestamps: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    is_read_committed: bool = False,
+    leader_epochs: Mapping[TopicPartition, int] | None = None,
+) -> Call[dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]]:
     """The first offset at or after a time, which may be one of the two constants for the ends."""
+    epochs = leader_epochs or {}
     request = list_offsets.ListOffsetsRequest(
         replica_id=NO_REPLICA,
+        isolation_level=READ_COMMITTED if is_read_committed else READ_UNCOMMITTED,
         topics=tuple(
             list_offsets.ListOffsetsTopic(
                 name=topic,
                 partitions=tuple(
                     list_offsets.ListOffsetsPartition(
-                        partition_index=at.partition, timestamp=timestamps[at]
+                        partition_index=at.partition,
+                        current_leader_epoch=epochs.get(at, NO_EPOCH),
+                        timestamp=timestamps[at],
                     )
                     for at in partitions
                 ),
@@ -273,27 +326,35 @@ def find_offsets(
             for topic, partitions in by_topic(timestamps).items()
         ),
     )
-    response = connection.call(request, list_offsets.ListOffsetsResponse)
-    return {
-        TopicPartition(topic.name, partition.partition_index): partition
-        for topic in response.topics
-        for partition in topic.partitions
-    }
+
+    def read(
+        answer: list_offsets.ListOffsetsResponse,
+    ) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
+        return {
+            TopicPartition(topic.name, partition.partition_index): partition
+            for topic in answer.topics
+            for partition in topic.partitions
+        }
+
+    return Call(request, list_offsets.ListOffsetsResponse, read)
 
 
-def start_producer(connection: Connection) -> ProducerIdentity:
+def start_producer() -> Call[ProducerIdentity]:
     """An identity for an idempotent producer without transactions."""
     request = init_producer_id.InitProducerIdRequest(transaction_timeout_ms=2**31 - 1)
-    response = connection.call(
-        request, init_producer_id.InitProducerIdResponse, INIT_PRODUCER_ID_VERSION_MAX
+
+    def read(answer: init_producer_id.InitProducerIdResponse) -> ProducerIdentity:
+        raise_error(answer.error_code, None, "producer id")
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    return Call(
+        request, init_producer_id.InitProducerIdResponse, read, INIT_PRODUCER_ID_VERSION_MAX
     )
-    raise_error(response.error_code, None, "producer id")
-    return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
 def describe_settings(
-    connection: Connection, resource_type: int, names: Sequence[str]
-) -> dict[str, describe_configs.DescribeConfigsResult]:
+    resource_type: int, names: Sequence[str]
+) -> Call[dict[str, describe_configs.DescribeConfigsResult]]:
     """The settings of topics or of groups, by name."""
     request = describe_configs.DescribeConfigsRequest(
         resources=tuple(
@@ -303,16 +364,13 @@ def describe_settings(
             for name in names
         )
     )
-    response = connection.call(request, describe_configs.DescribeConfigsResponse)
-    return {result.resource_name: result for result in response.results}
 
+    def read(
+        answer: describe_configs.DescribeConfigsResponse,
+    ) -> dict[str, describe_configs.DescribeConfigsResult]:
+        return {result.resource_name: result for result in answer.results}
 
-def describe(connection: Connection) -> describe_cluster.DescribeClusterResponse:
-    """The cluster's id, controller and brokers."""
-    request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False)
-    response = connection.call(request, describe_cluster.DescribeClusterResponse)
-    raise_error(response.error_code, response.error_message, "cluster")
-    return response
+    return Call(request, describe_configs.DescribeConfigsResponse, read)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

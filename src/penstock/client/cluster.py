@@ -2,33 +2,46 @@
 
 It starts from the bootstrap addresses and learns the rest from Metadata. What it learnt is kept
 until a call fails; then it is forgotten, learnt again, and the call is repeated if `client.retries`
-allows it, until the time is over. A first contact is not repeated: when no bootstrap address
-answers, the caller is told at once, because it is most often a wrong address or no broker at all.
+allows it, until the time is over. A first contact is not repeated unless it is asked for: when no
+bootstrap address answers, a person is told at once, because it is most often a wrong address or no
+broker at all; a job that outlives a restart of the broker asks for it.
+
+However many topics and partitions are meant, there is one Metadata call for all that is not known,
+and one call for each leader; calls to several brokers are under way at the same time.
 
 It belongs to one thread. It is not a producer or a consumer; `topic_writer` and `topic_reader` are.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from penstock.client import calls
 from penstock.client.addresses import Address
-from penstock.client.calls import Connection, NewTopic
-from penstock.client.pool import Connect, ConnectionPool, breaks_connection
+from penstock.client.call import Call, raise_error
+from penstock.client.calls import NewTopic
+from penstock.client.cluster_view import (
+    ClusterView,
+    Leader,
+    TopicDescription,
+    check_topics,
+    present_topics,
+    topic_problem,
+    unknown_topic,
+)
+from penstock.client.offset_lookup import FoundOffset, OffsetLookUp
+from penstock.client.pool import Connect, ConnectionPool, Started
 from penstock.client.retries import Pauses, may_repeat
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import (
     BrokerUnreachableError,
     ClientError,
-    PeerError,
     UnknownTopicOrPartitionError,
 )
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages import describe_cluster, describe_configs
+from penstock.protocol.messages import describe_configs
 from penstock.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 TIMEOUT_SECONDS_DEFAULT: Final = 30.0
@@ -50,18 +63,21 @@ class Cluster:
         connect: Connect,
         *,
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+        request_timeout_seconds: float | None = None,
+        repeats_first_contact: bool = False,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`timeout_seconds` is for a call with all its repetitions, the other for one of them."""
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
         self._pool = ConnectionPool(connect)
         self._timeout_seconds = timeout_seconds
+        self._request_timeout_seconds = request_timeout_seconds or timeout_seconds
+        self._repeats_first_contact = repeats_first_contact
         self._clock: Clock = clock or SystemClock()
         self._sleep = sleep
-        self._brokers: dict[int, Address] = {}
-        self._controller_id = -1
-        self._topics: dict[str, MetadataResponseTopic] = {}
+        self._view = ClusterView()
 
     @property
     def clock(self) -> Clock:
@@ -71,7 +87,12 @@ class Cluster:
     @property
     def timeout_ms(self) -> int:
         """The time a broker may take: a little less than ours, so that its answer still comes."""
-        return round(self._timeout_seconds * 900)
+        return round(self._request_timeout_seconds * 900)
+
+    @property
+    def deadline_seconds(self) -> float:
+        """When a call that begins now, with all its repetitions, is given up."""
+        return self._clock.monotonic() + self._timeout_seconds
 
     def close(self) -> None:
         """Close every connection."""
@@ -100,6 +121,11 @@ class Cluster:
         wanted = list(names)
         return list(self.repeat(lambda: self._learn(wanted), repeatable=True).topics)
 
+    def describe(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
+        """These topics, or all, by name, as of now, by one request; one not there is absent."""
+        wanted = None if names is None else list(names)
+        return self.repeat(lambda: present_topics(self._learn(wanted)), repeatable=True)
+
     def topic(self, name: str, *, auto_create: bool = False) -> MetadataResponseTopic:
         """One topic whose partitions all have leaders; waits for one that is being created."""
         return self.repeat(
@@ -119,11 +145,13 @@ class Cluster:
     def brokers(self) -> dict[int, Address]:
         """Every broker by its id, as of now."""
         self.repeat(lambda: self._learn([]), repeatable=True)
-        return dict(self._brokers)
+        return dict(self._view.brokers)
 
-    def describe(self) -> describe_cluster.DescribeClusterResponse:
-        """The cluster's id, controller and brokers."""
-        return self.repeat(lambda: self.anywhere(calls.describe), repeatable=True)
+    def cluster_id(self) -> str:
+        """The id that the cluster was given when it was made; empty from very old brokers."""
+        if self._view.cluster_id is None:
+            self.repeat(lambda: self._learn([]), repeatable=True)
+        return self._view.cluster_id or ""
 
     def topic_configs(
         self, names: Sequence[str]
@@ -144,34 +172,17 @@ class Cluster:
     def _settings(
         self, resource_type: int, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:
-        return self.repeat(
-            lambda: self.anywhere(lambda one: calls.describe_settings(one, resource_type, names)),
-            repeatable=True,
-        )
+        call = calls.describe_settings(resource_type, names)
+        return self.repeat(lambda: self.anywhere(call), repeatable=True)
 
     def create_topic(self, topic: NewTopic) -> None:
         """Create a topic, or raise what the controller answered."""
-
-        def attempt() -> None:
-            results = self._at_controller(lambda one: calls.create(one, [topic], self.timeout_ms))
-            for result in results:
-                calls.raise_error(result.error_code, result.error_message, topic.name)
-
-        self.repeat(attempt, repeatable=False)
+        self._change(topic.name, calls.create([topic], self.timeout_ms), repeatable=False)
 
     def add_partitions(self, name: str, count: int) -> None:
         """Give a topic so many partitions, or raise what the controller answered."""
-
-        def attempt() -> None:
-            for result in self._at_controller(
-                lambda one: calls.add_partitions(one, name, count, self.timeout_ms)
-            ):
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise _unknown(name)
-                calls.raise_error(result.error_code, result.error_message, name)
-
-        self.repeat(attempt, repeatable=False)
-        self._topics.pop(name, None)
+        call = calls.add_partitions(name, count, self.timeout_ms)
+        self._change(name, call, repeatable=False)
 
     def configure_topic(self, name: str, values: Mapping[str, str | None]) -> None:
         """Set settings of a topic, or raise what was answered; None is for the default."""
@@ -182,76 +193,91 @@ class Cluster:
         self._configure(calls.GROUP_RESOURCE, name, values)
 
     def _configure(self, resource_type: int, name: str, values: Mapping[str, str | None]) -> None:
-        def attempt() -> None:
-            for result in self._at_controller(
-                lambda one: calls.configure(one, resource_type, name, values)
-            ):
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise _unknown(name)
-                calls.raise_error(result.error_code, result.error_message, name)
-
         # To set the same value twice is to set it once.
-        self.repeat(attempt, repeatable=True)
+        self._change(name, calls.configure(resource_type, name, values), repeatable=True)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, or raise what the controller answered."""
+        self._change(name, calls.delete([name], self.timeout_ms), repeatable=False)
 
-        def attempt() -> None:
-            for result in self._at_controller(
-                lambda one: calls.delete(one, [name], self.timeout_ms)
-            ):
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise _unknown(name)
-                calls.raise_error(result.error_code, result.error_message, name)
-
-        self.repeat(attempt, repeatable=False)
-        self._topics.pop(name, None)
+    def start_producer(self) -> calls.ProducerIdentity:
+        """An identity for an idempotent producer; taking two costs nothing."""
+        return self.repeat(lambda: self.anywhere(calls.start_producer()), repeatable=True)
 
     # --- Calls by leader ---
 
     def find_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after each time; -1 where there is none."""
-        found: dict[TopicPartition, int] = {}
+        found = self.look_up_offsets(timestamps, is_read_committed=False)
+        return {at: one.offset for at, one in found.items()}
 
-        def attempt() -> None:
-            wanted = [at for at in timestamps if at not in found]
-            for leader, partitions in self.by_leader(wanted).items():
-                asked = {at: timestamps[at] for at in partitions}
-                answers = self.at(leader, partial(calls.find_offsets, timestamps=asked))
-                for at, answer in answers.items():
-                    calls.raise_error(answer.error_code, None, str(at))
-                    found[at] = answer.offset
+    def look_up_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, is_read_committed: bool
+    ) -> dict[TopicPartition, FoundOffset]:
+        """The first offset at or after each time, or an end of the log (`calls.LATEST_TIMESTAMP`).
 
-        self.repeat(attempt, repeatable=True)
-        return found
+        One call for each leader. For who reads committed records the log ends at its last stable
+        offset.
+        """
+        look_up = OffsetLookUp(timestamps, is_read_committed=is_read_committed)
 
-    def start_producer(self) -> calls.ProducerIdentity:
-        """An identity for an idempotent producer; taking two costs nothing."""
-        return self.repeat(lambda: self.anywhere(calls.start_producer), repeatable=True)
+        def attempt() -> dict[TopicPartition, FoundOffset]:
+            for answers in self.at_each(look_up.ask(self.leaders(look_up.missing()))):
+                look_up.take(answers)
+            return look_up.result()
+
+        return self.repeat(attempt, repeatable=True)
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
+        """Who leads these partitions, as far as is known; what is not known is learnt first."""
+        wanted = list(partitions)
+        unknown = self._view.unknown_topics(wanted)
+        if unknown:
+            check_topics(self._learn(unknown))
+        return {at: self._view.leader(at) for at in wanted}
 
     def by_leader(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[Address, list[TopicPartition]]:
         """The partitions grouped by the broker that leads them; learns what is not known."""
-        leaders: dict[Address, list[TopicPartition]] = {}
-        for at in partitions:
-            leaders.setdefault(self._leader(at), []).append(at)
-        return leaders
+        grouped: dict[Address, list[TopicPartition]] = {}
+        for at, leader in self.leaders(partitions).items():
+            grouped.setdefault(leader.address, []).append(at)
+        return grouped
 
-    def at(self, address: Address, call: Callable[[Connection], Result]) -> Result:
+    def forget_leaders(self) -> None:
+        """What is known of topics proved wrong: it is learnt anew when it is next needed."""
+        self._view.forget_topics()
+
+    def known_topic(self, name: str) -> TopicDescription | None:
+        """A topic as it was last learnt; None when it is not known or was forgotten."""
+        return self._view.topic(name)
+
+    # --- Who is asked ---
+
+    def start(self, address: Address, call: Call[Result]) -> Started[Result]:
+        """Send one call to one broker without waiting for its answer."""
+        return self._pool.start(address, call)
+
+    def at(self, address: Address, call: Call[Result]) -> Result:
         """Make one call to one broker. A connection that failed is not used again."""
-        try:
-            return call(self._pool.get(address))
-        except (ClientError, PeerError) as error:
-            if breaks_connection(error):
-                self._pool.discard(address)
-            raise
+        return self._pool.start(address, call).result()
 
-    def anywhere(self, call: Callable[[Connection], Result]) -> Result:
+    def at_each(self, asked: Mapping[Address, Call[Result]]) -> Iterator[Result]:
+        """Make a call to each of these brokers, all at once; the results in their order."""
+        under_way: list[Started[Result]] = []
+        try:
+            under_way.extend(self._pool.start(address, call) for address, call in asked.items())
+            while under_way:
+                yield under_way.pop(0).result()
+        finally:
+            for one in under_way:
+                one.forget()
+
+    def anywhere(self, call: Call[Result]) -> Result:
         """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
-        candidates = dict.fromkeys([*self._brokers.values(), *self._bootstrap])
         problems = []
-        for address in candidates:
+        for address in self._view.candidates(self._bootstrap):
             try:
                 return self.at(address, call)
             except BrokerUnreachableError as error:
@@ -260,72 +286,70 @@ class Cluster:
 
     def repeat(self, attempt: Callable[[], Result], *, repeatable: bool) -> Result:
         """Make an attempt until it succeeds, must not be repeated, or the time is over."""
-        pauses = Pauses(self._clock.monotonic() + self._timeout_seconds)
+        pauses = Pauses(self.deadline_seconds)
         while True:
             try:
                 return attempt()
             except ClientError as error:
-                if not self._brokers or not may_repeat(error, repeatable=repeatable):
+                is_first = not self._view.brokers and not self._repeats_first_contact
+                if is_first or not may_repeat(error, repeatable=repeatable):
                     raise
-                self._topics.clear()
+                self._view.forget_topics()
                 pause = pauses.next_pause(self._clock.monotonic())
                 if pause is None:
                     raise
             self._sleep(pause)
 
+    def _at_controller(self, call: Call[Result]) -> Result:
+        """Ask the controller. With KRaft any broker forwards, and names itself or a random one."""
+        self._learn([])
+        address = self._view.controller()
+        return self.anywhere(call) if address is None else self.at(address, call)
+
     # --- What is known ---
 
     def _learn(self, names: Iterable[str] | None, *, auto_create: bool = False) -> MetadataResponse:
-        wanted = None if names is None else list(names)
-        response = self.anywhere(
-            lambda one: calls.describe_brokers(one, wanted, auto_create=auto_create)
-        )
-        self._brokers = {
-            broker.node_id: Address(broker.host, broker.port) for broker in response.brokers
-        }
-        self._controller_id = response.controller_id
-        for topic in response.topics:
-            if topic.name is not None and topic.error_code == ErrorCode.NONE:
-                self._topics[topic.name] = topic
+        response = self.anywhere(calls.describe_brokers(names, auto_create=auto_create))
+        self._view.learn(response)
         return response
 
     def _ready_topic(self, name: str, *, auto_create: bool) -> MetadataResponseTopic:
-        deadline = self._clock.monotonic() + TOPIC_APPEARANCE_SECONDS_MAX
-        pauses = Pauses(deadline)
+        pauses = Pauses(self._clock.monotonic() + TOPIC_APPEARANCE_SECONDS_MAX)
         while True:
             (topic,) = self._learn([name], auto_create=auto_create).topics
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not auto_create:
-                raise _unknown(name)
-            codes = [topic.error_code, *(part.error_code for part in topic.partitions)]
-            problem = next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE)
-            if problem == ErrorCode.NONE and topic.partitions:
+                raise unknown_topic(name)
+            problem = topic_problem(topic)
+            if problem == ErrorCode.NONE:
                 return topic
             pause = pauses.next_pause(self._clock.monotonic())
             if pause is None or not problem.retriable:
                 if problem == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise _unknown(name)
-                calls.raise_error(problem, None, name)
-                raise _unknown(name)
-            self._sleep(pause)
+                    raise unknown_topic(name)
+                raise_error(problem, None, name)
+            else:
+                self._sleep(pause)
 
-    def _leader(self, at: TopicPartition) -> Address:
-        if at.topic not in self._topics:
-            self._ready_topic(at.topic, auto_create=False)
-        for partition in self._topics[at.topic].partitions:
-            if partition.partition_index == at.partition:
-                if partition.leader_id not in self._brokers:
-                    calls.raise_error(ErrorCode.LEADER_NOT_AVAILABLE, None, str(at))
-                return self._brokers[partition.leader_id]
-        raise _unknown(str(at))
+    def _change(
+        self, name: str, call: "Call[tuple[_ChangeResult, ...]]", *, repeatable: bool
+    ) -> None:
+        """Ask the controller for a change of one topic, or raise what it answered."""
 
-    # --- Who is asked ---
+        def attempt() -> None:
+            for result in self._at_controller(call):
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise unknown_topic(name)
+                raise_error(result.error_code, result.error_message, name)
 
-    def _at_controller(self, call: Callable[[Connection], Result]) -> Result:
-        """Ask the controller. With KRaft any broker forwards, and names itself or a random one."""
-        self._learn([])
-        address = self._brokers.get(self._controller_id)
-        return self.anywhere(call) if address is None else self.at(address, call)
+        self.repeat(attempt, repeatable=repeatable)
+        self._view.forget_topic(name)
 
 
-def _unknown(name: str) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(f"there is no topic or partition {name}")
+class _ChangeResult(Protocol):
+    """What the answers to changes of topics have in common."""
+
+    @property
+    def error_code(self) -> ErrorCode: ...
+
+    @property
+    def error_message(self) -> str | None: ...

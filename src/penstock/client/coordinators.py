@@ -6,19 +6,24 @@ while the cluster says that the coordinator is not there yet: the first question
 create its internal topic, which takes a moment. It is NOT shared between threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.client.addresses import Address
-from penstock.client.calls import Connection, raise_error
+from penstock.client.call import Call, raise_error
 from penstock.client.cluster import Cluster
-from penstock.core.errors import ClientError
+from penstock.client.pool import Started
+from penstock.client.retries import may_repeat
+from penstock.core.errors import BrokerAnswerError, ClientError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+
+KEYS_PER_QUESTION_MAX: Final = 1_000
+"""Keys in one FindCoordinator: a hundred kilobytes of transactional ids."""
 
 Result = TypeVar("Result")
 
@@ -60,12 +65,12 @@ class Coordinators:
                 self._cluster.brokers()
                 self._knows_brokers = True
             self._known[key] = self._cluster.repeat(
-                lambda: self._cluster.anywhere(lambda one: find(one, self._kind, key)),
+                lambda: self._cluster.anywhere(find(self._kind, key)),
                 repeatable=True,
             )
         return self._known[key]
 
-    def ask(self, key: str, call: Callable[[Connection], Result], *, repeatable: bool) -> Result:
+    def ask(self, key: str, call: Call[Result], *, repeatable: bool) -> Result:
         """Make one call to the coordinator of this key."""
 
         def attempt() -> Result:
@@ -78,14 +83,91 @@ class Coordinators:
 
         return self._cluster.repeat(attempt, repeatable=repeatable)
 
+    def find_all(self, keys: Iterable[str]) -> dict[str, Coordinator]:
+        """Who coordinates each of these, by one question for all that are not known."""
+        wanted = list(keys)
+        missing = [key for key in wanted if key not in self._known]
+        for position in range(0, len(missing), KEYS_PER_QUESTION_MAX):
+            some = missing[position : position + KEYS_PER_QUESTION_MAX]
+            if len(some) == 1:
+                self.find(some[0])  # brokers of old know this question only
+            else:
+                self._known.update(self._found(find_all(self._kind, some)))
+        return {key: self._known[key] for key in wanted}
 
-def find(connection: Connection, kind: CoordinatorKind, key: str) -> Coordinator:
+    def ask_each(
+        self, calls: Mapping[str, Call[Result]], *, repeatable: bool
+    ) -> dict[str, Result | BrokerAnswerError]:
+        """Make a call to the coordinator of each key, all under way at once.
+
+        An error code that cannot be repeated is the result of its key; the others go on.
+        """
+        results: dict[str, Result | BrokerAnswerError] = {}
+
+        def attempt() -> None:
+            missing = [key for key in calls if key not in results]
+            failure: ClientError | None = None
+            under_way: list[tuple[str, Started[Result]]] = []
+            for key, coordinator in self.find_all(missing).items():
+                try:
+                    under_way.append((key, self._cluster.start(coordinator.address, calls[key])))
+                except ClientError as error:
+                    failure = self._failed(key, error)
+            for key, started in under_way:
+                try:
+                    results[key] = started.result()
+                except BrokerAnswerError as error:
+                    if may_repeat(error, repeatable=repeatable):
+                        failure = self._failed(key, error)
+                    else:
+                        results[key] = error
+                except ClientError as error:
+                    failure = self._failed(key, error)
+            if failure is not None:
+                raise failure
+
+        self._cluster.repeat(attempt, repeatable=repeatable)
+        return results
+
+    def forget(self, key: str) -> None:
+        """What was known of this key proved wrong: it is found anew when it is next needed."""
+        self._known.pop(key, None)
+
+    def _found(self, question: Call[dict[str, Coordinator]]) -> dict[str, Coordinator]:
+        return self._cluster.repeat(lambda: self._cluster.anywhere(question), repeatable=True)
+
+    def _failed(self, key: str, error: ClientError) -> ClientError:
+        self.forget(key)
+        return error
+
+
+def find_all(kind: CoordinatorKind, keys: Sequence[str]) -> Call[dict[str, Coordinator]]:
+    """Ask any broker who coordinates these keys; versions since 4 (Kafka 3.0) know many keys."""
+    request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=tuple(keys))
+
+    def read(answer: FindCoordinatorResponse) -> dict[str, Coordinator]:
+        found = {}
+        for one in answer.coordinators:
+            raise_error(one.error_code, one.error_message, one.key)
+            found[one.key] = Coordinator(one.node_id, Address(one.host, one.port))
+        for key in keys:
+            if key not in found:
+                raise_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the answer names nobody", key)
+        return found
+
+    return Call(request, FindCoordinatorResponse, read)
+
+
+def find(kind: CoordinatorKind, key: str) -> Call[Coordinator]:
     """Ask any broker who coordinates this key; versions since 4 know many keys, older ones one."""
     request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=(key,))
-    response = connection.call(request, FindCoordinatorResponse)
-    found = next((one for one in response.coordinators if one.key == key), None)
-    if found is None:
-        raise_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the answer names nobody", key)
-        raise AssertionError("unreachable")
-    raise_error(found.error_code, found.error_message, key)
-    return Coordinator(found.node_id, Address(found.host, found.port))
+
+    def read(answer: FindCoordinatorResponse) -> Coordinator:
+        found = next((one for one in answer.coordinators if one.key == key), None)
+        if found is None:
+            raise_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the answer names nobody", key)
+            raise AssertionError("unreachable")
+        raise_error(found.error_code, found.error_message, key)
+        return Coordinator(found.node_id, Address(found.host, found.port))
+
+    return Call(request, FindCoordinatorResponse, read)

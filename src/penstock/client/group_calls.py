@@ -1,6 +1,6 @@
-"""Typed calls about groups: one function for each API, each for one group.
+"""Calls about groups as values: one function for each API, each for one group.
 
-As `client.calls`: plain values in, plain values out, nothing is retried. An error of the group or
+As `client.calls`: plain values in, a `Call` out, nothing is retried. An error of the group or
 of one of its partitions is raised, because a caller here asked for exactly that group. The one
 exception is a group that is not there, which is None where a caller can go on without it.
 
@@ -11,7 +11,8 @@ that is deleted, and those are to be shown too.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.client.calls import Connection, by_topic, raise_error
+from penstock.client.call import Call, raise_error
+from penstock.client.calls import by_topic
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
@@ -41,66 +42,78 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
-def list_all(connection: Connection) -> tuple[list_groups.ListedGroup, ...]:
+def list_all() -> Call[tuple[list_groups.ListedGroup, ...]]:
     """The groups that this one broker coordinates."""
-    response = connection.call(list_groups.ListGroupsRequest(), list_groups.ListGroupsResponse)
-    raise_error(response.error_code, None, "listing groups")
-    return response.groups
+
+    def read(answer: list_groups.ListGroupsResponse) -> tuple[list_groups.ListedGroup, ...]:
+        raise_error(answer.error_code, None, "listing groups")
+        return answer.groups
+
+    return Call(list_groups.ListGroupsRequest(), list_groups.ListGroupsResponse, read)
 
 
 def describe_consumer_group(
-    connection: Connection, group_id: str
-) -> consumer_group_describe.DescribedGroup | None:
+    group_id: str,
+) -> Call[consumer_group_describe.DescribedGroup | None]:
     """A group of the consumer protocol; None when there is none, or it is a classic group."""
     request = consumer_group_describe.ConsumerGroupDescribeRequest(
         group_ids=(group_id,), include_authorized_operations=False
     )
-    response = connection.call(request, consumer_group_describe.ConsumerGroupDescribeResponse)
-    (group,) = response.groups
-    if group.error_code in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}:
-        return None
-    raise_error(group.error_code, group.error_message, group_id)
-    return group
+
+    def read(
+        answer: consumer_group_describe.ConsumerGroupDescribeResponse,
+    ) -> consumer_group_describe.DescribedGroup | None:
+        (group,) = answer.groups
+        if group.error_code in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}:
+            return None
+        raise_error(group.error_code, group.error_message, group_id)
+        return group
+
+    return Call(request, consumer_group_describe.ConsumerGroupDescribeResponse, read)
 
 
-def describe_classic_group(
-    connection: Connection, group_id: str
-) -> describe_groups.DescribedGroup | None:
+def describe_classic_group(group_id: str) -> Call[describe_groups.DescribedGroup | None]:
     """A classic group; None when there is none."""
     request = describe_groups.DescribeGroupsRequest(groups=(group_id,))
-    response = connection.call(request, describe_groups.DescribeGroupsResponse)
-    (group,) = response.groups
-    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    raise_error(group.error_code, group.error_message, group_id)
-    return None if group.group_state == DEAD else group
+
+    def read(
+        answer: describe_groups.DescribeGroupsResponse,
+    ) -> describe_groups.DescribedGroup | None:
+        (group,) = answer.groups
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        raise_error(group.error_code, group.error_message, group_id)
+        return None if group.group_state == DEAD else group
+
+    return Call(request, describe_groups.DescribeGroupsResponse, read)
 
 
-def fetch_offsets(connection: Connection, group_id: str) -> dict[TopicPartition, Committed]:
+def fetch_offsets(group_id: str) -> Call[dict[TopicPartition, Committed]]:
     """Everything that the group committed; nothing when there is no such group."""
     request = offset_fetch.OffsetFetchRequest(
         groups=(offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None),)
     )
-    response = connection.call(request, offset_fetch.OffsetFetchResponse, OFFSET_FETCH_VERSION_MAX)
-    (group,) = response.groups
-    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return {}
-    raise_error(group.error_code, None, group_id)
-    found: dict[TopicPartition, Committed] = {}
-    for topic in group.topics:
-        for part in topic.partitions:
-            at = TopicPartition(topic.name, part.partition_index)
-            raise_error(part.error_code, None, f"{group_id}: {at}")
-            if part.committed_offset >= 0:
-                found[at] = Committed(
-                    part.committed_offset, part.committed_leader_epoch, part.metadata or ""
-                )
-    return found
+
+    def read(answer: offset_fetch.OffsetFetchResponse) -> dict[TopicPartition, Committed]:
+        (group,) = answer.groups
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return {}
+        raise_error(group.error_code, None, group_id)
+        found: dict[TopicPartition, Committed] = {}
+        for topic in group.topics:
+            for part in topic.partitions:
+                at = TopicPartition(topic.name, part.partition_index)
+                raise_error(part.error_code, None, f"{group_id}: {at}")
+                if part.committed_offset >= 0:
+                    found[at] = Committed(
+                        part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+                    )
+        return found
+
+    return Call(request, offset_fetch.OffsetFetchResponse, read, OFFSET_FETCH_VERSION_MAX)
 
 
-def commit_offsets(
-    connection: Connection, group_id: str, offsets: Mapping[TopicPartition, int]
-) -> None:
+def commit_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> Call[None]:
     """Commit as nobody's member, which a coordinator takes only for a group without members."""
     request = offset_commit.OffsetCommitRequest(
         group_id=group_id,
@@ -121,17 +134,22 @@ def commit_offsets(
             for topic, partitions in by_topic(offsets).items()
         ),
     )
-    response = connection.call(
-        request, offset_commit.OffsetCommitResponse, OFFSET_COMMIT_VERSION_MAX
-    )
-    for topic in response.topics:
-        for part in topic.partitions:
-            raise_error(part.error_code, None, f"{group_id}: {topic.name}-{part.partition_index}")
+
+    def read(answer: offset_commit.OffsetCommitResponse) -> None:
+        for topic in answer.topics:
+            for part in topic.partitions:
+                at = TopicPartition(topic.name, part.partition_index)
+                raise_error(part.error_code, None, f"{group_id}: {at}")
+
+    return Call(request, offset_commit.OffsetCommitResponse, read, OFFSET_COMMIT_VERSION_MAX)
 
 
-def delete(connection: Connection, group_id: str) -> None:
+def delete(group_id: str) -> Call[None]:
     """Delete a group that has no members."""
     request = delete_groups.DeleteGroupsRequest(groups_names=(group_id,))
-    response = connection.call(request, delete_groups.DeleteGroupsResponse)
-    for result in response.results:
-        raise_error(result.error_code, None, group_id)
+
+    def read(answer: delete_groups.DeleteGroupsResponse) -> None:
+        for result in answer.results:
+            raise_error(result.error_code, None, group_id)
+
+    return Call(request, delete_groups.DeleteGroupsResponse, read)

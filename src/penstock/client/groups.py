@@ -5,12 +5,12 @@ protocols. What a description says was true when the coordinator answered; sever
 committed offsets, ends of the log) are NOT one moment. It is not a member of any group.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.client import calls, group_calls
-from penstock.client.calls import Connection
+from penstock.client.call import Call
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
 from penstock.client.group_calls import Committed
@@ -106,7 +106,7 @@ class Groups:
         def attempt() -> list[ListedGroup]:
             listed = []
             for broker_id, address in self._cluster.brokers().items():
-                for one in self._cluster.at(address, group_calls.list_all):
+                for one in self._cluster.at(address, group_calls.list_all()):
                     self._coordinators.remember(one.group_id, Coordinator(broker_id, address))
                     kind = one.group_type.lower()
                     listed.append(
@@ -137,25 +137,19 @@ class Groups:
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
         """What the group committed, by partition in order; nothing when there is no such group."""
         found = self._coordinators.ask(
-            group_id, lambda one: group_calls.fetch_offsets(one, group_id), repeatable=True
+            group_id, group_calls.fetch_offsets(group_id), repeatable=True
         )
         return dict(sorted(found.items()))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set what the group committed. The group may be new, but must have no members."""
-        self._change(
-            group_id,
-            lambda one: group_calls.commit_offsets(one, group_id, offsets),
-            repeatable=True,
-        )
+        self._change(group_id, group_calls.commit_offsets(group_id, offsets), repeatable=True)
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, with everything it committed."""
-        self._change(group_id, lambda one: group_calls.delete(one, group_id), repeatable=False)
+        self._change(group_id, group_calls.delete(group_id), repeatable=False)
 
-    def _change(
-        self, group_id: str, call: Callable[[Connection], None], *, repeatable: bool
-    ) -> None:
+    def _change(self, group_id: str, call: Call[None], *, repeatable: bool) -> None:
         try:
             self._coordinators.ask(group_id, call, repeatable=repeatable)
         except BrokerAnswerError as error:
@@ -174,7 +168,7 @@ class Groups:
         try:
             found = self._coordinators.ask(
                 group_id,
-                lambda one: group_calls.describe_consumer_group(one, group_id),
+                group_calls.describe_consumer_group(group_id),
                 repeatable=True,
             )
         except BrokerAnswerError as error:
@@ -187,7 +181,7 @@ class Groups:
 
     def _find_classic_group(self, group_id: str) -> GroupDescription | None:
         found = self._coordinators.ask(
-            group_id, lambda one: group_calls.describe_classic_group(one, group_id), repeatable=True
+            group_id, group_calls.describe_classic_group(group_id), repeatable=True
         )
         if found is None:
             return None

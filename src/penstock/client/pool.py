@@ -1,27 +1,21 @@
 """Open connections by address: made when first needed, given again, thrown away when they fail.
 
-One connection for each broker, because the callers here wait for each answer. It retries nothing
-and knows no cluster; `client.cluster` does.
+One connection for each broker, because one thread uses it and several calls may be under way on it.
+It retries nothing and knows no cluster; `client.cluster` does.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from penstock.client.addresses import Address
-from penstock.client.calls import Connection
-from penstock.core.errors import AnswerLostError, BrokerUnreachableError, PeerError
+from penstock.client.call import Call, Connection, Ticket
+from penstock.core.errors import AnswerLostError, BrokerUnreachableError, ClientError, PeerError
 
-
-class OpenConnection(Connection, Protocol):
-    """A connection that can be closed."""
-
-    def close(self) -> None:
-        """Give the socket back; closing twice is the same as once."""
-        ...
-
-
-Connect = Callable[[Address], OpenConnection]
+Connect = Callable[[Address], Connection]
 """Opens a connection, or raises `BrokerUnreachableError`."""
+
+Result = TypeVar("Result")
 
 
 class ConnectionPool:
@@ -29,24 +23,55 @@ class ConnectionPool:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._open: dict[Address, OpenConnection] = {}
+        self._open: dict[Address, Connection] = {}
 
-    def get(self, address: Address) -> OpenConnection:
-        """The connection to this address, opened now if there is none."""
-        if address not in self._open:
-            self._open[address] = self._connect(address)
-        return self._open[address]
+    def start(self, address: Address, call: Call[Result]) -> "Started[Result]":
+        """Send a call to this address; the connection is opened now if there is none."""
+        connection = self._open.get(address)
+        if connection is None:
+            connection = self._open[address] = self._connect(address)
+        try:
+            return Started(self, address, connection, connection.send(call))
+        except (ClientError, PeerError) as error:
+            self.discard_if_broken(address, connection, error)
+            raise
 
-    def discard(self, address: Address) -> None:
-        """Close and forget the connection to this address, if there is one."""
-        connection = self._open.pop(address, None)
-        if connection is not None:
+    def discard_if_broken(
+        self, address: Address, connection: Connection, error: BaseException
+    ) -> None:
+        """Close and forget a connection that is of no use after this error."""
+        if breaks_connection(error):
             connection.close()
+            if self._open.get(address) is connection:
+                del self._open[address]
 
     def close(self) -> None:
         """Close all of them."""
-        for address in list(self._open):
-            self.discard(address)
+        while self._open:
+            _, connection = self._open.popitem()
+            connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Generic[Result]):
+    """A call under way to one broker."""
+
+    pool: ConnectionPool
+    address: Address
+    connection: Connection
+    ticket: Ticket[Result]
+
+    def result(self) -> Result:
+        """Wait for the answer, once. A connection that fails meanwhile is not used again."""
+        try:
+            return self.connection.receive(self.ticket)
+        except (ClientError, PeerError) as error:
+            self.pool.discard_if_broken(self.address, self.connection, error)
+            raise
+
+    def forget(self) -> None:
+        """Nobody will ask for the result: the answer is thrown away when it comes."""
+        self.connection.forget(self.ticket)
 
 
 def breaks_connection(error: BaseException) -> bool:

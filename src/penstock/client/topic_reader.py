@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.client import calls
 from penstock.client.addresses import Address
+from penstock.client.call import raise_error
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchBounds
 from penstock.client.cluster import Cluster
 from penstock.client.positions import AT_OFFSET, AT_TIMESTAMP, BEFORE_END, EARLIEST, LATEST, Start
@@ -111,9 +112,9 @@ class TopicReader:
             partition_bytes_max=self._bounds.partition_bytes_max,
         )
         offsets = {at: self._next[at] for at in partitions}
-        answers = self._cluster.at(leader, lambda one: calls.fetch_batches(one, offsets, bounds))
+        answers = self._cluster.at(leader, calls.fetch_batches(offsets, bounds))
         for at, answer in answers.items():
-            calls.raise_error(answer.error_code, None, f"{at} at offset {self._next[at]}")
+            raise_error(answer.error_code, None, f"{at} at offset {self._next[at]}")
             if answer.records:
                 yield at, answer.records
 

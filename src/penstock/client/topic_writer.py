@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.client import calls
 from penstock.client.addresses import Address
+from penstock.client.call import raise_error
 from penstock.client.calls import ProducerIdentity
 from penstock.client.cluster import Cluster
 from penstock.client.partitioner import partition_of_key
@@ -143,9 +144,7 @@ class TopicWriter:
         data = {at: batch.data for at, batch in batches.items()}
         answers = self._cluster.at(
             leader,
-            lambda one: calls.send_batches(
-                one, data, acks=self._acks, timeout_ms=self._cluster.timeout_ms
-            ),
+            calls.send_batches(data, acks=self._acks, timeout_ms=self._cluster.timeout_ms),
         )
         failed = []
         for at, batch in batches.items():
@@ -158,4 +157,4 @@ class TopicWriter:
                 del waiting[at]
                 self.records_sent += batch.record_count
         for at, code, message in failed:
-            calls.raise_error(code, message, str(at))
+            raise_error(code, message, str(at))

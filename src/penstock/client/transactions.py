@@ -5,11 +5,11 @@ two can differ, and then the partition's one hangs. It holds back everybody who 
 records until it is aborted there, with a marker that no coordinator writes any more.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.client.calls import Connection, raise_error
+from penstock.client.call import Call, raise_error
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
 from penstock.core.errors import BrokerAnswerError, PenstockError
@@ -99,7 +99,7 @@ class Transactions:
                     one.transactional_id, broker_id, one.producer_id, one.transaction_state
                 )
                 for broker_id, address in self._cluster.brokers().items()
-                for one in self._cluster.at(address, lambda to: _listed(to, request))
+                for one in self._cluster.at(address, _listed(request))
             ]
 
         return sorted(self._cluster.repeat(attempt, repeatable=True))
@@ -108,7 +108,7 @@ class Transactions:
         """A transactional id; `UnknownTransactionError` when no producer has it."""
         try:
             found = self._coordinators.ask(
-                transactional_id, lambda one: _described(one, transactional_id), repeatable=True
+                transactional_id, _described(transactional_id), repeatable=True
             )
         except BrokerAnswerError as error:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -136,7 +136,7 @@ class Transactions:
 
     def producers(self, at: TopicPartition) -> list[PartitionProducer]:
         """The producers that a partition remembers, by id."""
-        return self._at_leader(at, lambda one: _producers(one, at), repeatable=True)
+        return self._at_leader(at, _producers(at), repeatable=True)
 
     def open_at(self, at: TopicPartition, start_offset: int) -> PartitionProducer:
         """The producer whose open transaction begins at this offset."""
@@ -175,11 +175,9 @@ class Transactions:
 
     def abort(self, at: TopicPartition, producer: PartitionProducer) -> None:
         """Write the marker that ends this producer's transaction in this partition."""
-        self._at_leader(at, lambda one: _abort(one, at, producer), repeatable=False)
+        self._at_leader(at, _abort(at, producer), repeatable=False)
 
-    def _at_leader(
-        self, at: TopicPartition, call: Callable[[Connection], Result], *, repeatable: bool
-    ) -> Result:
+    def _at_leader(self, at: TopicPartition, call: Call[Result], *, repeatable: bool) -> Result:
         def attempt() -> Result:
             (leader,) = self._cluster.by_leader([at])
             return self._cluster.at(leader, call)
@@ -188,46 +186,56 @@ class Transactions:
 
 
 def _listed(
-    connection: Connection, request: list_transactions.ListTransactionsRequest
-) -> tuple[list_transactions.TransactionState, ...]:
-    response = connection.call(request, list_transactions.ListTransactionsResponse)
-    raise_error(response.error_code, None, "listing transactions")
-    return response.transaction_states
+    request: list_transactions.ListTransactionsRequest,
+) -> Call[tuple[list_transactions.TransactionState, ...]]:
+    def read(
+        answer: list_transactions.ListTransactionsResponse,
+    ) -> tuple[list_transactions.TransactionState, ...]:
+        raise_error(answer.error_code, None, "listing transactions")
+        return answer.transaction_states
+
+    return Call(request, list_transactions.ListTransactionsResponse, read)
 
 
-def _described(
-    connection: Connection, transactional_id: str
-) -> describe_transactions.TransactionState:
+def _described(transactional_id: str) -> Call[describe_transactions.TransactionState]:
     request = describe_transactions.DescribeTransactionsRequest(
         transactional_ids=(transactional_id,)
     )
-    response = connection.call(request, describe_transactions.DescribeTransactionsResponse)
-    (found,) = response.transaction_states
-    raise_error(found.error_code, None, transactional_id)
-    return found
+
+    def read(
+        answer: describe_transactions.DescribeTransactionsResponse,
+    ) -> describe_transactions.TransactionState:
+        (found,) = answer.transaction_states
+        raise_error(found.error_code, None, transactional_id)
+        return found
+
+    return Call(request, describe_transactions.DescribeTransactionsResponse, read)
 
 
-def _producers(connection: Connection, at: TopicPartition) -> list[PartitionProducer]:
+def _producers(at: TopicPartition) -> Call[list[PartitionProducer]]:
     request = describe_producers.DescribeProducersRequest(
         topics=(describe_producers.TopicRequest(name=at.topic, partition_indexes=(at.partition,)),)
     )
-    response = connection.call(request, describe_producers.DescribeProducersResponse)
-    ((part,),) = (topic.partitions for topic in response.topics)
-    raise_error(part.error_code, part.error_message, str(at))
-    return sorted(
-        PartitionProducer(
-            one.producer_id,
-            one.producer_epoch,
-            one.last_sequence,
-            one.last_timestamp,
-            one.coordinator_epoch,
-            None if one.current_txn_start_offset == NO_OFFSET else one.current_txn_start_offset,
+
+    def read(answer: describe_producers.DescribeProducersResponse) -> list[PartitionProducer]:
+        ((part,),) = (topic.partitions for topic in answer.topics)
+        raise_error(part.error_code, part.error_message, str(at))
+        return sorted(
+            PartitionProducer(
+                one.producer_id,
+                one.producer_epoch,
+                one.last_sequence,
+                one.last_timestamp,
+                one.coordinator_epoch,
+                None if one.current_txn_start_offset == NO_OFFSET else one.current_txn_start_offset,
+            )
+            for one in part.active_producers
         )
-        for one in part.active_producers
-    )
+
+    return Call(request, describe_producers.DescribeProducersResponse, read)
 
 
-def _abort(connection: Connection, at: TopicPartition, producer: PartitionProducer) -> None:
+def _abort(at: TopicPartition, producer: PartitionProducer) -> Call[None]:
     marker = write_txn_markers.WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
@@ -239,14 +247,18 @@ def _abort(connection: Connection, at: TopicPartition, producer: PartitionProduc
         ),
         coordinator_epoch=max(producer.coordinator_epoch, COORDINATOR_EPOCH_FIRST),
     )
-    response = connection.call(
+
+    def read(answer: write_txn_markers.WriteTxnMarkersResponse) -> None:
+        for result in answer.markers:
+            for topic in result.topics:
+                for part in topic.partitions:
+                    raise_error(part.error_code, None, str(at))
+
+    return Call(
         write_txn_markers.WriteTxnMarkersRequest(markers=(marker,)),
         write_txn_markers.WriteTxnMarkersResponse,
+        read,
     )
-    for result in response.markers:
-        for topic in result.topics:
-            for part in topic.partitions:
-                raise_error(part.error_code, None, str(at))
 
 
 def _open_ones(producers: Iterable[PartitionProducer]) -> str:

@@ -29,7 +29,12 @@ from penstock.protocol import codec, headers
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.framing import LENGTH_BYTES, FrameReader, ReadArena
+from penstock.protocol.framing import (
+    FRAME_BYTES_AT_ONCE,
+    LENGTH_BYTES,
+    FrameReader,
+    ReadArena,
+)
 
 CORRELATION_ID_MAX: Final = 2_147_483_647
 """A correlation id is an int32; after the largest comes 0."""
@@ -143,14 +148,24 @@ class ClientConnection:
     __slots__ = ("_client_id", "_in_flight", "_next_correlation_id", "reader")
 
     def __init__(
-        self, client_id: str | None, *, response_bytes_max: int = RESPONSE_FRAME_BYTES_MAX
+        self,
+        client_id: str | None,
+        *,
+        response_bytes_max: int = RESPONSE_FRAME_BYTES_MAX,
+        at_once_bytes: int = FRAME_BYTES_AT_ONCE,
+        buffers_kept_max: int = 0,
     ) -> None:
+        """The last two are for clients that fetch much: see `framing.FrameReader`."""
         self._client_id = client_id
         self._next_correlation_id = 0
         self._in_flight: deque[tuple[int, int, int]] = deque()
         # A client has few connections, and small reads: no arena is shared.
         self.reader = FrameReader(
-            ReadArena(65_536), bytes_max=response_bytes_max, bytes_min=LENGTH_BYTES
+            ReadArena(65_536),
+            bytes_max=response_bytes_max,
+            bytes_min=LENGTH_BYTES,
+            at_once_bytes=at_once_bytes,
+            buffers_kept_max=buffers_kept_max,
         )
 
     @property

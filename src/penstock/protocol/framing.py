@@ -10,13 +10,15 @@ else. Guarantees:
   nothing was allocated for it. The bound depends on the API: for requests the key is in the two
   bytes behind the length, and only Produce may be large. Both bounds may be changed at any time,
   for instance when the peer has said who it is;
-- never more memory than twice what the peer really sent, and 1 MiB: who announces 100 MiB and
-  sends ten bytes occupies 1 MiB, and that only when `get_buffer` is next called, so that the owner
-  can look at `needs_bytes` and stop reading first;
-- an idle connection holds no buffer. Reads go to a `ReadArena` that all connections of one loop
-  share: an event loop calls `get_buffer`, reads, and calls `buffer_updated` without running
-  anything in between, and whatever was read is taken out of the arena before `buffer_updated`
-  returns. The rest of a large frame is read straight into the frame.
+- never more memory than twice what the peer really sent, and 1 MiB (`at_once_bytes`): who
+  announces 100 MiB and sends ten bytes occupies 1 MiB, and that only when `get_buffer` is next
+  called, so that the owner can look at `needs_bytes` and stop reading first;
+- who reads many large frames may have their memory used again (`buffers_kept_max`): only when
+  nobody refers to the frame any more, so the first guarantee holds;
+- without that, an idle connection holds no buffer. Reads go to a `ReadArena` that all connections
+  of one loop share: an event loop calls `get_buffer`, reads, and calls `buffer_updated` without
+  running anything in between, and whatever was read is taken out of the arena before
+  `buffer_updated` returns. The rest of a large frame is read straight into the frame.
 
 Many small frames in one read stay one chunk and are cut one by one as `next_frame` is called. This
 file does NOT know headers beyond the API key, nor time: slow peers are the owner's business
@@ -54,9 +56,12 @@ class FrameReader:
 
     __slots__ = (
         "_arena",
+        "_at_once_bytes",
+        "_buffers_kept_max",
         "_error",
         "_filled",
         "_frame",
+        "_kept",
         "_length",
         "_pending",
         "_position",
@@ -73,8 +78,14 @@ class FrameReader:
         bytes_max: int,
         bytes_min: int,
         produce_bytes_max: int | None = None,
+        at_once_bytes: int = FRAME_BYTES_AT_ONCE,
+        buffers_kept_max: int = 0,
     ) -> None:
-        """`produce_bytes_max` is given for requests, and then bounds those of the Produce API."""
+        """`produce_bytes_max` is given for requests, and then bounds those of the Produce API.
+
+        A client that asks for much knows how much is coming: `at_once_bytes` of a frame get their
+        memory when the frame begins, and `buffers_kept_max` such buffers are used again.
+        """
         self._arena = arena
         self.bytes_max = bytes_max
         self.bytes_min = bytes_min
@@ -88,6 +99,9 @@ class FrameReader:
         self._length = 0
         self._filled = 0
         self._error: FrameError | None = None
+        self._at_once_bytes = at_once_bytes
+        self._buffers_kept_max = buffers_kept_max
+        self._kept: tuple[bytearray, ...] = ()
 
     @property
     def frame_started(self) -> bool:
@@ -114,18 +128,18 @@ class FrameReader:
         if not self._length:
             return self._arena.view
         if self._filled == len(self._frame):
-            size = min(self._length, max(2 * self._filled, FRAME_BYTES_AT_ONCE))
-            larger = bytearray(size)
+            size = min(self._length, max(2 * self._filled, self._at_once_bytes))
+            larger = self._buffer_of(size) if self._buffers_kept_max else bytearray(size)
             larger[: self._filled] = self._frame
             self._frame = larger
-        return memoryview(self._frame)[self._filled :]
+        return memoryview(self._frame)[self._filled : self._length]
 
     def buffer_updated(self, count: int) -> None:
         """`count` bytes were read into what `get_buffer` gave."""
         if self._length:
             self._filled += count
             if self._filled == self._length:
-                self._ready = memoryview(self._frame)
+                self._ready = memoryview(self._frame)[: self._length]
                 self._forget_started()
         else:
             self._take_chunk(self._arena.view[:count])
@@ -162,6 +176,7 @@ class FrameReader:
         """Let go of every byte: the connection is gone, and its owner may live a little longer."""
         self._ready = None
         self._pending, self._position = b"", 0
+        self._kept = ()
         self._forget_started()
 
     def _take_chunk(self, chunk: memoryview) -> None:
@@ -195,6 +210,16 @@ class FrameReader:
         self._filled = len(self._frame)
         return None, len(chunk)
 
+    def _buffer_of(self, size: int) -> bytearray:
+        """Memory of at least this size: of a frame that nobody refers to any more, or new."""
+        for buffer in self._kept:
+            if len(buffer) >= size and buffer is not self._frame and _is_free(buffer):
+                return buffer
+        fresh = bytearray(size)
+        if size >= FRAME_BYTES_AT_ONCE:
+            self._kept = (fresh, *self._kept)[: self._buffers_kept_max]
+        return fresh
+
     def _checked_length(self, chunk: memoryview) -> int:
         """The length of the frame; 0 when its API key must be seen first."""
         bound = self.bytes_max
@@ -219,3 +244,13 @@ class FrameReader:
         self._frame = bytearray()
         self._length = 0
         self._filled = 0
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view of a buffer exists: Python refuses to resize it while there is one."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True

@@ -1,0 +1,149 @@
+"""`ClusterView`: what a client knows of brokers, topics and leaders, as Metadata told it (pure).
+
+Both clusters, the blocking and the asyncio one, keep what they know here and decide with it. It is
+as true as the last answer: who finds that it is not forgets the topics and learns again. It does
+NOT ask anybody.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.client.addresses import Address
+from penstock.client.call import raise_error
+from penstock.core.errors import UnknownTopicOrPartitionError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+
+class PartitionDescription(NamedTuple):
+    """Who leads a partition, and since which epoch; -1 when nobody does or it is not told."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as Metadata describes it."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    """None from a broker that is older than topic ids."""
+    is_internal: bool
+    partitions: dict[int, PartitionDescription]
+
+
+class Leader(NamedTuple):
+    """The broker that leads a partition, and the epoch in which it does."""
+
+    address: Address
+    leader_epoch: int
+
+
+class ClusterView:
+    """What is known of one cluster."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Address] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self._topics: dict[str, TopicDescription] = {}
+
+    def learn(self, response: MetadataResponse) -> None:
+        """Take over what a broker answered. Topics that it has trouble with stay unknown."""
+        self.brokers = {one.node_id: Address(one.host, one.port) for one in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
+        for topic in response.topics:
+            if topic.name is not None and topic.error_code == ErrorCode.NONE:
+                self._topics[topic.name] = described(topic)
+
+    def forget_topics(self) -> None:
+        """What was known of leaders may be wrong; brokers are still asked."""
+        self._topics.clear()
+
+    def forget_topic(self, name: str) -> None:
+        """This topic was changed."""
+        self._topics.pop(name, None)
+
+    def topic(self, name: str) -> TopicDescription | None:
+        """A topic, if it is known."""
+        return self._topics.get(name)
+
+    def unknown_topics(self, partitions: Iterable[TopicPartition]) -> list[str]:
+        """The topics of these partitions that must be learnt first."""
+        return [name for name in {at.topic: None for at in partitions} if name not in self._topics]
+
+    def controller(self) -> Address | None:
+        """The controller's address, if it is known."""
+        return self.brokers.get(self.controller_id)
+
+    def candidates(self, bootstrap: Iterable[Address]) -> list[Address]:
+        """Whom to ask what everybody knows: those known, then the bootstrap addresses."""
+        return list(dict.fromkeys([*self.brokers.values(), *bootstrap]))
+
+    def leader(self, at: TopicPartition) -> Leader:
+        """Who leads a partition; an error that is worth repeating when that is not known now."""
+        topic = self._topics.get(at.topic)
+        partition = None if topic is None else topic.partitions.get(at.partition)
+        if topic is not None and partition is None:
+            raise unknown_topic(str(at))
+        address = None if partition is None else self.brokers.get(partition.leader_id)
+        if partition is None or address is None:
+            raise_error(ErrorCode.LEADER_NOT_AVAILABLE, None, str(at))
+            raise AssertionError("unreachable")
+        return Leader(address, partition.leader_epoch)
+
+
+def described(topic: MetadataResponseTopic) -> TopicDescription:
+    """The description of a topic that has no error."""
+    assert topic.name is not None
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        topic.is_internal,
+        {
+            part.partition_index: PartitionDescription(part.leader_id, part.leader_epoch)
+            for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+        },
+    )
+
+
+def present_topics(response: MetadataResponse) -> dict[str, TopicDescription]:
+    """The topics of an answer by name; one that does not exist is absent, other errors are raised.
+
+    A partition without a leader is in it, with leader -1.
+    """
+    found: dict[str, TopicDescription] = {}
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
+        raise_error(topic.error_code, None, topic.name or "a topic")
+        if topic.name is not None:
+            found[topic.name] = described(topic)
+    return dict(sorted(found.items()))
+
+
+def check_topics(response: MetadataResponse) -> None:
+    """Raise the first error of a topic in an answer."""
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise unknown_topic(topic.name or "")
+        raise_error(topic.error_code, None, topic.name or "a topic")
+
+
+def topic_problem(topic: MetadataResponseTopic) -> ErrorCode:
+    """The first reason why a topic cannot be used as a whole; NONE when it can."""
+    codes = [topic.error_code, *(part.error_code for part in topic.partitions)]
+    problem = next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE)
+    if problem == ErrorCode.NONE and not topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return problem
+
+
+def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
+    """The error for a topic or partition that is not there."""
+    return UnknownTopicOrPartitionError(f"there is no topic or partition {name}")

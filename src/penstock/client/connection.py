@@ -1,0 +1,277 @@
+"""`AsyncConnection`: a `ClientConnection` over an asyncio transport, for many tasks at once.
+
+The same calls and the same errors as `client.blocking`: `BrokerUnreachableError` when the request
+was surely not carried out, `AnswerLostError` when it may have been. Calls of several tasks are
+under way together, as many as the protocol allows; who comes later waits for room. A frame leaves
+whole before the next one begins.
+
+What a transport has buffered when a connection breaks is not told. So a request counts as sent from
+the moment its last byte is given to the transport, and of a large one the last byte is held back
+until the transport has handed everything before it to the kernel: a large request that went out in
+part is then known to be none.
+
+A task that is cancelled leaves its answer to be thrown away; if it was in the middle of a frame,
+the connection ends. A timeout ends the connection too, as a stream without its next answer is of no
+use; the others then get `AnswerLostError`. It belongs to one event loop and retries nothing.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from penstock.client.addresses import Address
+from penstock.client.blocking import (
+    ANSWER_BUFFERS_KEPT_MAX,
+    ANSWER_BYTES_AT_ONCE,
+    CONNECT_SECONDS_MAX,
+    RESPONSE_BYTES_MAX,
+    reason,
+)
+from penstock.client.call import Call
+from penstock.client.versions import (
+    ASK_VERSIONS,
+    CLIENT_NAME,
+    Versions,
+    ask_versions,
+    choose_version,
+    lower_version,
+    served_versions,
+)
+from penstock.core.errors import (
+    AnswerLostError,
+    BrokerUnreachableError,
+    PeerError,
+    PenstockError,
+)
+from penstock.protocol.codec import Message
+from penstock.protocol.connection import ClientConnection
+from penstock.protocol.encoder_source import Buffer
+
+WRITE_AT_ONCE_BYTES: Final = 65_536
+"""Of a larger request the last byte is held back; a smaller one fits into any socket's buffer."""
+
+Result = TypeVar("Result")
+
+
+async def connect(
+    address: Address, *, timeout_seconds: float, client_id: str = CLIENT_NAME
+) -> "AsyncConnection":
+    """Open a connection and learn the broker's versions; `BrokerUnreachableError` if it fails."""
+
+    def make() -> AsyncConnection:
+        return AsyncConnection(address, timeout_seconds=timeout_seconds, client_id=client_id)
+
+    try:
+        async with asyncio.timeout(min(timeout_seconds, CONNECT_SECONDS_MAX)):
+            _, connection = await asyncio.get_running_loop().create_connection(make, *address)
+    except OSError as error:
+        raise BrokerUnreachableError(
+            f"cannot reach a broker at {address}: {reason(error)}."
+        ) from error
+    try:
+        await connection.negotiate()
+    except PenstockError as error:
+        await connection.close()
+        raise BrokerUnreachableError(f"{address} does not answer as a broker: {error}") from error
+    except asyncio.CancelledError:
+        await connection.close()
+        raise
+    return connection
+
+
+class AsyncConnection(asyncio.BufferedProtocol):
+    """One connection to one broker, used by the tasks of one event loop."""
+
+    def __init__(
+        self, address: Address, *, timeout_seconds: float, client_id: str = CLIENT_NAME
+    ) -> None:
+        self._address = address
+        self._timeout_seconds = timeout_seconds
+        self._protocol = ClientConnection(
+            client_id,
+            response_bytes_max=RESPONSE_BYTES_MAX,
+            at_once_bytes=ANSWER_BYTES_AT_ONCE,
+            buffers_kept_max=ANSWER_BUFFERS_KEPT_MAX,
+        )
+        self._versions: Versions = {}
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        """Who waits for which answer, in the order of the requests."""
+        self._sending = asyncio.Lock()
+        self._is_paused = False
+        self._changed = asyncio.Event()
+        """Set when who waits for room should look again; only who holds `_sending` waits."""
+        self._failure: PenstockError | None = None
+        self._is_lost = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made; once it is not, it never is again."""
+        return self._transport is not None and self._failure is None
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Requests that were sent and whose answers have not come."""
+        return self._protocol.requests_in_flight
+
+    async def negotiate(self) -> None:
+        """Ask for the versions that the broker serves."""
+        answer = await self._exchange(ask_versions(ASK_VERSIONS[1]), ASK_VERSIONS[1])
+        lower = lower_version(answer)
+        if lower is not None:
+            answer = await self._exchange(ask_versions(lower), lower)
+        self._versions = served_versions(answer)
+
+    async def carry(self, call: Call[Result]) -> Result:
+        """Send the request and wait for its answer."""
+        version = choose_version(call.request, call.version_max, self._versions, self._address)
+        return await self._exchange(call, version)
+
+    async def close(self) -> None:
+        """Close the connection; whoever waits for an answer gets `AnswerLostError`."""
+        self._fail(AnswerLostError(f"the connection to {self._address} was closed."))
+        if self._transport is not None:
+            await self._is_lost.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _exchange(self, call: Call[Result], version: int) -> Result:
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        answer = await self._send(call, version, deadline)
+        if answer is None:
+            return call.read(None)
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await answer
+        except TimeoutError:
+            lost = AnswerLostError(f"{self._address} did not answer: timed out.")
+            self._fail(lost)
+            raise lost from None
+        assert call.answer_type is not None
+        assert isinstance(message, call.answer_type)
+        return call.read(message)
+
+    # --- Sending ---
+
+    async def _send(
+        self, call: Call[Any], version: int, deadline: float
+    ) -> asyncio.Future[Message] | None:
+        """Send a request, in its turn; what gives its answer, if it has one."""
+        try:
+            async with asyncio.timeout_at(deadline), self._sending:
+                await self._wait_for_room(is_between_frames=True)
+                return await self._write(call, version)
+        except TimeoutError:
+            raise self._unsent("timed out") from None
+
+    async def _write(self, call: Call[Any], version: int) -> asyncio.Future[Message] | None:
+        has_answer = call.answer_type is not None
+        correlation_id, frame = self._protocol.send_request(
+            call.request, version, expects_response=has_answer
+        )
+        assert self._transport is not None
+        if sum(map(len, frame)) > WRITE_AT_ONCE_BYTES:
+            held_back = await self._write_all_but_last(frame)
+        else:
+            held_back = b"".join(frame)
+        answer: asyncio.Future[Message] | None = None
+        if has_answer:
+            answer = asyncio.get_running_loop().create_future()
+            self._waiting[correlation_id] = answer
+        self._transport.write(held_back)
+        return answer
+
+    async def _write_all_but_last(self, frame: list[Buffer]) -> bytes:
+        """Hand all but the last byte of a frame to the kernel; gives that byte."""
+        assert self._transport is not None
+        *parts, last = frame
+        try:
+            for part in (*parts, memoryview(last)[:-1]):
+                self._transport.write(part)
+                await self._wait_for_room(is_between_frames=False)
+        except BaseException:
+            # The frame is torn, whoever interrupted it: nothing can follow on this connection.
+            self._fail(AnswerLostError(f"a request to {self._address} was interrupted."))
+            raise
+        return bytes(last[-1:])
+
+    async def _wait_for_room(self, *, is_between_frames: bool) -> None:
+        """Until all is with the kernel, and another request allowed if one is to begin."""
+        while self._failure is None and (
+            self._is_paused or (is_between_frames and not self._protocol.can_send)
+        ):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._failure is not None:
+            raise self._unsent(str(self._failure))
+
+    def _unsent(self, why: str) -> BrokerUnreachableError:
+        return BrokerUnreachableError(
+            f"the connection to {self._address} failed before the request was sent: {why}"
+        )
+
+    # --- What the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        self._transport = cast("asyncio.Transport", transport)
+        # Paused whenever anything is buffered: then not paused means that all is with the kernel.
+        self._transport.set_write_buffer_limits(high=0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._protocol.reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come: hand out the answers that are whole."""
+        self._protocol.reader.buffer_updated(nbytes)
+        try:
+            while (response := self._protocol.next_response()) is not None:
+                answer = self._waiting.pop(response.correlation_id, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(response.message)
+        except PeerError as error:
+            self._fail(error)
+        self._changed.set()
+
+    def pause_writing(self) -> None:
+        """The transport holds bytes that the kernel did not take."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The kernel has everything."""
+        self._is_paused = False
+        self._changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, by whomever."""
+        if isinstance(exc, OSError):
+            text = f"{self._address} did not answer: {reason(exc)}."
+        else:
+            text = f"{self._address} closed the connection before it answered."
+        self._fail(AnswerLostError(text))
+        self._is_lost.set()
+
+    def _fail(self, error: PenstockError) -> None:
+        """End the connection, once. What came wrong was for the oldest; the others lost theirs."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        waiting, self._waiting = self._waiting, {}
+        for number, answer in enumerate(waiting.values()):
+            if not answer.done():
+                is_for_it = number == 0 and isinstance(error, PeerError)
+                answer.set_exception(error if is_for_it else AnswerLostError(str(error)))
+        self._changed.set()
+        self._protocol.reader.forget_all()
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,69 @@
+"""How many bytes the logs of partitions take: one DescribeLogDirs for each leader.
+
+The sizes are those of the segment files of the leader's replica, as stored. They are for estimates:
+what is in tiered storage is not counted, and a broker that may not or cannot tell is left out
+instead of failing whoever only wanted to plan better.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from penstock.client.call import Call, raise_error
+from penstock.client.calls import by_topic
+from penstock.client.cluster import Cluster
+from penstock.core.errors import BrokerAnswerError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages import describe_log_dirs
+
+CANNOT_TELL = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Codes of a broker that does not tell sizes to this client at all."""
+
+
+def find_log_sizes(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Bytes by partition; those of brokers that do not tell are absent."""
+    wanted = list(partitions)
+
+    def attempt() -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for address, led in cluster.by_leader(wanted).items():
+            try:
+                found.update(cluster.at(address, describe_sizes(led)))
+            except BrokerAnswerError as error:
+                if error.code not in CANNOT_TELL:
+                    raise
+        return found
+
+    return cluster.repeat(attempt, repeatable=True)
+
+
+def describe_sizes(partitions: Sequence[TopicPartition]) -> Call[dict[TopicPartition, int]]:
+    """The sizes of these partitions on the broker that is asked."""
+    request = describe_log_dirs.DescribeLogDirsRequest(
+        topics=tuple(
+            describe_log_dirs.DescribableLogDirTopic(
+                topic=topic, partitions=tuple(at.partition for at in of_topic)
+            )
+            for topic, of_topic in by_topic(partitions).items()
+        )
+    )
+
+    def read(answer: describe_log_dirs.DescribeLogDirsResponse) -> dict[TopicPartition, int]:
+        raise_error(answer.error_code, None, "sizes of logs")
+        return {
+            TopicPartition(topic.name, partition.partition_index): partition.partition_size
+            for directory in answer.results
+            if directory.error_code == ErrorCode.NONE
+            for topic in directory.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        }
+
+    return Call(request, describe_log_dirs.DescribeLogDirsResponse, read)

@@ -1,0 +1,28 @@
+"""`open_cluster`: a cluster from options, over blocking connections.
+
+Made for jobs: a first contact is repeated like every other call, because a job outlives the restart
+of a broker. The command line tells a person at once, and opens its own.
+"""
+
+from penstock.client.addresses import Address
+from penstock.client.blocking import BlockingConnection, connect
+from penstock.client.cluster import Cluster
+from penstock.client.options import ClientOptions
+
+
+def open_cluster(options: ClientOptions, *, repeats_first_contact: bool = True) -> Cluster:
+    """The cluster that the options name; nothing is connected until something is asked."""
+    request_timeout_seconds = options.request_timeout_ms / 1000
+
+    def open_connection(address: Address) -> BlockingConnection:
+        return connect(
+            address, timeout_seconds=request_timeout_seconds, client_id=options.client_id
+        )
+
+    return Cluster(
+        options.bootstrap,
+        open_connection,
+        timeout_seconds=options.retry_timeout_ms / 1000,
+        request_timeout_seconds=request_timeout_seconds,
+        repeats_first_contact=repeats_first_contact,
+    )

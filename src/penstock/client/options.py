@@ -1,0 +1,101 @@
+"""`ClientOptions`: how to reach a cluster, from Kafka's own names of settings (pure).
+
+Settings that a client of ours does not need are not looked at: whoever takes settings from a person
+decides about names outside of `CLIENT_SETTINGS`. Two kinds are refused rather than ignored, because
+to ignore them would be to connect in another way than the person thinks: a security protocol other
+than PLAINTEXT, and every setting of TLS and SASL. Neither is built yet.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.addresses import Address, parse_addresses
+from penstock.client.versions import CLIENT_NAME
+from penstock.core.errors import ConfigError, InvalidRequestError
+from penstock.core.limits import CLIENT_ID_BYTES_MAX
+
+BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
+CLIENT_ID: Final = "client.id"
+REQUEST_TIMEOUT_MS: Final = "request.timeout.ms"
+API_TIMEOUT_MS: Final = "default.api.timeout.ms"
+SECURITY_PROTOCOL: Final = "security.protocol"
+
+CLIENT_SETTINGS: Final = frozenset(
+    {BOOTSTRAP_SERVERS, CLIENT_ID, REQUEST_TIMEOUT_MS, API_TIMEOUT_MS, SECURITY_PROTOCOL}
+)
+"""The settings that are read here."""
+
+PLAINTEXT: Final = "PLAINTEXT"
+TIMEOUT_MS_MAX: Final = 3_600_000
+"""An hour: a job that waits longer for one call is better told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How to reach a cluster. It may be pickled and sent to another process."""
+
+    bootstrap: tuple[Address, ...]
+    client_id: str = CLIENT_NAME
+    request_timeout_ms: int = 30_000
+    """For one request and its answer."""
+    retry_timeout_ms: int = 60_000
+    """For a call with all its repetitions: Kafka's default.api.timeout.ms."""
+    security_protocol: str = PLAINTEXT
+
+
+def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> ClientOptions:
+    """The options in Kafka's settings; `prefix` is what a person wrote before each name."""
+    for name, value in settings.items():
+        _refuse_security(name, value, prefix)
+    if BOOTSTRAP_SERVERS not in settings:
+        raise ConfigError(
+            f"{prefix}{BOOTSTRAP_SERVERS} is missing; give host:port, such as localhost:9092."
+        )
+    try:
+        bootstrap = parse_addresses(settings[BOOTSTRAP_SERVERS])
+    except InvalidRequestError as error:
+        raise ConfigError(f"{prefix}{BOOTSTRAP_SERVERS}: {error}") from error
+    client_id = settings.get(CLIENT_ID, CLIENT_NAME)
+    if len(client_id.encode()) > CLIENT_ID_BYTES_MAX:
+        raise ConfigError(f"{prefix}{CLIENT_ID} is longer than {CLIENT_ID_BYTES_MAX} bytes.")
+    defaults = ClientOptions(bootstrap)
+    request_timeout_ms = _milliseconds(
+        settings, REQUEST_TIMEOUT_MS, defaults.request_timeout_ms, prefix
+    )
+    return ClientOptions(
+        bootstrap,
+        client_id,
+        request_timeout_ms,
+        _milliseconds(
+            settings,
+            API_TIMEOUT_MS,
+            max(defaults.retry_timeout_ms, request_timeout_ms),
+            prefix,
+        ),
+    )
+
+
+def _refuse_security(name: str, value: str, prefix: str) -> None:
+    if name == SECURITY_PROTOCOL and value.upper() != PLAINTEXT:
+        raise ConfigError(
+            f"{prefix}{name}={value}: only PLAINTEXT is built yet. "
+            "Give the address of a PLAINTEXT listener."
+        )
+    if name.startswith(("ssl.", "sasl.")):
+        kind = "TLS" if name.startswith("ssl.") else "SASL"
+        raise ConfigError(
+            f"{prefix}{name}: {kind} is not built yet. "
+            "Leave it out and give the address of a PLAINTEXT listener."
+        )
+
+
+def _milliseconds(settings: Mapping[str, str], name: str, default: int, prefix: str) -> int:
+    text = settings.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or not 0 < int(text) <= TIMEOUT_MS_MAX:
+        raise ConfigError(
+            f"{prefix}{name}={text}: give milliseconds as a whole number, 1 to {TIMEOUT_MS_MAX}."
+        )
+    return int(text)

@@ -1,0 +1,237 @@
+"""`ProducerTransactions`: begin, write, look at and end transactions, also those of others.
+
+A transaction is begun and written by one process and may be ended by another one: everything that
+is needed for it is in an `OpenTransaction`, a value that can be stored and sent. Two versions of
+the protocol are spoken: version 2 (KIP-890, Kafka 4.0 and later), in which Produce itself adds a
+partition and every end bumps the epoch, and version 0, in which partitions are added beforehand.
+The cluster's finalized feature `transaction.version` says which.
+
+Ending is repeated until it is answered: an end that was carried out before is recognized by its
+epoch. However many transactions are ended or looked at, each coordinator gets its share at once.
+It belongs to one thread. It writes no records: see `batch_sender`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.client.call import Call, raise_error
+from penstock.client.calls import INIT_PRODUCER_ID_VERSION_MAX, by_topic
+from penstock.client.cluster import Cluster
+from penstock.client.coordinators import CoordinatorKind, Coordinators
+from penstock.client.transaction_outcomes import (
+    OPEN_STATE,
+    REFUSALS,
+    CommitOutcome,
+    OpenTransaction,
+    TransactionSight,
+    outcome_of_sight,
+)
+from penstock.client.transactions import Transactions
+from penstock.client.versions import ASK_VERSIONS, ask_versions
+from penstock.core.errors import BrokerAnswerError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages import (
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+)
+
+VERSION_FEATURE: Final = "transaction.version"
+VERSION_0: Final = 0
+VERSION_2: Final = 2
+ADD_VERSION_MAX: Final = 3
+"""Later versions are for brokers."""
+END_VERSION_MAX_0: Final = 4
+"""EndTxn 5 is version 2 of the protocol."""
+DESCRIBED_AT_ONCE_MAX: Final = 1_000
+
+
+class ProducerTransactions:
+    """Transactions of one cluster, as their writers and their judges need them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._coordinators = Coordinators(cluster, CoordinatorKind.TRANSACTION)
+        self._version: int | None = None
+
+    def version(self) -> int:
+        """The version of the protocol that the cluster has agreed on: 0 or 2."""
+        if self._version is None:
+            question = ask_versions(ASK_VERSIONS[1])
+            answer = self._cluster.repeat(lambda: self._cluster.anywhere(question), repeatable=True)
+            levels = {one.name: one.max_version_level for one in answer.finalized_features}
+            is_second = levels.get(VERSION_FEATURE, 0) >= VERSION_2
+            self._version = VERSION_2 if is_second else VERSION_0
+        return self._version
+
+    def begin(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
+        """Take the transactional id: whoever had it is fenced, and their transaction aborted."""
+        identity = self._coordinators.ask(
+            transactional_id, _init(transactional_id, timeout_ms), repeatable=True
+        )
+        return OpenTransaction(transactional_id, *identity, self.version())
+
+    def add_partitions(
+        self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Tell the coordinator what will be written; with version 2 Produce does it."""
+        if transaction.version == VERSION_0:
+            self._coordinators.ask(
+                transaction.transactional_id,
+                _add(transaction, list(partitions)),
+                repeatable=True,
+            )
+
+    def end(self, transaction: OpenTransaction, *, commits: bool) -> OpenTransaction:
+        """End it, and give what the producer's next transaction has to use."""
+        return self._coordinators.ask(
+            transaction.transactional_id, _end(transaction, commits=commits), repeatable=True
+        )
+
+    def commit_all(self, transactions: Sequence[OpenTransaction]) -> dict[str, CommitOutcome]:
+        """Commit each, and say what became of each, by transactional id."""
+        answers = self._end_all(transactions, commits=True)
+        refused = [one for one in transactions if answers[one.transactional_id] is not None]
+        outcomes = {one.transactional_id: CommitOutcome.COMMITTED for one in transactions}
+        if refused:
+            sights = self.look_at(one.transactional_id for one in refused)
+            for one in refused:
+                name = one.transactional_id
+                outcomes[name] = outcome_of_sight(one, sights.get(name))
+        return outcomes
+
+    def abort_all(self, transactions: Sequence[OpenTransaction]) -> None:
+        """Abort each that is still open; one that is not stays as it is."""
+        self._end_all(transactions, commits=False)
+
+    def look_at(self, transactional_ids: Iterable[str]) -> dict[str, TransactionSight]:
+        """What their coordinators say of these; one that nobody knows is absent."""
+        sights: dict[str, TransactionSight] = {}
+        unknown: set[str] = set()
+        wanted = list(transactional_ids)
+
+        def attempt() -> None:
+            asked: dict[str, list[str]] = {}
+            missing = [name for name in wanted if name not in sights and name not in unknown]
+            for name, coordinator in self._coordinators.find_all(missing).items():
+                asked.setdefault(str(coordinator.address), []).append(name)
+            for names in asked.values():
+                for position in range(0, len(names), DESCRIBED_AT_ONCE_MAX):
+                    self._look_at(names[position:][:DESCRIBED_AT_ONCE_MAX], sights, unknown)
+
+        self._cluster.repeat(attempt, repeatable=True)
+        return sights
+
+    def list_open(self, prefix: str) -> list[str]:
+        """The transactional ids that begin so and have a transaction open, on all brokers."""
+        listed = Transactions(self._cluster).list_all([OPEN_STATE])
+        names = (one.transactional_id for one in listed)
+        return [name for name in names if name.startswith(prefix)]
+
+    def fence_all(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
+        """Abort what is open under these ids, and let whoever writes there fail."""
+        calls = {name: _init(name, timeout_ms) for name in transactional_ids}
+        for answer in self._coordinators.ask_each(calls, repeatable=True).values():
+            if isinstance(answer, BrokerAnswerError):
+                raise answer
+
+    def _end_all(
+        self, transactions: Sequence[OpenTransaction], *, commits: bool
+    ) -> dict[str, BrokerAnswerError | None]:
+        calls = {one.transactional_id: _end(one, commits=commits) for one in transactions}
+        answers: dict[str, BrokerAnswerError | None] = {}
+        for name, answer in self._coordinators.ask_each(calls, repeatable=True).items():
+            if isinstance(answer, BrokerAnswerError):
+                if ErrorCode(answer.code) not in REFUSALS:
+                    raise answer
+                answers[name] = answer
+            else:
+                answers[name] = None
+        return answers
+
+    def _look_at(
+        self, names: list[str], sights: dict[str, TransactionSight], unknown: set[str]
+    ) -> None:
+        described = self._coordinators.ask(names[0], _describe(names), repeatable=True)
+        for one in described:
+            if one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                unknown.add(one.transactional_id)
+                continue
+            if one.error_code != ErrorCode.NONE:
+                self._coordinators.forget(one.transactional_id)
+                raise_error(one.error_code, None, one.transactional_id)
+            sights[one.transactional_id] = TransactionSight(
+                one.transaction_state, one.producer_id, one.producer_epoch
+            )
+
+
+def _init(transactional_id: str, timeout_ms: int) -> Call[tuple[int, int]]:
+    request = init_producer_id.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+
+    def read(answer: init_producer_id.InitProducerIdResponse) -> tuple[int, int]:
+        raise_error(answer.error_code, None, transactional_id)
+        return answer.producer_id, answer.producer_epoch
+
+    return Call(
+        request, init_producer_id.InitProducerIdResponse, read, INIT_PRODUCER_ID_VERSION_MAX
+    )
+
+
+def _add(transaction: OpenTransaction, partitions: Sequence[TopicPartition]) -> Call[None]:
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.producer_epoch,
+        v3_and_below_topics=tuple(
+            add_partitions_to_txn.AddPartitionsToTxnTopic(
+                name=topic, partitions=tuple(at.partition for at in some)
+            )
+            for topic, some in by_topic(partitions).items()
+        ),
+    )
+
+    def read(answer: add_partitions_to_txn.AddPartitionsToTxnResponse) -> None:
+        for topic in answer.results_by_topic_v3_and_below:
+            for one in topic.results_by_partition:
+                # Its neighbours are told that nobody tried; this one says why.
+                if one.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    at = TopicPartition(topic.name, one.partition_index)
+                    raise_error(one.partition_error_code, None, str(at))
+
+    return Call(request, add_partitions_to_txn.AddPartitionsToTxnResponse, read, ADD_VERSION_MAX)
+
+
+def _end(transaction: OpenTransaction, *, commits: bool) -> Call[OpenTransaction]:
+    request = end_txn.EndTxnRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        committed=commits,
+    )
+    is_second = transaction.version == VERSION_2
+
+    def read(answer: end_txn.EndTxnResponse) -> OpenTransaction:
+        raise_error(answer.error_code, None, transaction.transactional_id)
+        if not is_second:
+            return transaction
+        return transaction._replace(
+            producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+        )
+
+    version_max = None if is_second else END_VERSION_MAX_0
+    return Call(request, end_txn.EndTxnResponse, read, version_max)
+
+
+def _describe(
+    names: Sequence[str],
+) -> Call[tuple[describe_transactions.TransactionState, ...]]:
+    request = describe_transactions.DescribeTransactionsRequest(transactional_ids=tuple(names))
+    return Call(
+        request,
+        describe_transactions.DescribeTransactionsResponse,
+        lambda answer: answer.transaction_states,
+    )

@@ -1,0 +1,68 @@
+"""Which version of an API to use with a broker (pure): what both transports ask and decide.
+
+A connection first asks ApiVersions in the highest version it knows. A broker that is older answers
+in version 0 with UNSUPPORTED_VERSION and, since KIP-511, its list; it is asked once more. Every
+call then goes out in the highest version that broker, message and call know.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.client.addresses import Address
+from penstock.client.call import Call, raise_error
+from penstock.core.errors import BrokerAnswerError
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.codec import Message
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+CLIENT_NAME: Final = "penstock"
+CLIENT_VERSION: Final = "0.1.0"
+
+Versions = Mapping[int, tuple[int, int]]
+"""The lowest and highest version of each API."""
+
+ASK_VERSIONS: Final = ApiVersionsRequest.VERSIONS
+"""The versions in which a broker may be asked."""
+
+
+def ask_versions(version: int) -> Call[ApiVersionsResponse]:
+    """The first question on a connection; it is carried in exactly this version."""
+    request = ApiVersionsRequest(
+        client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
+    )
+    return Call(request, ApiVersionsResponse, lambda answer: answer, version)
+
+
+def lower_version(answer: ApiVersionsResponse) -> int | None:
+    """The version to ask an older broker in; None when it has answered."""
+    if answer.error_code != ErrorCode.UNSUPPORTED_VERSION:
+        return None
+    known = {one.api_key: one.max_version for one in answer.api_keys}
+    return max(0, min(ASK_VERSIONS[1], known.get(ApiKey.API_VERSIONS, 0)))
+
+
+def served_versions(answer: ApiVersionsResponse) -> Versions:
+    """What the broker serves; `BrokerAnswerError` when it does not tell."""
+    raise_error(answer.error_code, None, "asking for versions")
+    return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+
+
+def choose_version(
+    request: Message, version_max: int | None, served: Versions, address: Address
+) -> int:
+    """The highest version that all know; `BrokerAnswerError` when there is none."""
+    api_key: ApiKey = vars(type(request))["API_KEY"]
+    lowest, highest = request.VERSIONS
+    if version_max is not None:
+        highest = min(highest, version_max)
+    offered = served.get(api_key)
+    if offered is not None and max(lowest, offered[0]) <= min(highest, offered[1]):
+        return min(highest, offered[1])
+    code = ErrorCode.UNSUPPORTED_VERSION
+    how = "not at all" if offered is None else f"in versions {offered[0]}-{offered[1]}"
+    raise BrokerAnswerError(
+        code.value,
+        code.name,
+        f"{address} serves {api_key.name} {how}; versions {lowest}-{highest} are needed.",
+    )
