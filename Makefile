@@ -18,7 +18,7 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --editable .
+	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --editable '.[spark]'
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
@@ -36,13 +36,13 @@ install: $(VENV)/.installed ## a virtual environment with everything the checks 
 
 .PHONY: format
 format: install ## rewrite the source in the one format
-	$(BIN)/ruff format src tests tools benchmarks compat setup.py
-	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat setup.py || true
+	$(BIN)/ruff format src tests tools benchmarks compat examples setup.py
+	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples setup.py || true
 
 .PHONY: check
 check: install ## format, lint, types, layers, generated files, fast tests
-	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat setup.py
-	$(BIN)/ruff check --quiet src tests tools benchmarks compat setup.py
+	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat examples setup.py
+	$(BIN)/ruff check --quiet src tests tools benchmarks compat examples setup.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check
@@ -66,6 +66,27 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
+
+# Tests in an environment of PySpark $(1) on Python $(2), which is made at its first use.
+spark_run = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.oracle.spark_environments \
+	--spark $(1) --python $(2) -- -m pytest -v -p no:randomly --timeout 600 --durations 5
+
+.PHONY: spark
+spark: install release ## format("penstock") and Spark's own connector: PySpark 4.2 whole, 4.3 in part
+	$(call spark_run,4.2.0,3.11) -m spark tests/spark
+	$(call spark_run,4.3.0,3.12) -m "spark and every_spark" tests/spark
+
+.PHONY: spark-sample
+spark-sample: install release ## the part of `make spark` that every version runs, on PySpark 4.2
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -v -p no:randomly --timeout 600 --durations 5 \
+		-m "spark and every_spark" tests/spark
+
+.PHONY: spark-all
+spark-all: install release ## all of it on every version of PySpark and Python, an hour
+	$(call spark_run,4.2.0,3.11) -m spark tests/spark
+	$(call spark_run,4.2.0,3.12) -m spark tests/spark
+	$(call spark_run,4.3.0,3.11) -m spark tests/spark
+	$(call spark_run,4.3.0,3.12) -m spark tests/spark
 
 MODEL_EXAMPLES ?= 2000
 .PHONY: models
@@ -107,6 +128,11 @@ bench: install release ## side by side with Apache Kafka, interleaved, medians a
 bench-groups: install release ## groups and transactions, side by side and at scale
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
+
+.PHONY: bench-spark
+bench-spark: install release ## format("penstock") beside Spark's own connector, and real-time mode
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.spark_throughput
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.spark_realtime
 
 .PHONY: proof
 proof: install release ## the full counts behind docs/proofs.md

@@ -19,7 +19,17 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-WALKERS = ["records/scan", "records/span_scan", "protocol/single_produce"]
+WALKERS = [
+    "records/scan",
+    "records/span_scan",
+    "protocol/single_produce",
+    "spark/decode/record_parser",
+    "spark/decode/column_writer",
+    "spark/decode/kernel",
+    "spark/encode/binary_column",
+    "spark/encode/open_batch",
+    "spark/encode/kernel",
+]
 HOT_PATH = [
     "core/clock.py",
     "core/deadlines.py",

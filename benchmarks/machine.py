@@ -5,6 +5,7 @@ broker that waits for the disk writes faster than the disk. So the cost of a sma
 rate of large ones are measured beside them and printed with them.
 """
 
+import contextlib
 import os
 import platform
 import statistics
@@ -85,6 +86,17 @@ def facts(folder: Path) -> list[str]:
         ),
         f"Python {platform.python_version()}",
     ]
+
+
+def own_cpu_seconds() -> float:
+    """Processor time so far of this process and everything it started that still runs."""
+    own = psutil.Process()
+    total = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += float(times.user + times.system)
+    return total
 
 
 class Bystanders:

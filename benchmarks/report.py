@@ -125,9 +125,11 @@ def cells(line: Line) -> tuple[str, ...]:
     )
 
 
-def print_table(lines: Sequence[Line], console: Console) -> None:
+def print_table(
+    lines: Sequence[Line], console: Console, headings: Sequence[str] = HEADINGS
+) -> None:
     """The table for a person."""
-    table = Table(*HEADINGS, title="Side by side", title_justify="left")
+    table = Table(*headings, title="Side by side", title_justify="left")
     for line in lines:
         style = "red" if line.verdict.startswith("MISSED") else None
         table.add_row(*cells(line), style=style)
@@ -143,9 +145,11 @@ def noise(samples: Sequence[Sample]) -> str:
     return f"processes outside the comparison used {share}"
 
 
-def markdown(lines: Sequence[Line], notes: Sequence[str]) -> str:
+def markdown(
+    lines: Sequence[Line], notes: Sequence[str], headings: Sequence[str] = HEADINGS
+) -> str:
     """The table and its notes for the README."""
-    rows = ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
+    rows = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
     rows += ["| " + " | ".join(cells(line)) + " |" for line in lines]
     return "\n".join([*rows, "", *(f"- {note}" for note in notes)])
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from penstock.core.config import describe_settings
 from tests.oracle.kafka_broker import kafka_broker
-from tests.oracle.penstock_broker import penstock_broker
+from tests.oracle.penstock_broker import penstock_broker, penstock_environment
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "oracle"
 """The oracle's own sources lie beside the checkout."""
@@ -100,12 +99,6 @@ def read_names(path: Path) -> frozenset[str]:
 def write_names(path: Path, names: frozenset[str]) -> None:
     """One name on each line, sorted."""
     path.write_text("".join(f"{name}\n" for name in sorted(names)))
-
-
-def penstock_environment(properties: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's settings as variables of Penstock's environment; what it has not got is left out."""
-    known = {info.kafka_name: info.environment_name for info in describe_settings()}
-    return {known[name]: value for name, value in properties.items() if name in known}
 
 
 def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:

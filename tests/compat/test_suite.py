@@ -4,7 +4,8 @@ from pathlib import Path
 
 from compat.kafka_it.run import CLASSES, PROPERTIES
 from compat.librdkafka import run as librdkafka
-from compat.suite import Result, Verdict, judge, penstock_environment, read_names, write_names
+from compat.suite import Result, Verdict, judge, read_names, write_names
+from tests.oracle.penstock_broker import penstock_environment
 
 KAFKA = frozenset({"a", "b", "c", "d"})
 NONE: frozenset[str] = frozenset()

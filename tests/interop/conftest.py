@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interop.client_drivers import DriverProcess
-from tests.oracle.kafka_broker import kafka_broker
-from tests.oracle.penstock_broker import penstock_broker
+from tests.oracle.both_brokers import BothBrokers
 from tests.oracle.running_broker import RunningBroker
 
 # Before its first import: a scenario's failing assert then shows both sides.
@@ -19,23 +18,8 @@ DriverOn = Callable[[str, str], DriverProcess]
 @pytest.fixture(scope="session")
 def broker_named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerNamed]:
     """Start the broker of this name at its first use; all are stopped at the end."""
-    running: dict[str, RunningBroker] = {}
-
-    def broker(name: str) -> RunningBroker:
-        if name not in running:
-            folder = tmp_path_factory.mktemp(name)
-            if name == "kafka":
-                made = kafka_broker(folder, properties={"auto.create.topics.enable": "false"})
-            else:
-                made = penstock_broker(
-                    folder, environment={"PENSTOCK_TOPICS__AUTO_CREATE": "false"}
-                )
-            running[name] = made.start()
-        return running[name]
-
-    yield broker
-    for made in running.values():
-        made.stop()
+    with BothBrokers(tmp_path_factory.mktemp) as both:
+        yield both.named
 
 
 @pytest.fixture(scope="session")

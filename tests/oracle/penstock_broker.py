@@ -12,9 +12,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from penstock.core.config import describe_settings
 from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def penstock_environment(properties: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's settings as variables of Penstock's environment; what it has not got is left out."""
+    known = {info.kafka_name: info.environment_name for info in describe_settings()}
+    return {known[name]: value for name, value in properties.items() if name in known}
 
 
 def penstock_broker(
@@ -49,7 +56,8 @@ def penstock_broker(
     inherited = os.environ.get("PYTHONPATH", "")
     parts = (str(_without_hypothesis(folder)), str(ROOT / "src"), inherited)
     path = os.pathsep.join(part for part in parts if part)
-    own = {} if installed else {"PYTHONPATH": path}
+    # The installed package must not be hidden by a source tree that tests have on their path.
+    own = {"PYTHONPATH": "" if installed else path}
     recipe = Recipe("penstock", command, {**own, **(environment or {})}, data)
     return RunningBroker(recipe, folder=folder, port=port)
 

@@ -1,0 +1,38 @@
+"""The tasks of a batch query: both ends are looked up once, when Spark plans it.
+
+Guarantees: what the tasks read is decided here, so a repeated task reads the same offsets. Records
+that the options name and that are not there (removed before the start, or beyond the end of the
+log) are a loss, told as in a stream.
+"""
+
+from penstock.spark.data_loss import readable
+from penstock.spark.errors import OptionError
+from penstock.spark.lookups import Lookups
+from penstock.spark.losses import LossCounter
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import OffsetRange, ReadTask, split_ranges
+
+
+def plan_batch(lookups: Lookups, options: SourceOptions, losses: LossCounter) -> list[ReadTask]:
+    """The tasks, in the order in which they should start."""
+    assignment = lookups.first_assignment()
+    starts = lookups.positions(options.start, assignment, may_be_latest=options.may_start_at_latest)
+    ends = lookups.positions(options.end, assignment, may_be_latest=True)
+    for at, start in starts.items():
+        if start.offset > ends[at].offset:
+            raise OptionError(
+                options.start.option,
+                f"{at} would start at offset {start.offset}, after its end at {ends[at].offset} "
+                f"({options.end.option}).",
+                "Set a start that is not after the end and not after the last record.",
+            )
+    latest = lookups.latest()
+    ranges = [OffsetRange(at, start.offset, ends[at].offset) for at, start in starts.items()]
+    present = [one.at for one in ranges if one.at in latest.positions]
+    kept, found = readable(ranges, latest, latest, lookups.earliest(present))
+    losses.tell(found)
+    sizes = lookups.record_bytes({at: latest.positions[at].offset for at in present})
+    return [
+        ReadTask(one, assignment.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)
+        for one in split_ranges(kept, options.splitting, sizes)
+    ]

@@ -1,0 +1,41 @@
+"""`PenstockBatchReader`: a batch query's reader, as Spark wants it.
+
+Thin: `batch_plan` decides what to read, `task_reader` reads it. Spark makes this object in a
+process of its own on the driver, asks it for partitions once, and sends it to every task.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from penstock.client.opening import open_cluster
+from penstock.spark.batch_plan import plan_batch
+from penstock.spark.lookups import Lookups
+from penstock.spark.losses import LOGGER, LossCounter
+from penstock.spark.options import Mode, read_source_options
+from penstock.spark.task_reader import TaskSettings, read_task
+
+
+class PenstockBatchReader(DataSourceReader):
+    """Reads topics between two positions."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = dict(options)
+        self._settings = TaskSettings.of(read_source_options(self._given, Mode.BATCH))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks; Spark calls this once, on the driver."""
+        options = read_source_options(self._given, Mode.BATCH)
+        for warning in options.warnings:
+            LOGGER.warning("%s", warning)
+        losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
+        with open_cluster(options.client) as cluster:
+            tasks = plan_batch(Lookups(cluster, options), options, losses)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; Spark makes one without a value when there is nothing to read."""
+        if partition.value is None:
+            return iter(())
+        return read_task(partition.value, self._settings)

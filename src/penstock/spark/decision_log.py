@@ -1,0 +1,209 @@
+"""`DecisionLog`: the decisions of one query in the topic of decisions.
+
+Guarantees: `write` makes a decision durable or raises; after `take_ownership` no earlier owner can
+write one, and what they wrote is either made or will never be. `read` sees every decision that was
+made before it was called. All of it rests on Kafka's transactions: the owner's transactional id is
+the same for every driver of the query, and taking it fences the last one.
+
+A decision of another query that is being written in the same partition holds `read` up, for a
+minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from penstock.client.batch_sender import BatchSender
+from penstock.client.call import raise_error
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from penstock.client.cluster import Cluster
+from penstock.client.partitioner import partition_of_key
+from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
+from penstock.client.range_reader import RangeReader
+from penstock.client.retries import Pauses
+from penstock.client.transaction_outcomes import REFUSALS, OpenTransaction
+from penstock.core.errors import BrokerAnswerError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.records.builder import build_batch
+from penstock.records.record import Record
+from penstock.spark.decode.columns import BatchDecoder
+from penstock.spark.sink_decisions import Decision, Ledger
+from penstock.spark.sink_errors import DecisionTopicError, OwnershipLostError
+from penstock.spark.sink_records import decision_record, done_record, fold
+
+PARTITIONS: Final = 8
+"""Of a topic of decisions that is created here: queries in different ones do not wait."""
+TOPIC_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": "1048576",
+}
+"""Each query keeps two records; small segments are compacted soon, so that reading stays short."""
+OWNER_TIMEOUT_MS: Final = 60_000
+"""A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""
+STABLE_SECONDS_MAX: Final = 90.0
+"""How long `read` waits for decisions of others: their timeout, and the cluster's leisure."""
+
+
+class DecisionLog:
+    """The log of one query, used by one thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactions: ProducerTransactions,
+        topic: str,
+        *,
+        query: str,
+        id_prefix: str,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._transactions = transactions
+        self._topic = topic
+        self._query = query
+        self._owner_id = f"{id_prefix}.{query}.decisions"
+        self._sleep = sleep
+        self._at: TopicPartition | None = None
+        self._owner: OpenTransaction | None = None
+        self._sequence = 0
+
+    def read(self) -> Ledger:
+        """What the log says of the query now."""
+        at = self._partition()
+        end = self._look_up(at, LATEST_TIMESTAMP, is_read_committed=False)
+        self._wait_until_stable(at, end)
+        start = self._look_up(at, EARLIEST_TIMESTAMP, is_read_committed=False)
+        return fold(self._query, self._records(at, start, end))
+
+    def take_ownership(self) -> None:
+        """Fence whoever owned the log."""
+        self._owner = self._transactions.begin(self._owner_id, OWNER_TIMEOUT_MS)
+        self._sequence = 0
+
+    def write(self, decision: Decision) -> None:
+        """Make the decision, as the owner; `OwnershipLostError` when somebody else is it now.
+
+        After any other error it is not known whether it is made.
+        """
+        owner, at = self._owner, self._partition()
+        assert owner is not None
+        data = self._batch(decision_record(self._query, decision), owner)
+        self._owner = None  # until all went well
+
+        def join(partitions: Collection[TopicPartition]) -> None:
+            self._transactions.add_partitions(owner, partitions)
+
+        sender = BatchSender(
+            self._cluster,
+            transactional_id=owner.transactional_id,
+            join=join if owner.version == VERSION_0 else None,
+        )
+        try:
+            sender.send(at, data)
+            sender.flush()
+            after = self._transactions.end(owner, commits=True)
+        except BrokerAnswerError as error:
+            if ErrorCode(error.code) in REFUSALS:
+                raise OwnershipLostError(decision.batch_id) from error
+            raise
+        # A new epoch numbers anew.
+        is_same = after.producer_epoch == owner.producer_epoch
+        self._sequence = self._sequence + 1 if is_same else 0
+        self._owner = after
+
+    def write_done(self, decision: Decision) -> None:
+        """Note that a decision is carried out; anybody may, and twice does no harm."""
+        sender = BatchSender(self._cluster)
+        sender.send(self._partition(), self._batch(done_record(self._query, decision), None))
+        sender.flush()
+
+    def _partition(self) -> TopicPartition:
+        if self._at is None:
+            # Partitions that somebody added must not move a query away from its decisions.
+            count = min(len(self._cluster.topic(self._topic).partitions), PARTITIONS)
+            number = partition_of_key(self._query.encode(), count)
+            self._at = TopicPartition(self._topic, number)
+        return self._at
+
+    def _batch(self, record: tuple[bytes, bytes], owner: OpenTransaction | None) -> bytearray:
+        key, value = record
+        now_ms = self._cluster.clock.now_ms()
+        records = [Record(offset=0, timestamp_ms=now_ms, key=key, value=value, headers=())]
+        if owner is None:
+            return build_batch(records)
+        return build_batch(
+            records,
+            producer_id=owner.producer_id,
+            producer_epoch=owner.producer_epoch,
+            base_sequence=self._sequence,
+            transactional=True,
+        )
+
+    def _look_up(self, at: TopicPartition, timestamp: int, *, is_read_committed: bool) -> int:
+        found = self._cluster.look_up_offsets({at: timestamp}, is_read_committed=is_read_committed)
+        return found[at].offset
+
+    def _wait_until_stable(self, at: TopicPartition, end: int) -> None:
+        pauses = Pauses(self._cluster.clock.monotonic() + STABLE_SECONDS_MAX)
+        while self._look_up(at, LATEST_TIMESTAMP, is_read_committed=True) < end:
+            pause = pauses.next_pause(self._cluster.clock.monotonic())
+            if pause is None:
+                raise DecisionTopicError(
+                    f"a transaction holds up {at} for more than {STABLE_SECONDS_MAX:.0f} s, so "
+                    "that the decisions of this query cannot be read. See who it is with "
+                    f"`penstock txn hanging {at.topic}`, and abort it."
+                )
+            self._sleep(pause)
+
+    def _records(
+        self, at: TopicPartition, start: int, end: int
+    ) -> Iterator[tuple[bytes | None, bytes | None]]:
+        decoder = BatchDecoder(
+            at.topic, at.partition, start, end, include_headers=False, is_read_committed=True
+        )
+        for fetched in RangeReader(self._cluster, at, start, end, is_read_committed=True):
+            for rows in decoder.feed(fetched.data, fetched.aborted):
+                yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+        for rows in decoder.finish():
+            yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+
+
+def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Create the topic of decisions if it is not there; refuse one that forgets decisions."""
+    if name not in cluster.describe([name]):
+        try:
+            cluster.create_topic(NewTopic(name, PARTITIONS, configs=TOPIC_CONFIGS))
+        except BrokerAnswerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise DecisionTopicError(
+                    f"the topic of decisions, {name}, is not there and cannot be created: {error}. "
+                    "Create it with cleanup.policy=compact, or name another one with the option "
+                    "decisionTopic."
+                ) from error
+        _wait_until_it_appears(cluster, name, sleep)
+    described = cluster.topic_configs([name])[name]
+    raise_error(described.error_code, described.error_message, name)
+    configs = {one.name: one.value for one in described.configs}
+    policy = configs.get("cleanup.policy", "compact")
+    if policy != "compact":
+        raise DecisionTopicError(
+            f"the topic of decisions, {name}, has cleanup.policy={policy}: it would forget what "
+            "was decided, and a restarted query would write batches twice. Set it to compact, or "
+            "name another topic with the option decisionTopic."
+        )
+
+
+def _wait_until_it_appears(cluster: Cluster, name: str, sleep: Callable[[float], None]) -> None:
+    """Kafka answers for a new topic before its brokers have heard of it."""
+    pauses = Pauses(cluster.deadline_seconds)
+    while name not in cluster.describe([name]):
+        pause = pauses.next_pause(cluster.clock.monotonic())
+        if pause is None:
+            raise DecisionTopicError(
+                f"the topic of decisions, {name}, was created and does not appear. See the logs of "
+                "the brokers, or name another topic with the option decisionTopic."
+            )
+        sleep(pause)
+    cluster.topic(name)  # its partitions may still have no leaders

@@ -1,0 +1,172 @@
+"""`BatchDecoder`: the stored batches of one partition as Arrow record batches for Spark.
+
+Guarantees: rows come in the order of their offsets, each once, from the first offset to before the
+last of the range; a batch has at most `rows_max` rows and, unless one row alone is larger, at most
+`bytes_max` bytes of keys, values and headers. The schema is exactly the one that Spark expects of
+the columns of its own Kafka source. What cannot be read raises an error of `core.errors` that names
+topic, partition and offset.
+
+A timestamp is what the record says, or the broker's time for a topic with LogAppendTime, in
+microseconds; a record without one (-1) is one millisecond before 1970, as in Spark's own connector.
+
+It fetches nothing: whoever feeds it knows where the bytes come from (`client.range_reader`).
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+import pyarrow as pa
+from typing_extensions import Buffer
+
+from penstock.core.errors import RecordsError
+from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.spark.decode import kernel
+from penstock.spark.decode.buffers import HEADERS, ColumnBuffers
+from penstock.spark.decode.column_writer import FULL, ColumnWriter
+
+ROWS_MAX_DEFAULT: Final = 32_768
+"""Spark reads batches of 16,000 to 64,000 rows fastest; see benchmarks/spark_decode.py."""
+BYTES_MAX_DEFAULT: Final = 16_777_216
+_CONSTANT_ROWS_MIN: Final = 1_024
+
+logger = logging.getLogger(__name__)
+
+
+class AbortedRange(Protocol):
+    """What a broker says of an aborted transaction in a partition."""
+
+    @property
+    def producer_id(self) -> int:
+        """Who wrote it."""
+
+    @property
+    def first_offset(self) -> int:
+        """Where it begins; it ends with the abort marker of the producer."""
+
+
+def spark_schema(*, include_headers: bool) -> pa.Schema:
+    """The schema of the rows: that of Spark's own Kafka source, in Arrow's types."""
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+    if include_headers:
+        fields.append(pa.field("headers", HEADERS))
+    return pa.schema(fields)
+
+
+class BatchDecoder:
+    """Takes fetched bytes in order, gives Arrow batches."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        until_offset: int,
+        *,
+        include_headers: bool,
+        is_read_committed: bool,
+        rows_max: int = ROWS_MAX_DEFAULT,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+        decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
+    ) -> None:
+        _tell_if_slow()
+        self._topic = topic
+        self._partition = partition
+        self._schema = spark_schema(include_headers=include_headers)
+        self._columns = ColumnWriter(rows_max, bytes_max, include_headers)
+        self._buffers = ColumnBuffers(self._columns)
+        self._kernel = kernel.Kernel(
+            self._columns, from_offset, until_offset, is_read_committed, decompressed_bytes_max
+        )
+        self._topics = pa.array([], pa.string())
+        self._partitions = pa.array([], pa.int32())
+
+    @property
+    def next_offset(self) -> int:
+        """Everything before it was read, also what has no row; the end of the range at the end."""
+        return self._kernel.next_offset
+
+    @property
+    def control_records_skipped(self) -> int:
+        """Transaction markers that were passed over."""
+        return self._kernel.control_records
+
+    @property
+    def aborted_records_skipped(self) -> int:
+        """Records of aborted transactions that were passed over, by whole batches."""
+        return self._kernel.aborted_records
+
+    def feed(self, data: Buffer, aborted: Iterable[AbortedRange] = ()) -> Iterator[pa.RecordBatch]:
+        """The batches that are full with these bytes; iterate to the end before the next call.
+
+        `data` is whole stored batches as a fetch gives them; a last one that is cut is ignored,
+        because the reader fetches it again. `aborted` is what the same answer says.
+        """
+        fetched = memoryview(data).cast("B")
+        in_order = sorted((one.first_offset, one.producer_id) for one in aborted)
+        self._kernel.begin(fetched, in_order)
+        while (code := self._run(len(fetched))) != kernel.ENDED:
+            if code == FULL:
+                yield self._taken()
+            else:
+                self._buffers.grow(self._kernel.record)
+        self._kernel.forget()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The rest, if there is any."""
+        if self._columns.rows:
+            yield self._taken()
+
+    def _run(self, fetched_bytes: int) -> int:
+        self._buffers.attach(fetched_bytes)
+        try:
+            return self._kernel.run()
+        except RecordsError as error:
+            raise type(error)(
+                f"{self._topic}-{self._partition}, batch at offset {self._kernel.batch_offset}: "
+                f"{error}. Every record before offset {self._kernel.next_offset} was read."
+            ) from error
+
+    def _taken(self) -> pa.RecordBatch:
+        key, value, offset, timestamp, timestamp_type, *headers = self._buffers.take()
+        rows = len(offset)
+        if len(self._topics) < rows:
+            # Made once for the largest batch so far; smaller ones are a part of it.
+            count = max(_CONSTANT_ROWS_MIN, 1 << (rows - 1).bit_length())
+            self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
+            self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
+        return pa.RecordBatch.from_arrays(
+            [
+                key,
+                value,
+                self._topics.slice(0, rows),
+                self._partitions.slice(0, rows),
+                offset,
+                timestamp,
+                timestamp_type,
+                *headers,
+            ],
+            schema=self._schema,
+        )
+
+
+_is_told = False
+
+
+def _tell_if_slow() -> None:
+    """Say once in a process that the kernel is not compiled."""
+    global _is_told
+    if not kernel.COMPILED and not _is_told:
+        _is_told = True
+        logger.warning(
+            "penstock reads records without its compiled kernel, many times slower. Install a C "
+            "compiler and reinstall penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
+        )

@@ -1,0 +1,238 @@
+"""The encode kernel: rows of Arrow columns into the open record batches of a topic's partitions.
+
+Guarantees: each row goes to the partition that its column says; without one, to that of its key by
+Kafka's own rule (murmur2, as in `client.partitioner`); without a key, to the partition whose turn
+it is, which passes on when its batch is full. A batch stays within `batch_bytes_max` before
+compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
+No object is made for a row.
+
+This is the hot loop of a Spark task that writes, so the file is compiled, and so are its parts,
+`encode.binary_column` and `encode.open_batch`: plain Python here, the C types in `kernel.pxd`.
+Uncompiled it does the same, about fifty times slower, and `COMPILED` tells which one runs. Whatever
+changes here must hold for 64-bit integers that wrap.
+
+It does not know Arrow's types, headers of batches or the wire: see `encode.encoder`.
+"""
+
+from typing import Final
+
+from penstock.core.errors import BatchTooLargeError
+from penstock.spark.encode.binary_column import BinaryColumn, RowError
+from penstock.spark.encode.open_batch import OpenBatch
+
+COMPILED: Final = not __file__.endswith(".py")
+"""Whether the C extension runs. `encode.encoder` says so once if it does not."""
+
+ENDED: Final = 0
+"""What `run` says when every row was written."""
+FULL: Final = 1
+"""The batch of `full_partition` must be taken out first."""
+FLUSH: Final = 2
+"""All batches must be taken out first: together they are as large as they may be."""
+
+# The names that the C code uses are private: as C integers they are not there for Python to import.
+_ENDED: Final = 0
+_FULL: Final = 1
+_FLUSH: Final = 2
+_READY: Final = 3
+
+_RECORD_BYTES_MAX: Final = 2147483647
+"""The length of a record is a 32-bit number."""
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_R: Final = 24
+_MASK: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+class Rows:
+    """The columns of one call, all with as many rows. What is not set is null in every row."""
+
+    def __init__(self, count: int, timestamp_ms: int) -> None:
+        self.count = count
+        self.timestamp_ms = timestamp_ms
+        self.keys = BinaryColumn(count)
+        self.values = BinaryColumn(count)
+        self.has_partitions = False
+        self.partitions = memoryview(b"").cast("i")
+        """One for each row; below 0 where the row does not say."""
+        self.has_headers = False
+        self.header_ends = memoryview(b"").cast("i")
+        """Where the headers of each row end; they begin where those of the row before end."""
+        self.header_keys = BinaryColumn(0)
+        self.header_values = BinaryColumn(0)
+
+    def set_partitions(self, partitions: memoryview) -> None:
+        """The column `partition`."""
+        assert len(partitions) == self.count
+        self.partitions = partitions
+        self.has_partitions = True
+
+    def set_headers(self, ends: memoryview, keys: BinaryColumn, values: BinaryColumn) -> None:
+        """The column `headers`: the items of all rows, one after another."""
+        assert len(ends) == self.count
+        assert keys.rows == values.rows
+        self.header_ends = ends
+        self.header_keys = keys
+        self.header_values = values
+        self.has_headers = True
+
+
+class Kernel:
+    """Writes rows until a batch must be taken out; the next call goes on where it stopped."""
+
+    def __init__(
+        self,
+        partition_count: int,
+        batch_bytes_max: int,
+        buffered_bytes_max: int,
+        sticky_partition: int,
+    ) -> None:
+        assert partition_count > 0
+        assert 0 <= sticky_partition < partition_count
+        self.partition_count = partition_count
+        self.batches = [OpenBatch(batch_bytes_max) for _ in range(partition_count)]
+        self.batch_bytes_max = batch_bytes_max
+        self.buffered_bytes_max = buffered_bytes_max
+        self.buffered_bytes = 0
+        """Bytes of records in all open batches."""
+        self.sticky_partition = sticky_partition
+        """Where rows without a key go at present."""
+        self.full_partition = -1
+        self.rows = Rows(0, 0)
+        self.row = 0
+
+    def begin(self, rows: Rows) -> None:
+        """Give it rows; those of before were all written."""
+        assert self.row == self.rows.count
+        self.rows = rows
+        self.row = 0
+
+    def taken(self, partition: int) -> bytearray:
+        """Take a batch out, its header still zero."""
+        content: bytearray = self.batches[partition].take()
+        self.buffered_bytes -= len(content)
+        return content
+
+    def pass_turn(self) -> None:
+        """Let rows without a key go to the next partition from now on."""
+        self.sticky_partition = (self.sticky_partition + 1) % self.partition_count
+
+    def run(self) -> int:
+        """Write rows until all are written (ENDED) or there must be room first (FULL, FLUSH)."""
+        while self.row < self.rows.count:
+            code = self.write_row(self.row)
+            if code != _READY:
+                return code
+            self.row += 1
+        return _ENDED
+
+    def write_row(self, row: int) -> int:
+        """Write one row into the batch of its partition, if there is room."""
+        rows = self.rows
+        key_length = rows.keys.locate(row)
+        value_length = rows.values.locate(row)
+        partition = self.partition_of(row, key_length)
+        batch: OpenBatch = self.batches[partition]
+        fields_size = (
+            batch.size(key_length)
+            + max(key_length, 0)
+            + batch.size(value_length)
+            + max(value_length, 0)
+            + self.headers_size(row)
+        )
+        body_size = batch.body_size(rows.timestamp_ms, fields_size)
+        if body_size > _RECORD_BYTES_MAX:
+            raise BatchTooLargeError(f"row {row} makes a record of {body_size} bytes")
+        record_size = batch.size(body_size) + body_size
+        if batch.records > 0 and batch.position + record_size > self.batch_bytes_max:
+            self.full_partition = partition
+            return _FULL
+        if self.buffered_bytes > 0 and self.buffered_bytes + record_size > self.buffered_bytes_max:
+            return _FLUSH
+        before = batch.position if batch.records > 0 else 0
+        batch.begin_record(body_size, rows.timestamp_ms)
+        batch.write_field(rows.keys.data, rows.keys.start, key_length)
+        batch.write_field(rows.values.data, rows.values.start, value_length)
+        self.write_headers(row, batch)
+        self.buffered_bytes += batch.position - before
+        return _READY
+
+    def partition_of(self, row: int, key_length: int) -> int:
+        """Where the row goes; its key was located."""
+        rows = self.rows
+        if rows.has_partitions and rows.partitions[row] >= 0:
+            partition = rows.partitions[row]
+            if partition >= self.partition_count:
+                raise RowError(
+                    f"row {row} wants partition {partition}, and the topic has "
+                    f"{self.partition_count}. Correct the column `partition`, or leave it out"
+                )
+            return partition
+        if key_length >= 0:
+            hashed = murmur2(rows.keys.data, rows.keys.start, key_length)
+            return (hashed & _POSITIVE) % self.partition_count
+        return self.sticky_partition
+
+    def headers_size(self, row: int) -> int:
+        """Bytes of the header count and all headers."""
+        rows = self.rows
+        batch: OpenBatch = self.batches[0]
+        if not rows.has_headers:
+            return 1
+        index = rows.header_ends[row - 1] if row > 0 else 0
+        end = rows.header_ends[row]
+        size = batch.size(end - index)
+        while index < end:
+            key_length = rows.header_keys.locate(index)
+            if key_length < 0:
+                raise RowError(
+                    f"row {row} has a header without a key. Filter such headers out, or give "
+                    "them one"
+                )
+            value_length = rows.header_values.locate(index)
+            size += batch.size(key_length) + key_length
+            size += batch.size(value_length) + max(value_length, 0)
+            index += 1
+        return size
+
+    def write_headers(self, row: int, batch: OpenBatch) -> None:
+        """The header count and all headers, whose size was taken before."""
+        rows = self.rows
+        index = rows.header_ends[row - 1] if rows.has_headers and row > 0 else 0
+        end = rows.header_ends[row] if rows.has_headers else 0
+        batch.write_number(end - index)
+        while index < end:
+            length = rows.header_keys.locate(index)
+            batch.write_field(rows.header_keys.data, rows.header_keys.start, length)
+            length = rows.header_values.locate(index)
+            batch.write_field(rows.header_values.data, rows.header_values.start, length)
+            index += 1
+
+
+def murmur2(data: memoryview, start: int, length: int) -> int:
+    """Kafka's hash of `length` bytes from `start`, as an unsigned 32-bit number."""
+    value = (_SEED ^ length) & _MASK
+    index = start
+    whole_end = start + (length & ~3)
+    while index < whole_end:
+        k = data[index + 3]
+        k = k * 256 + data[index + 2]
+        k = k * 256 + data[index + 1]
+        k = k * 256 + data[index]
+        k = (k * _M) & _MASK
+        k ^= k >> _R
+        k = (k * _M) & _MASK
+        value = ((value * _M) & _MASK) ^ k
+        index += 4
+    rest = 0
+    shift = 0
+    while index < start + length:
+        rest |= data[index] << shift
+        shift += 8
+        index += 1
+    if shift > 0:
+        value = ((value ^ rest) * _M) & _MASK
+    value ^= value >> 13
+    value = (value * _M) & _MASK
+    return value ^ (value >> 15)

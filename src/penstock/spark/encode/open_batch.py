@@ -1,0 +1,118 @@
+"""`OpenBatch`: the bytes of a record batch that is still being filled.
+
+Guarantees: what is written is what `records.builder` writes for the same records, byte for byte;
+nothing is written outside of its memory, which grows as records come, up to `bytes_max` unless one
+record alone is larger. The first 61 bytes are kept free for the header.
+
+It is a part of the encode kernel, so the file is compiled: plain Python here, the C types in
+`open_batch.pxd`. Whatever changes must hold for 64-bit integers that wrap: numbers here stay below
+2^62. It does not decide when a batch is full, and does not write the header: see `encode.kernel`
+and `encode.encoder`.
+"""
+
+from typing import Final
+
+# The names that the C code uses are private: as C integers they are not there for Python to import.
+_HEADER_BYTES: Final = 61
+_BYTES_MIN: Final = 4_096
+
+
+class OpenBatch:
+    """Records one after another; `records` of them, up to `position`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew with other memory."""
+        self.content = bytearray()
+        self.target = memoryview(self.content)
+        self.capacity = 0
+        self.position = _HEADER_BYTES
+        self.records = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+
+    def take(self) -> bytearray:
+        """The bytes so far, the header's still zero; the batch begins anew."""
+        content, end = self.content, self.position
+        # The memory can only be cut when nobody looks into it.
+        self.clear()
+        del content[end:]
+        return content
+
+    def size(self, value: int) -> int:
+        """Bytes of a number as a zigzag varint."""
+        raw = 2 * value if value >= 0 else -2 * value - 1
+        count = 1
+        while raw > 0x7F:
+            raw >>= 7
+            count += 1
+        return count
+
+    def body_size(self, timestamp_ms: int, fields_size: int) -> int:
+        """What the length of the next record will say, if key, value and headers have this size."""
+        delta = timestamp_ms - self.base_timestamp_ms if self.records > 0 else 0
+        return 1 + self.size(delta) + self.size(self.records) + fields_size
+
+    def begin_record(self, body_size: int, timestamp_ms: int) -> None:
+        """Make room for the next record, and write what comes before its key."""
+        needed = self.position + self.size(body_size) + body_size
+        if needed > self.capacity:
+            self.grow(needed)
+        if self.records == 0:
+            self.base_timestamp_ms = timestamp_ms
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
+        self.write_number(body_size)
+        self.target[self.position] = 0
+        self.position += 1
+        self.write_number(timestamp_ms - self.base_timestamp_ms)
+        self.write_number(self.records)
+        self.records += 1
+
+    def grow(self, needed: int) -> None:
+        """Memory for so many bytes, and twice as much as before if the batch may have it."""
+        size = max(needed, min(max(2 * self.capacity, _BYTES_MIN), self.bytes_max))
+        content = bytearray(size)
+        content[: len(self.content)] = self.content
+        self.content = content
+        self.target = memoryview(content)
+        self.capacity = len(content)
+
+    def write_field(self, source: memoryview, start: int, length: int) -> None:
+        """A key or value with its length, -1 for null; there is room for it."""
+        self.write_number(length)
+        if length > 0:
+            self.copy(self.target, source, start, length)
+            self.position += length
+
+    def write_number(self, value: int) -> None:
+        """A zigzag varint; there is room for it."""
+        raw = 2 * value if value >= 0 else -2 * value - 1
+        while raw > 0x7F:
+            self.target[self.position] = (raw & 0x7F) | 0x80
+            self.position += 1
+            raw >>= 7
+        self.target[self.position] = raw
+        self.position += 1
+
+    def copy(self, target: memoryview, source: memoryview, start: int, count: int) -> None:
+        """`count` bytes to `position`."""
+        at = self.position
+        index = 0
+        # A C compiler makes wide moves of this loop, and there is no call; see below for Python.
+        while index < count:
+            target[at + index] = source[start + index]
+            index += 1
+
+
+def _copy_slice(
+    self: OpenBatch, target: memoryview, source: memoryview, start: int, count: int
+) -> None:
+    target[self.position : self.position + count] = source[start : start + count]
+
+
+if __file__.endswith(".py"):
+    # Uncompiled, a slice is what moves bytes at once.
+    OpenBatch.copy = _copy_slice  # type: ignore[method-assign]

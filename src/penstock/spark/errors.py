@@ -1,0 +1,36 @@
+"""What goes wrong in a Spark query: each error says what happened, why, and what to do next.
+
+Spark shows the text of these at the end of a Python traceback, often in a log that somebody else
+reads, so a text stands alone: it names the option, the topic and the remedy.
+"""
+
+from penstock.core.errors import PenstockError
+
+
+class SparkQueryError(PenstockError):
+    """Base of the errors that a query is told of."""
+
+
+class OptionError(SparkQueryError):
+    """An option of the source or the sink is missing, wrong, or contradicts another one."""
+
+    def __init__(self, option: str, problem: str, remedy: str) -> None:
+        super().__init__(option, problem, remedy)
+        self.option = option
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"option '{self.option}': {self.problem} {self.remedy}"
+
+
+class SubscriptionError(SparkQueryError):
+    """What the query asks to read is not there."""
+
+
+class CheckpointError(SparkQueryError):
+    """An offset in the checkpoint of the query cannot be used."""
+
+
+class DataLossError(SparkQueryError):
+    """Records that the query has to read are not there any more, or not the same."""

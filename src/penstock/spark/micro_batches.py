@@ -1,0 +1,215 @@
+"""`MicroBatches`: from one offset document to the next, and from two of them to tasks.
+
+What Spark asks of a stream, without Spark: the first offset, the end of the next batch within the
+limits, the tasks of a batch. Everything is decided by the pure modules around it; here the
+questions are asked in order.
+
+Guarantees: a batch is decided by its two documents alone, so a repeated batch reads the same
+offsets, whatever the topics look like by then; what cannot be read any more is told as a loss. A
+partition is never read twice and never left out: what a batch ends with, the next one begins with.
+While nothing has changed the same document is given back, text for text, and Spark runs no batch.
+
+With AvailableNow the ends are taken once, and no batch goes beyond them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.types import TopicPartition
+from penstock.spark import data_loss, planning
+from penstock.spark.errors import OptionError
+from penstock.spark.lookups import Lookups
+from penstock.spark.losses import LossCounter
+from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import OffsetRange, ReadLimits, ReadTask, split_ranges
+
+Document = dict[str, Any]
+
+
+class MicroBatches:
+    """The batches of one run of one stream."""
+
+    def __init__(
+        self, lookups: Lookups, options: SourceOptions, clock: Clock | None = None
+    ) -> None:
+        self._lookups = lookups
+        self._options = options
+        self._clock: Clock = clock or SystemClock()
+        self._losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
+        self._first: Document | None = None
+        self._target: StreamOffset | None = None
+        """Where an AvailableNow run ends."""
+        self._seen: StreamOffset | None = None
+        """The ends as they were last seen."""
+        self._checked_epochs: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
+        self._triggered_ms: int | None = None
+        self._plan: tuple[Document, Document, list[ReadTask]] | None = None
+        self._decided: Document | None = None
+        """The batch end that was decided with `_seen`, just now."""
+
+    def initial_offset(self) -> Document:
+        """Where the stream starts; the same all through the run, though Spark asks repeatedly."""
+        if self._first is None:
+            self._first = write_offset(self._lookups.first_position())
+        return self._first
+
+    def prepare_available_now(self) -> None:
+        """From now on nothing that comes later is read."""
+        self._target = self._lookups.latest()
+
+    def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
+        """The end of the batch that begins at `document`; itself when there is none to run."""
+        start = read_offset(document)
+        latest = self._ends_for(start)
+        epoch_ends = self._epoch_ends(start, latest)
+        losses = data_loss.changes(start, latest, epoch_ends)
+        earliest = self._lookups.earliest(data_loss.needs_earliest(start, latest, losses))
+        losses += data_loss.late_starts(start, earliest, losses)
+        self._losses.tell(losses)
+        begins = data_loss.begins(start, latest, losses, epoch_ends, earliest)
+        ends = {at: max(end.offset, begins[at]) for at, end in latest.positions.items()}
+        # A loss is written down now, or it would be told again at every trigger.
+        if not losses and self._must_wait(begins, ends, limits):
+            return document
+        untils = planning.admit(begins, ends, limits, self._sizes_for(limits, ends))
+        moved = {at: begin for at, begin in begins.items() if _moves(start, at, begin)}
+        is_same = {at: one.offset for at, one in start.positions.items()} == untils
+        if is_same and not moved and not losses and not start.is_initial:
+            return document
+        end = write_offset(
+            StreamOffset(
+                {
+                    at: PartitionPosition(until, latest.positions[at].leader_epoch)
+                    for at, until in untils.items()
+                },
+                latest.topic_ids,
+                latest.cluster_id,
+                begins if start.is_initial else moved,
+            )
+        )
+        self._decided = end if self._target is None else None
+        return end
+
+    def report(self) -> Document | None:
+        """The ends as they were last seen, for the progress of the query."""
+        if self._seen is None:
+            return None
+        document = write_offset(self._seen)
+        group = {"id": self._options.group_id, "prefix": self._options.group_prefix}
+        if known := {name: text for name, text in group.items() if text is not None}:
+            document["group"] = known
+        if self._losses.partitions:
+            document["skipped"] = {
+                "records": self._losses.offsets,
+                "partitions": self._losses.partitions,
+            }
+        return document
+
+    def plan(self, start_document: Document, end_document: Document) -> list[ReadTask]:
+        """The tasks of a batch. Spark may ask several times; losses are told once."""
+        if start_document == end_document:
+            # What a document says of beginnings is about the batch that ends with it.
+            return []
+        if self._plan is not None and self._plan[:2] == (start_document, end_document):
+            return self._plan[2]
+        tasks = self._planned(read_offset(start_document), end_document)
+        self._plan = (start_document, end_document, tasks)
+        return tasks
+
+    def _planned(self, start: StreamOffset, end_document: Document) -> list[ReadTask]:
+        end = read_offset(end_document)
+        unknown = [at for at in end.positions if at not in end.begins and at not in start.positions]
+        begins = {
+            **{at: position.offset for at, position in start.positions.items()},
+            **self._lookups.earliest(unknown),
+            **end.begins,
+        }
+        ranges = [
+            OffsetRange(at, begins[at], position.offset)
+            for at, position in end.positions.items()
+            if position.offset > begins[at]
+        ]
+        if not ranges:
+            return []
+        # The ends that decided this batch are fresh; those of a repeated batch may be days old.
+        is_fresh = self._decided == end_document and self._seen is not None
+        latest = self._seen if is_fresh else self._lookups.settled(end)
+        assert latest is not None
+        present = [one.at for one in ranges if one.at in latest.positions]
+        kept, losses = data_loss.readable(ranges, end, latest, self._lookups.earliest(present))
+        self._losses.tell(losses)
+        sizes = self._lookups.record_bytes({at: latest.positions[at].offset for at in present})
+        return [
+            ReadTask(one, end.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)
+            for one in split_ranges(kept, self._options.splitting, sizes)
+        ]
+
+    def _ends_for(self, start: StreamOffset) -> StreamOffset:
+        """The ends to compare and to read to."""
+        latest = self._target or self._lookups.latest()
+        if data_loss.suspects(start, latest):
+            latest = self._lookups.settled(start)
+            if self._target is not None:
+                latest = data_loss.within(latest, self._target, start)
+        self._seen = latest
+        return latest
+
+    def _epoch_ends(self, start: StreamOffset, latest: StreamOffset) -> dict[TopicPartition, int]:
+        """Where the epochs of our positions end, of partitions that have a newer leader.
+
+        A position that was found right is not asked for again while the leader stays.
+        """
+        seen = {
+            at: (start.positions[at], latest.positions[at].leader_epoch)
+            for at in data_loss.doubtful_epochs(start, latest)
+        }
+        wanted = {
+            at: pair[0].leader_epoch
+            for at, pair in seen.items()
+            if self._checked_epochs.get(at) != pair
+        }
+        ends = self._lookups.epoch_ends(wanted)
+        right = {at: seen[at] for at in wanted if not 0 <= ends[at] < seen[at][0].offset}
+        self._checked_epochs = {
+            **{at: pair for at, pair in self._checked_epochs.items() if seen.get(at) == pair},
+            **right,
+        }
+        return ends
+
+    def _must_wait(
+        self,
+        begins: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        limits: ReadLimits,
+    ) -> bool:
+        if limits.offsets_min is None or self._target is not None:
+            # Who reads what is available now does not wait for more.
+            return False
+        now_ms = self._clock.now_ms()
+        waited_ms = limits.delay_ms_max
+        if self._triggered_ms is not None:
+            waited_ms = now_ms - self._triggered_ms
+        if planning.must_wait(begins, ends, limits, waited_ms):
+            return True
+        self._triggered_ms = now_ms
+        return False
+
+    def _sizes_for(
+        self, limits: ReadLimits, ends: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, float]:
+        if limits.bytes_max is None:
+            return {}
+        sizes = self._lookups.record_bytes(ends)
+        if not sizes and any(ends.values()):
+            raise OptionError(
+                "maxBytesPerTrigger",
+                "the brokers do not tell the sizes of logs (DescribeLogDirs) to this client.",
+                "Set maxOffsetsPerTrigger instead, or allow Describe on the cluster.",
+            )
+        return sizes
+
+
+def _moves(start: StreamOffset, at: TopicPartition, begin: int) -> bool:
+    return at not in start.positions or start.positions[at].offset != begin

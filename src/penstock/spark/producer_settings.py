@@ -1,0 +1,120 @@
+"""Which of Kafka's own producer settings (`kafka.*`) the sink uses, ignores or refuses (pure).
+
+The counterpart of `kafka_settings` for writing, by the same rule: what is used, what has nothing to
+act on here (with the reason), and what would make the query wrong (with the remedy). A name in none
+of the tables is refused: it is most often a typing error.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.spark.errors import OptionError
+from penstock.spark.kafka_settings import PREFIX, TO_CLIENT, TO_CLIENT_PREFIXES
+
+USED: Final = frozenset(
+    {
+        "acks",
+        "batch.size",
+        "compression.type",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "transaction.timeout.ms",
+    }
+)
+
+_NO_JAVA: Final = "it configures Java classes"
+_NO_METRICS: Final = "the sink has no Kafka metrics; Spark's progress has its figures"
+_OWN_RETRIES: Final = "pauses grow from 50 ms to 1 s within kafka.delivery.timeout.ms"
+_NO_LINGER: Final = "a batch leaves when it is full or when its task has no more rows"
+_OWN_BOUNDS: Final = "a task has at most 5 requests and 32 MiB under way"
+_NO_KEY: Final = "rows without a key change partition batch by batch"
+_LEVELS: Final = "codecs work at their default level"
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "auto.include.jmx.reporter": _NO_METRICS,
+    "buffer.memory": _OWN_BOUNDS,
+    "client.dns.lookup": "every address that a name has is tried",
+    "compression.gzip.level": _LEVELS,
+    "compression.lz4.level": _LEVELS,
+    "compression.zstd.level": _LEVELS,
+    "config.providers": _NO_JAVA,
+    "connections.max.idle.ms": "a connection is opened again when it is needed",
+    "enable.metrics.push": _NO_METRICS,
+    "linger.ms": _NO_LINGER,
+    "max.block.ms": _OWN_RETRIES,
+    "max.in.flight.requests.per.connection": _OWN_BOUNDS,
+    "max.request.size": "kafka.batch.size bounds a batch, and the topic's max.message.bytes",
+    "metadata.max.age.ms": "leaders are asked for when a broker says that they moved",
+    "metadata.max.idle.ms": "leaders are asked for when a broker says that they moved",
+    "metadata.recovery.rebootstrap.trigger.ms": "bootstrap servers are asked when others are gone",
+    "metadata.recovery.strategy": "bootstrap servers are asked when others are gone",
+    "metric.reporters": _NO_METRICS,
+    "metrics.num.samples": _NO_METRICS,
+    "metrics.recording.level": _NO_METRICS,
+    "metrics.sample.window.ms": _NO_METRICS,
+    "partitioner.adaptive.partitioning.enable": _NO_KEY,
+    "partitioner.availability.timeout.ms": _NO_KEY,
+    "receive.buffer.bytes": "the system sizes the buffers of sockets",
+    "reconnect.backoff.max.ms": _OWN_RETRIES,
+    "reconnect.backoff.ms": _OWN_RETRIES,
+    "retries": _OWN_RETRIES,
+    "retry.backoff.max.ms": _OWN_RETRIES,
+    "retry.backoff.ms": _OWN_RETRIES,
+    "send.buffer.bytes": "the system sizes the buffers of sockets",
+    "socket.connection.setup.timeout.max.ms": "a connection opens within 10 s or is tried again",
+    "socket.connection.setup.timeout.ms": "a connection opens within 10 s or is tried again",
+}
+"""Settings that have nothing to act on here, with the reason."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "interceptor.classes": "Interceptors are Java classes that may change records. Remove it.",
+    "key.serializer": "Keys are written as bytes. Remove it and cast the column in the DataFrame.",
+    "partitioner.class": (
+        "Partitioners are Java classes. Remove it and give the DataFrame a column `partition`."
+    ),
+    "partitioner.ignore.keys": "Remove it and give the DataFrame a column `partition`.",
+    "transaction.two.phase.commit.enable": "The sink has its own two phases. Remove it.",
+    "transactional.id": (
+        "Each task has a transactional id of its own. Remove it; what they all begin with is the "
+        "option transactionalIdPrefix."
+    ),
+    "value.serializer": (
+        "Values are written as bytes. Remove it and cast the column in the DataFrame."
+    ),
+}
+"""Settings that would make the query wrong, with the remedy."""
+
+
+def split_settings(
+    options: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Kafka's settings among the options: those of the client, those of writing, and warnings.
+
+    Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
+    """
+    to_client: dict[str, str] = {}
+    used: dict[str, str] = {}
+    warnings = []
+    for option, text in sorted(options.items()):
+        if not option.startswith(PREFIX):
+            continue
+        name = option.removeprefix(PREFIX)
+        if name in TO_CLIENT or name.startswith(TO_CLIENT_PREFIXES):
+            to_client[name] = text
+        elif name in USED:
+            used[name] = text
+        elif name in WITHOUT_EFFECT:
+            warnings.append(f"option '{option}' has no effect: {WITHOUT_EFFECT[name]}.")
+        elif name in REFUSED:
+            raise OptionError(option, "it cannot be set.", REFUSED[name])
+        else:
+            raise _unknown(option, name)
+    return to_client, used, warnings
+
+
+def _unknown(option: str, name: str) -> OptionError:
+    known = {*TO_CLIENT, *USED, *WITHOUT_EFFECT, *REFUSED, "security.protocol", "sasl.mechanism"}
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+    remedy = f"Did you mean '{PREFIX}{close[0]}'?" if close else "Remove it, or see Kafka's names."
+    return OptionError(option, "Kafka's producer has no such setting.", remedy)

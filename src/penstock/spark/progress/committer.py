@@ -1,0 +1,59 @@
+"""`GroupCommitter`: commits the offsets of a query to a real cluster.
+
+Every call is bounded: a broker that is away costs the publishing thread some seconds, and a query
+nothing. It is no member of the group that it commits for.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.client.cluster import Cluster
+from penstock.client.groups import Groups
+from penstock.client.opening import open_cluster
+from penstock.client.options import (
+    API_TIMEOUT_MS,
+    BOOTSTRAP_SERVERS,
+    REQUEST_TIMEOUT_MS,
+    parse_client_options,
+)
+from penstock.core.types import TopicPartition
+
+TIMEOUT_SECONDS: Final = 5.0
+"""For one commit with all its tries; longer would only delay the next position."""
+
+
+class GroupCommitter:
+    """One cluster; one thread uses it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._groups = Groups(cluster)
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, as its brokers tell it; very old ones do not."""
+        return self._cluster.cluster_id() or None
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the offsets; `GroupNotEmptyError` when consumers are members of the group."""
+        self._groups.commit(group_id, offsets)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._cluster.close()
+
+
+def committer_opener(
+    bootstrap_servers: str, client_options: Mapping[str, str]
+) -> Callable[[], GroupCommitter]:
+    """Checks the options now, and connects when it is called."""
+    timeout_ms = str(round(TIMEOUT_SECONDS * 1000))
+    options = parse_client_options(
+        {
+            REQUEST_TIMEOUT_MS: timeout_ms,
+            API_TIMEOUT_MS: timeout_ms,
+            **client_options,
+            BOOTSTRAP_SERVERS: bootstrap_servers,
+        }
+    )
+    # Whoever is not there is tried again later, with a newer position.
+    return lambda: GroupCommitter(open_cluster(options, repeats_first_contact=False))

@@ -1,0 +1,150 @@
+"""`ProgressListener`: one line for each query, and its lag where consumer groups show theirs.
+
+    listener = ProgressListener(bootstrap_servers="localhost:9092")
+    spark.streams.addListener(listener)
+
+Spark calls it after every micro-batch, in a thread that all listeners share, and `onQueryStarted`
+in the thread that starts the query; so nothing here waits. What is shown and published is decided
+in `board` and `publications`; this is the thin part that knows Spark.
+"""
+
+import atexit
+import json
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self, TextIO
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.progress.board import Board, Line
+from penstock.spark.progress.committer import committer_opener
+from penstock.spark.progress.display import Display
+from penstock.spark.progress.publications import Publications
+from penstock.spark.progress.publisher import CLOSE_SECONDS_MAX, Publisher
+from penstock.spark.progress.reading import read_progress
+
+LINE_SECONDS_DEFAULT: Final = 10.0
+"""In a log: often enough to see that a query lives, rare enough to leave room for others."""
+PUBLISH_SECONDS_DEFAULT: Final = 5.0
+"""A commit is a record on the disk of a broker; monitoring looks every 15 to 60 s."""
+
+
+class ProgressListener(StreamingQueryListener):
+    """Shows the progress of every streaming query of a session, and publishes it if asked to."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | None = None,
+        *,
+        group_id_prefix: str | None = None,
+        client_options: Mapping[str, str] | None = None,
+        stream: TextIO | None = None,
+        line_seconds: float = LINE_SECONDS_DEFAULT,
+        publish_seconds: float = PUBLISH_SECONDS_DEFAULT,
+        clock: Clock | None = None,
+    ) -> None:
+        """With `bootstrap_servers`, queries appear as groups `{prefix}-{query name or id}` there.
+
+        The prefix is `group_id_prefix`, else the source's `groupIdPrefix`, else "spark".
+        `client_options` are Kafka's settings for clients. Lines go to `stream`, by default
+        standard error: where that is no terminal, one in `line_seconds` for each query.
+        """
+        self._clock: Clock = clock or SystemClock()
+        self._display = Display(sys.stderr if stream is None else stream)
+        self._board = Board(0.0 if self._display.is_terminal else line_seconds)
+        self._publisher: Publisher | None = None
+        self._untold_runs: set[str] = set()
+        """Runs that were started and whose end was not told yet."""
+        # Queries start in threads of their own, and tell of progress in another one.
+        self._told = threading.Condition()
+        if bootstrap_servers is not None:
+            self._publisher = Publisher(
+                Publications(publish_seconds, group_id_prefix),
+                committer_opener(bootstrap_servers, client_options or {}),
+                self._display.say,
+                self._clock,
+            )
+            atexit.register(self.close)
+
+    def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
+        """Publish the last positions, in so much time. The end of the program does it too."""
+        if self._publisher is not None:
+            self._wait_until_told(timeout_seconds)
+            self._publisher.close(timeout_seconds)
+            atexit.unregister(self.close)
+
+    def _wait_until_told(self, timeout_seconds: float) -> None:
+        """Spark tells of the last batch, and of the end, a while after a query has ended."""
+        active = active_runs(self.spark)
+        if active is None:
+            return
+        with self._told:
+            ended = self._untold_runs - active
+            self._told.wait_for(lambda: not self._untold_runs & ended, timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Spark: a query starts, and waits for this to return."""
+        with self._told:
+            self._board.started(str(event.id), str(event.runId), event.name)
+            self._untold_runs.add(str(event.runId))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Spark: a micro-batch is done."""
+        # The text holds the offsets as JSON; the fields of the event hold them as text of Java's.
+        progress = read_progress(json.loads(event.progress.json))
+        with self._told:
+            line = self._board.progressed(progress, self._clock.monotonic())
+        self._show(line)
+        if self._publisher is not None:
+            self._publisher.note(progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Spark: there is nothing to read."""
+        with self._told:
+            line = self._board.idle(str(event.runId), self._clock.monotonic())
+        self._show(line)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Spark: a query stopped or failed."""
+        with self._told:
+            line = self._board.ended(str(event.id), str(event.runId), event.exception)
+        self._show(line)
+        if self._publisher is not None:
+            self._publisher.ended(str(event.runId))
+        with self._told:
+            self._untold_runs.discard(str(event.runId))
+            self._told.notify_all()
+
+    def _show(self, line: Line | None) -> None:
+        if line is not None:
+            self._display.show(line)
+
+
+def active_runs(session: SparkSession | None) -> set[str] | None:
+    """The runs of queries that go on; None when Spark itself has ended."""
+    try:
+        session = session or SparkSession.getActiveSession()
+        return None if session is None else {str(query.runId) for query in session.streams.active}
+    except Exception:  # noqa: BLE001 (a session ends in many ways; then it tells nothing more)
+        return None

@@ -1,0 +1,169 @@
+"""Publishes how far queries are as committed offsets of consumer groups, so that lag can be seen.
+
+Commits are made by a thread of its own: a query never waits for a broker. A broker that is away, or
+that refuses, is told once in words and tried again, less and less often; when it works again that
+is told too. Only the newest position of each query waits meanwhile.
+
+The committed offsets are for people and monitoring. A query does NOT start from them; its place is
+in its checkpoint.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.spark.progress.publications import Publication, Publications
+from penstock.spark.progress.reading import QueryProgress, positions_of
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long the end of a program may wait until the last positions are published."""
+
+
+class Committer(Protocol):
+    """One cluster, as far as a publisher needs it; one thread uses it."""
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None when it has none."""
+        ...
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the offsets as nobody's member."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+class Publisher:
+    """A thread that commits; it starts with the first position and ends with `close`."""
+
+    def __init__(
+        self,
+        publications: Publications,
+        open_committer: Callable[[], Committer],
+        tell: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        """`open_committer` is called in the thread, and again after a failure."""
+        self._publications = publications
+        self._open_committer = open_committer
+        self._tell = tell
+        self._clock: Clock = clock or SystemClock()
+        self._committer: Committer | None = None
+        self._has_failed = False
+        self._strangers_told: set[str] = set()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+
+    def note(self, progress: QueryProgress) -> None:
+        """A query is this far now; returns at once."""
+        with self._changed:
+            self._publications.note(progress)
+            if self._thread is None and self._publications.has_waiting() and not self._is_closed:
+                self._thread = threading.Thread(
+                    target=self._run, name="penstock-progress", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def ended(self, run_id: str) -> None:
+        """A query runs no more; returns at once."""
+        with self._changed:
+            self._publications.ended(run_id)
+            self._changed.notify_all()
+
+    def flush(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> bool:
+        """Wait until nothing waits to be published; False when the time was over before."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._publications.has_waiting() or self._is_closed, timeout_seconds
+            )
+
+    def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
+        """Publish what waits, in so much time, and end the thread; the second time does nothing."""
+        self.flush(timeout_seconds)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            # A commit may be under way; the thread is a daemon, so nothing hangs on it.
+            thread.join(timeout_seconds)
+
+    def publish_due(self) -> None:
+        """Commit everything that is due now."""
+        with self._changed:
+            due = self._publications.due(self._clock.monotonic())
+        for publication in due:
+            is_published = self._publish(publication)
+            with self._changed:
+                now_seconds = self._clock.monotonic()
+                if is_published:
+                    self._publications.succeeded(publication, now_seconds)
+                else:
+                    self._publications.failed(publication, now_seconds)
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while self._wait_until_due():
+                self.publish_due()
+        finally:
+            self._drop_committer()
+
+    def _wait_until_due(self) -> bool:
+        """Wait for work; False when there will be none."""
+        with self._changed:
+            while not self._is_closed:
+                seconds = self._publications.seconds_until_due(self._clock.monotonic())
+                if seconds == 0:
+                    return True
+                self._changed.wait(seconds)
+            return False
+
+    def _publish(self, publication: Publication) -> bool:
+        try:
+            if self._committer is None:
+                self._committer = self._open_committer()
+            cluster_id = self._committer.cluster_id()
+            self._tell_strangers(publication, cluster_id)
+            offsets = positions_of(publication.progress, cluster_id)
+            if offsets:
+                self._committer.commit(publication.group_id, offsets)
+        except PenstockError as error:
+            self._drop_committer()
+            if not self._has_failed:
+                self._has_failed = True
+                self._tell(
+                    f"penstock: the progress of group {publication.group_id} could not be "
+                    f"published: {error} The query goes on; publishing is tried again."
+                )
+            return False
+        if self._has_failed:
+            self._has_failed = False
+            self._tell("penstock: progress is published again.")
+        return True
+
+    def _tell_strangers(self, publication: Publication, cluster_id: str | None) -> None:
+        """Sources of another cluster than the one published to are named, once each."""
+        for source in publication.progress.sources:
+            stranger = source.cluster_id
+            if stranger in {None, cluster_id} or cluster_id is None:
+                continue
+            if stranger not in self._strangers_told:
+                self._strangers_told.add(stranger or "")
+                self._tell(
+                    f"penstock: {publication.group_id} reads from cluster {stranger}, and progress "
+                    f"is published to cluster {cluster_id}: its lag is not published. Give the "
+                    "listener the bootstrap servers that the query reads from."
+                )
+
+    def _drop_committer(self) -> None:
+        if self._committer is not None:
+            self._committer.close()
+            self._committer = None

@@ -1,0 +1,156 @@
+"""What Spark tells about a micro-batch, read into values (pure).
+
+`read_progress` takes the JSON document of a `StreamingQueryProgress`. Sources that read topics are
+known by their offsets: the documents of `format("penstock")`, and those of Spark's own `kafka`
+source. Every other source (rate, files, tables) counts in the rows and has no offsets here.
+
+It is lenient: offsets that cannot be read are as if the source had none, never an error, because
+what is read here is shown to people and decides nothing.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import CheckpointError
+from penstock.spark.offsets import StreamOffset, read_offset
+
+KAFKA_DESCRIPTION: Final = "Kafka"
+"""How Spark's own connector begins when it describes a source: `KafkaV2[Subscribe[orders]]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """One source of a query that reads topics."""
+
+    positions: Mapping[TopicPartition, int]
+    """The next offset to read, after the batch."""
+    ends: Mapping[TopicPartition, int]
+    """Where the partitions ended when the batch was planned; empty when the source does not say."""
+    cluster_id: str | None = None
+    """The cluster that the offsets belong to; Spark's own connector does not tell it."""
+    group_id: str | None = None
+    """The group that the source was told to show its position in, if any."""
+    group_prefix: str | None = None
+    """How the name of that group is to begin, if the source was told that."""
+    tells_group: bool = True
+    """False: it was not asked this time, as when Spark repeats a batch after a restart."""
+    skipped_offset_count: int = 0
+    """Offsets that this run skipped, with `failOnDataLoss=false`, as far as that is known."""
+    skipped_partition_count: int = 0
+    """How often a partition lost data in this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """One finished micro-batch."""
+
+    query_id: str
+    """The same after a restart from the checkpoint."""
+    run_id: str
+    """Of this start of the query alone."""
+    name: str | None
+    batch_id: int
+    row_count: int
+    rows_per_second: float
+    duration_ms: int
+    sources: tuple[TopicSource, ...]
+
+
+def read_progress(document: Mapping[str, Any]) -> QueryProgress:
+    """The progress of one micro-batch."""
+    sources = document.get("sources") or ()
+    return QueryProgress(
+        query_id=str(document.get("id", "")),
+        run_id=str(document.get("runId", "")),
+        name=document.get("name"),
+        batch_id=_whole(document.get("batchId")),
+        row_count=_whole(document.get("numInputRows")),
+        rows_per_second=_rate(document.get("processedRowsPerSecond")),
+        duration_ms=_whole(document.get("batchDuration")),
+        sources=tuple(source for source in map(_read_source, sources) if source is not None),
+    )
+
+
+def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
+    """Records between the position and the end, by topic; None where the end is not known."""
+    lags: dict[str, int | None] = {}
+    for source in progress.sources:
+        for at, position in source.positions.items():
+            lag = lags.setdefault(at.topic, 0)
+            end = source.ends.get(at)
+            if end is None or lag is None:
+                lags[at.topic] = None
+            else:
+                # A log that lost its end has one before the position; nobody is ahead of it.
+                lags[at.topic] = lag + max(0, end - position)
+    return dict(sorted(lags.items()))
+
+
+def positions_of(
+    progress: QueryProgress, cluster_id: str | None = None
+) -> dict[TopicPartition, int]:
+    """How far the query is, in order; with a cluster id, in that cluster or one that is not told.
+
+    A partition that two sources of the query read is as far as the slower of them.
+    """
+    found: dict[TopicPartition, int] = {}
+    for source in progress.sources:
+        if cluster_id is not None and source.cluster_id not in {None, cluster_id}:
+            continue
+        for at, position in source.positions.items():
+            found[at] = min(position, found.get(at, position))
+    return dict(sorted(found.items()))
+
+
+def _read_source(source: object) -> TopicSource | None:
+    end, latest = _field(source, "endOffset"), _field(source, "latestOffset")
+    is_kafka = str(_field(source, "description")).startswith(KAFKA_DESCRIPTION)
+    position = _read_offset(end, is_kafka=is_kafka)
+    if position is None or not position.positions:
+        return None
+    last = _read_offset(latest, is_kafka=is_kafka)
+    return TopicSource(
+        {at: place.offset for at, place in position.positions.items()},
+        {} if last is None else {at: place.offset for at, place in last.positions.items()},
+        cluster_id=position.cluster_id,
+        group_id=_text(_field(latest, "group", "id")),
+        group_prefix=_text(_field(latest, "group", "prefix")),
+        tells_group=is_kafka or last is not None,
+        skipped_offset_count=_whole(_field(latest, "skipped", "records")),
+        skipped_partition_count=_whole(_field(latest, "skipped", "partitions")),
+    )
+
+
+def _read_offset(document: object, *, is_kafka: bool) -> StreamOffset | None:
+    """The offsets in a document of a source that reads topics; None for those of any other."""
+    if not isinstance(document, dict) or not (is_kafka or "version" in document):
+        return None
+    try:
+        return read_offset(document)
+    except CheckpointError:
+        return None
+
+
+def _field(document: object, *names: str) -> object:
+    """What a document holds under these names; None when it does not."""
+    for name in names:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _rate(value: object) -> float:
+    """Spark leaves a rate out when it is none: of a batch that took no time, for one."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return 0.0

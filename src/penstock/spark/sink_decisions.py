@@ -1,0 +1,312 @@
+"""The exactly-once protocol of the sink, as decisions (pure).
+
+A micro-batch is written by tasks, each inside a transaction of its own that it flushes and leaves
+open. The driver then decides for the whole batch: one record in the topic of decisions, and only
+then it commits the transactions. The rules:
+
+1. A batch is decided at most once: whoever decides owns the log of decisions (its producer fences
+   every earlier owner), has read it, and found no decision for the batch that can still be kept.
+2. A decided transaction is never aborted by us, and an undecided one is never committed.
+3. After a crash the next run finishes what was decided, and writes that batch not again: it skips
+   the batch or aborts what it wrote. What was not decided it aborts, and writes anew.
+4. A decision none of whose transactions could be committed (all were aborted by the cluster) is
+   void, and the batch may be decided again. When some could and some could not: a loud error.
+5. A run that was replaced by another one takes nothing back from it: it stops.
+
+`commit_batch` and `abort_batch` are generators that yield what is to be done and are sent what came
+of it, so that a test can stop, crash or interleave them anywhere. Who carries the steps out is
+`sink_transactions`; how records look is `sink_records`. No Spark, no Arrow, no IO.
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.spark.sink_errors import (
+    CheckpointSetBackError,
+    OutcomeUnknownError,
+    PartialCommitError,
+    ReplayDiffersError,
+    SupersededError,
+    TransactionsLostError,
+)
+
+RUNS_REMEMBERED_MAX: Final = 32
+"""Runs in a decision: a driver that comes back after so many successors counts as a new one."""
+FENCED_AT_ONCE_MAX: Final = 1_000
+"""Leftover transactions aborted after one batch; the next batch goes on with the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """That a batch is to become visible, by these transactions and no others."""
+
+    batch_id: int
+    run: str
+    """The run that decided."""
+    row_count: int
+    transactions: tuple[OpenTransaction, ...]
+    runs: tuple[str, ...]
+    """The runs that owned the log so far, the newest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What the log of decisions says of one query."""
+
+    decision: Decision | None = None
+    is_done: bool = False
+    """Every transaction of the decision is committed."""
+
+
+# --- What is to be done, and what comes back ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger:
+    """Read the log of decisions to its end; gives a `Ledger`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOwnership:
+    """Fence whoever owned the log; afterwards every decision of theirs is made or will never be."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAt:
+    """Which of these transactions are open as the tasks left them; gives a set of their ids."""
+
+    transactions: tuple[OpenTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDecision:
+    """Make it durable, as the owner; raises when somebody else owns the log."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAll:
+    """Commit each; gives a `CommitOutcome` by transactional id."""
+
+    transactions: tuple[OpenTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortAll:
+    """Abort each that is still open."""
+
+    transactions: tuple[OpenTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDone:
+    """Note that every transaction of the decision is committed."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class ListOpen:
+    """List the transactions of this query that are open; gives their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Abort these transactions, whoever has them, and let their writers fail."""
+
+    transactional_ids: tuple[str, ...]
+
+
+Step = (
+    ReadLedger
+    | TakeOwnership
+    | LookAt
+    | WriteDecision
+    | CommitAll
+    | AbortAll
+    | WriteDone
+    | ListOpen
+    | Fence
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """A micro-batch as the driver gets it from its tasks."""
+
+    run: str
+    batch_id: int
+    row_count: int
+    transactions: tuple[OpenTransaction, ...]
+    """Tasks that had no rows have none."""
+    run_prefix: str
+    """What the ids of this run's transactions begin with."""
+    has_skipped: bool = False
+    """A task found the batch committed and wrote nothing."""
+    timeout_ms: int = 0
+    """How long a transaction may be open, for the error."""
+    fails_on_difference: bool = True
+
+
+# --- The driver ---
+
+
+def commit_batch(
+    batch: WrittenBatch, known: Ledger | None, *, sweeps: bool
+) -> Generator[Step, Any, Ledger]:
+    """Make the batch visible exactly once; gives what the log says afterwards.
+
+    `known` is what this run itself left in the log with its last batch, while it still owns it.
+    """
+    ledger = known
+    if ledger is None:
+        ledger = yield from _take_over(batch.run)
+    decision = ledger.decision
+    is_new_run = decision is None or batch.run not in decision.runs
+    if decision is not None and decision.batch_id > batch.batch_id:
+        raise CheckpointSetBackError(batch.batch_id, decision.batch_id)
+    if decision is not None and not ledger.is_done:
+        ledger = yield from _finish(decision, batch)
+    if ledger.decision is not None and ledger.decision.batch_id == batch.batch_id:
+        ledger = yield from _skip(ledger.decision, batch)
+    else:
+        ledger = yield from _decide(decision, batch)
+    if sweeps or is_new_run:
+        yield from _sweep(ledger, batch.run_prefix, of_all_runs=is_new_run)
+    return ledger
+
+
+def abort_batch(
+    run: str, transactions: tuple[OpenTransaction, ...], run_prefix: str
+) -> Generator[Step, Any, None]:
+    """Take back a batch that failed. Spark also asks for this when `commit_batch` raised.
+
+    So the batch may be decided: then its transactions are left to the next run.
+    """
+    ledger: Ledger = yield ReadLedger()
+    is_ours = not _is_superseded(ledger, run)
+    if is_ours:
+        yield TakeOwnership()  # a decision whose answer was lost is now made or void
+        ledger = yield ReadLedger()
+    kept = _decided_ids(ledger)
+    yield AbortAll(tuple(one for one in transactions if one.transactional_id not in kept))
+    if is_ours:
+        yield from _sweep(ledger, run_prefix, of_all_runs=False)
+
+
+def _take_over(run: str) -> Generator[Step, Any, Ledger]:
+    """Own the log and know what it says; a run that was replaced leaves its successor alone."""
+    ledger: Ledger = yield ReadLedger()
+    _refuse_superseded(ledger, run)
+    yield TakeOwnership()
+    ledger = yield ReadLedger()
+    _refuse_superseded(ledger, run)
+    return ledger
+
+
+def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
+    """Complete what an earlier run decided; an empty ledger when its decision is void."""
+    outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
+    committed = [name for name, what in outcomes.items() if what is CommitOutcome.COMMITTED]
+    lost = sorted(name for name, what in outcomes.items() if what is not CommitOutcome.COMMITTED)
+    if not lost:
+        yield WriteDone(decision)
+        return Ledger(decision, is_done=True)
+    if decision.batch_id < batch.batch_id:
+        # Spark has gone on since: somebody wrote the batch with another guarantee.
+        return Ledger(decision, is_done=True)
+    unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
+    if unknown:
+        raise OutcomeUnknownError(decision.batch_id, unknown)
+    if committed:
+        raise PartialCommitError(decision.batch_id, len(committed), lost)
+    return Ledger()
+
+
+def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
+    """The batch is committed: whatever was written now must not be seen."""
+    if batch.fails_on_difference and batch.row_count != decision.row_count:
+        raise ReplayDiffersError(batch.batch_id, batch.row_count, decision.row_count)
+    if decision.runs[-1] != batch.run:
+        decision = replace(decision, runs=_with_run(decision, batch.run))
+        yield WriteDecision(decision)
+    yield AbortAll(batch.transactions)
+    return Ledger(decision, is_done=True)
+
+
+def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
+    assert not batch.has_skipped, "a task found the batch committed, and the driver did not"
+    open_ids: frozenset[str] = yield LookAt(batch.transactions)
+    lost = [one.transactional_id for one in batch.transactions]
+    lost = [name for name in lost if name not in open_ids]
+    if lost:
+        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    decision = Decision(
+        batch.batch_id,
+        batch.run,
+        batch.row_count,
+        batch.transactions,
+        _with_run(before, batch.run),
+    )
+    yield WriteDecision(decision)
+    outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
+    lost = sorted(name for name, what in outcomes.items() if what is not CommitOutcome.COMMITTED)
+    if lost and len(lost) == len(outcomes):
+        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    if lost:
+        raise PartialCommitError(batch.batch_id, len(outcomes) - len(lost), lost)
+    yield WriteDone(decision)
+    return Ledger(decision, is_done=True)
+
+
+def _sweep(ledger: Ledger, run_prefix: str, *, of_all_runs: bool) -> Generator[Step, Any, None]:
+    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced."""
+    listed: Iterable[str] = yield ListOpen()
+    kept = _decided_ids(ledger)
+    leftover = sorted(
+        name for name in listed if name not in kept and (of_all_runs or name.startswith(run_prefix))
+    )
+    if leftover:
+        yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
+
+
+def _decided_ids(ledger: Ledger) -> frozenset[str]:
+    if ledger.decision is None:
+        return frozenset()
+    return frozenset(one.transactional_id for one in ledger.decision.transactions)
+
+
+def _with_run(decision: Decision | None, run: str) -> tuple[str, ...]:
+    before = decision.runs if decision is not None else ()
+    others = tuple(one for one in before if one != run)
+    return (*others, run)[-RUNS_REMEMBERED_MAX:]
+
+
+def _is_superseded(ledger: Ledger, run: str) -> bool:
+    decision = ledger.decision
+    return decision is not None and run in decision.runs and decision.runs[-1] != run
+
+
+def _refuse_superseded(ledger: Ledger, run: str) -> None:
+    if _is_superseded(ledger, run):
+        assert ledger.decision is not None
+        raise SupersededError(run, ledger.decision.runs[-1])
+
+
+# --- The tasks ---
+
+
+def is_committed(ledger: Ledger, batch_id: int) -> bool:
+    """Whether a task may write nothing: the batch is in the output, whole."""
+    decision = ledger.decision
+    return decision is not None and ledger.is_done and decision.batch_id >= batch_id
+
+
+def unfinished(ledger: Ledger) -> tuple[OpenTransaction, ...]:
+    """Transactions that are decided and perhaps still open, which anybody may commit."""
+    if ledger.decision is None or ledger.is_done:
+        return ()
+    return ledger.decision.transactions

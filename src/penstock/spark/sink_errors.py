@@ -1,0 +1,118 @@
+"""What goes wrong in the exactly-once sink: each says what happened and what to do next.
+
+Most of them stop the query before anything of the micro-batch is visible. The one that comes after
+part of a batch became visible is `PartialCommitError`.
+"""
+
+from collections.abc import Sequence
+
+from penstock.spark.errors import SparkQueryError
+
+_NAMED_MAX = 5
+"""Transactions named in a text; the rest are counted."""
+
+
+class SinkError(SparkQueryError):
+    """Base of the errors of the exactly-once sink."""
+
+
+class SupersededError(SinkError):
+    """Another run of the same query has taken over."""
+
+    def __init__(self, run: str, successor: str) -> None:
+        super().__init__(
+            f"run {run} of this query was replaced by run {successor}, which writes to the same "
+            "topics with the same checkpoint. Nothing of this micro-batch was made visible by this "
+            "run. Stop the driver that should not run; the other one goes on."
+        )
+
+
+class OwnershipLostError(SinkError):
+    """Another driver of the same query took the log of decisions in the middle of a commit."""
+
+    def __init__(self, batch_id: int) -> None:
+        super().__init__(
+            f"another driver of this query took over while this one committed batch {batch_id}, "
+            "which was not decided by this one. Stop the driver that should not run; a restart "
+            "goes on where the other one stopped."
+        )
+
+
+class CheckpointSetBackError(SinkError):
+    """The checkpoint is older than what the sink has committed."""
+
+    def __init__(self, batch_id: int, decided_batch_id: int) -> None:
+        super().__init__(
+            f"Spark runs batch {batch_id}, and the sink has committed batch {decided_batch_id} of "
+            "this query: the checkpoint was set back further than its last batch, so Spark may cut "
+            "the input into other batches than before, and rows would be lost or written twice. "
+            f"Restore a checkpoint that has offsets/{decided_batch_id}; or start with a new "
+            "checkpoint location and starting offsets that fit what the output has."
+        )
+
+
+class ReplayDiffersError(SinkError):
+    """A batch that was committed comes again with more or fewer rows."""
+
+    def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
+        super().__init__(
+            f"batch {batch_id} was committed with {decided_row_count} rows, and comes again with "
+            f"{row_count}. What it has now is not written, because a committed batch is not "
+            "written again, so rows would be lost or doubled. This is so when "
+            f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch "
+            "anew: restore that file. If the query gives other rows each "
+            "time it runs by its nature, set the option failOnReplayDifference to false."
+        )
+
+
+class TransactionsLostError(SinkError):
+    """Transactions of a batch ended before the batch was decided, or all of them after it."""
+
+    def __init__(self, batch_id: int, lost: Sequence[str], timeout_ms: int) -> None:
+        super().__init__(
+            f"{_named(lost)} of batch {batch_id} ended before the batch could be committed. "
+            "Nothing of the batch is visible, and a restart of the query writes it anew. The "
+            f"cluster aborts a transaction that is open for longer than {timeout_ms} ms: if the "
+            "batch takes as long, raise kafka.transaction.timeout.ms (and the brokers' "
+            "transaction.max.timeout.ms with it) or make batches smaller (maxOffsetsPerTrigger). "
+            "If it does not, see whether a second driver runs this query."
+        )
+
+
+class PartialCommitError(SinkError):
+    """A decided batch cannot be completed: part of it is visible, and the rest is gone."""
+
+    def __init__(self, batch_id: int, visible_count: int, lost: Sequence[str]) -> None:
+        super().__init__(
+            f"batch {batch_id} was decided, {visible_count} of its transactions are committed, and "
+            f"{_named(lost)} cannot be: the cluster aborted or forgot them before the driver came "
+            "back (kafka.transaction.timeout.ms counts on while the query is down). Rows of the "
+            "batch are missing in the output. To write the whole batch again, with the rows that "
+            "are visible twice, start the query once with deliveryGuarantee=at-least-once until "
+            f"batch {batch_id} is over, then as before."
+        )
+
+
+class OutcomeUnknownError(SinkError):
+    """The cluster forgot the transactions of a decided batch: it may be visible or not."""
+
+    def __init__(self, batch_id: int, forgotten: Sequence[str]) -> None:
+        super().__init__(
+            f"batch {batch_id} was decided, and the cluster does not know {_named(forgotten)} any "
+            "more, so nobody can tell whether its rows are in the output. This happens when a "
+            "query comes back after longer than the brokers' transactional.id.expiration.ms. Look "
+            "at the output. To write the batch again, which gives duplicates if it is there, start "
+            f"the query once with deliveryGuarantee=at-least-once until batch {batch_id} is over, "
+            "then as before."
+        )
+
+
+class DecisionTopicError(SinkError):
+    """The topic of decisions cannot be used."""
+
+
+def _named(transactional_ids: Sequence[str]) -> str:
+    shown = ", ".join(transactional_ids[:_NAMED_MAX])
+    more = len(transactional_ids) - _NAMED_MAX
+    noun = "transaction" if len(transactional_ids) == 1 else "transactions"
+    return f"{noun} {shown}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,89 @@
+"""What a process keeps from one task or commit to the next: connections, drivers, what was read.
+
+Spark's Python processes live on for a while and serve many tasks, so opening connections and
+reading decisions for each would cost more than a small micro-batch. Everything here may be
+forgotten at any time: it is bounded, the oldest goes first, and a process that starts anew finds it
+out again. Nothing is shared between processes, and a process has one thread for this.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.client.options import ClientOptions
+from penstock.spark.sink_decisions import Ledger
+from penstock.spark.sink_options import SinkOptions
+from penstock.spark.sink_transactions import RunIdentity, SinkDriver, check_start, look_first
+
+KEPT_MAX: Final = 16
+"""More queries than this do not share a process in practice."""
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Kept(Generic[Key, Value]):
+    """The values that were made last, by key."""
+
+    def __init__(self, forget: Callable[[Value], None] = lambda _: None) -> None:
+        self._values: dict[Key, Value] = {}
+        self._forget = forget
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of a key, made now if it is not kept."""
+        if key not in self._values:
+            self._values[key] = make()
+            if len(self._values) > KEPT_MAX:
+                self._forget(self._values.pop(next(iter(self._values))))
+        return self._values[key]
+
+    def clear(self) -> None:
+        """Forget all."""
+        while self._values:
+            self._forget(self._values.popitem()[1])
+
+
+_clusters: Kept[ClientOptions, Cluster] = Kept(Cluster.close)
+_drivers: Kept[tuple[SinkOptions, RunIdentity], SinkDriver] = Kept()
+_ledgers: Kept[tuple[SinkOptions, RunIdentity], Ledger] = Kept()
+_checks: Kept[SinkOptions, bool] = Kept()
+
+
+def cluster_of(options: ClientOptions) -> Cluster:
+    """The cluster that the options name, with the connections it has."""
+    return _clusters.get(options, lambda: open_cluster(options))
+
+
+def driver_of(options: SinkOptions, identity: RunIdentity) -> SinkDriver:
+    """The driver's part of this run."""
+    return _drivers.get(
+        (options, identity), lambda: SinkDriver(cluster_of(options.client), options, identity)
+    )
+
+
+def ledger_of(options: SinkOptions, identity: RunIdentity, *, finishes: bool) -> Ledger:
+    """What the decisions of the query said when this process met the run first.
+
+    That is enough for a task: what is decided later is decided by this run itself.
+    """
+    return _ledgers.get(
+        (options, identity),
+        lambda: look_first(cluster_of(options.client), options, identity, finishes=finishes),
+    )
+
+
+def check_once(options: SinkOptions) -> None:
+    """Check what can be checked before the first row; again only when the options change."""
+
+    def check() -> bool:
+        check_start(cluster_of(options.client), options)
+        return True
+
+    _checks.get(options, check)
+
+
+def close_all() -> None:
+    """Forget everything, and give the connections back."""
+    for kept in (_drivers, _ledgers, _checks, _clusters):
+        kept.clear()

@@ -1,0 +1,124 @@
+"""Records of the topic of decisions: their keys, their JSON, and how they fold (pure).
+
+The topic is compacted. Each query has two keys:
+
+    <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "runs": ["…", "…"],
+                    "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
+    <query>/done   {"version": 1, "batch": 7, "run": "…"}
+
+The first is written inside a transaction of the log's owner, the second by itself: that a decision
+is carried out is a fact that anybody may state. `stem` is what the transactional ids have in
+common; an entry has the rest of the id, the producer's id and epoch, and the transaction version.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.spark.sink_decisions import Decision, Ledger
+from penstock.spark.sink_errors import DecisionTopicError
+
+VERSION: Final = 1
+VALUE_BYTES_MAX: Final = 900_000
+"""Below max.message.bytes as brokers have it by default: some 40,000 transactions."""
+
+_DONE: Final = "/done"
+
+
+def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
+    """Key and value that say what is decided."""
+    ids = [one.transactional_id for one in decision.transactions]
+    stem = _common_start(ids)
+    value = _encoded(
+        {
+            "version": VERSION,
+            "batch": decision.batch_id,
+            "run": decision.run,
+            "rows": decision.row_count,
+            "runs": list(decision.runs),
+            "stem": stem,
+            "transactions": [
+                [one.transactional_id[len(stem) :], *one[1:]] for one in decision.transactions
+            ],
+        }
+    )
+    if len(value) > VALUE_BYTES_MAX:
+        raise DecisionTopicError(
+            f"batch {decision.batch_id} was written by {len(decision.transactions)} tasks, and "
+            f"their list takes {len(value)} bytes, more than the {VALUE_BYTES_MAX} that a decision "
+            "may have. Write with fewer tasks: df.coalesce(n) before writeStream."
+        )
+    return query.encode(), value
+
+
+def done_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
+    """Key and value that say that a decision is carried out."""
+    value = {"version": VERSION, "batch": decision.batch_id, "run": decision.run}
+    return f"{query}{_DONE}".encode(), _encoded(value)
+
+
+def fold(query: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> Ledger:
+    """What the records of a log say of this query, in the order of the log."""
+    decision_key, done_key = query.encode(), f"{query}{_DONE}".encode()
+    decision: Decision | None = None
+    done: tuple[int, str] | None = None
+    for key, value in records:
+        if key not in (decision_key, done_key):
+            continue
+        try:
+            if key == decision_key:
+                decision = None if value is None else _read_decision(_decoded(value))
+            else:
+                done = None if value is None else _read_done(_decoded(value))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DecisionTopicError(
+                f"the topic of decisions has a record of query {query} that is not one of ours: "
+                f"{(value or b'')[:80]!r}. Name another topic with the option decisionTopic, or "
+                "delete the record."
+            ) from error
+    is_done = decision is not None and done == (decision.batch_id, decision.run)
+    return Ledger(decision, is_done=is_done)
+
+
+def _read_decision(fields: Mapping[str, Any]) -> Decision:
+    return Decision(
+        int(fields["batch"]),
+        str(fields["run"]),
+        int(fields["rows"]),
+        tuple(
+            OpenTransaction(fields["stem"] + rest, producer_id, producer_epoch, version)
+            for rest, producer_id, producer_epoch, version in fields["transactions"]
+        ),
+        tuple(fields["runs"]),
+    )
+
+
+def _read_done(fields: Mapping[str, Any]) -> tuple[int, str]:
+    return int(fields["batch"]), str(fields["run"])
+
+
+def _common_start(names: Sequence[str]) -> str:
+    """What all names begin with: what the first and the last of them in order begin with."""
+    if not names:
+        return ""
+    first, last = min(names), max(names)
+    pairs = zip(first, last, strict=False)
+    count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return first[:count]
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _decoded(value: bytes) -> dict[str, Any]:
+    fields = dict(json.loads(value))
+    version = int(fields["version"])
+    if version > VERSION:
+        raise DecisionTopicError(
+            f"the topic of decisions has a record of version {version}, and this Penstock reads "
+            f"versions up to {VERSION}. Run the query with the newer Penstock that wrote it."
+        )
+    return fields

@@ -1,0 +1,198 @@
+"""`SinkTransactions`: carries the sink's protocol out, against brokers.
+
+The driver's side is `SinkDriver`, one for each run of a query in a process: it keeps what it knows
+of the log of decisions from one micro-batch to the next, and forgets it when anything fails. Spark
+may use another process for the next batch; then it is read again. The tasks' side is `look_first`
+and `TaskWriting`. What is to be done is decided in `sink_decisions`, never here.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.client.cluster import Cluster
+from penstock.client.producer_transactions import ProducerTransactions
+from penstock.client.transaction_outcomes import OpenTransaction, is_open
+from penstock.core.errors import BrokerAnswerError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.spark import sink_decisions as protocol
+from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.spark.errors import OptionError
+from penstock.spark.sink_decisions import Ledger, Step, WrittenBatch
+from penstock.spark.sink_options import SinkOptions
+
+TASK_IDS: Final = 16_384
+"""Transactional ids of a run. Spark numbers the tasks of an application, all attempts of all of
+them; the number modulo this is the id's end. So two attempts that live at the same time never share
+an id, unless so many tasks were started in between, and brokers keep no more ids than this."""
+SWEEP_SECONDS: Final = 30.0
+"""How often the driver looks for transactions of attempts that died."""
+
+Result = TypeVar("Result")
+
+
+class RunIdentity(NamedTuple):
+    """Which query, and which start of it."""
+
+    query: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a task tells the driver."""
+
+    identity: RunIdentity
+    row_count: int
+    transaction: OpenTransaction | None
+    """None: it had no rows, or it wrote nothing because the batch is committed."""
+    is_skipped: bool = False
+    is_repeated: bool = False
+    """An attempt of this task failed before."""
+
+
+def query_prefix(options: SinkOptions, query: str) -> str:
+    """What all transactional ids of a query begin with."""
+    return f"{options.id_prefix}.{query}."
+
+
+def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
+    """What the transactional ids of one run begin with."""
+    return f"{query_prefix(options, identity.query)}{identity.run}."
+
+
+def task_id(options: SinkOptions, identity: RunIdentity, task_attempt: int) -> str:
+    """The transactional id of one attempt of a task."""
+    return f"{run_prefix(options, identity)}{task_attempt % TASK_IDS}"
+
+
+def check_start(cluster: Cluster, options: SinkOptions) -> None:
+    """What can be known to be wrong before the first row is written."""
+    ensure_topic(cluster, options.decision_topic)
+    try:
+        ProducerTransactions(cluster).begin(
+            f"{options.id_prefix}.start", options.transaction_timeout_ms
+        )
+    except BrokerAnswerError as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        raise OptionError(
+            "kafka.transaction.timeout.ms",
+            f"{options.transaction_timeout_ms} is more than the brokers allow.",
+            "Set at most their transaction.max.timeout.ms, or raise that. A transaction must live "
+            "as long as a micro-batch takes, and after a crash until the query runs again.",
+        ) from error
+
+
+class SinkDriver:
+    """The driver's part for one run of one query."""
+
+    def __init__(self, cluster: Cluster, options: SinkOptions, identity: RunIdentity) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._identity = identity
+        self._transactions = ProducerTransactions(cluster)
+        self._log = DecisionLog(
+            cluster,
+            self._transactions,
+            options.decision_topic,
+            query=identity.query,
+            id_prefix=options.id_prefix,
+        )
+        self._known: Ledger | None = None
+        self._swept_at_seconds: float | None = None
+
+    def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
+        """Make what the tasks wrote visible, exactly once."""
+        batch = WrittenBatch(
+            run=self._identity.run,
+            batch_id=batch_id,
+            row_count=sum(one.row_count for one in results),
+            transactions=tuple(one.transaction for one in results if one.transaction),
+            run_prefix=run_prefix(self._options, self._identity),
+            has_skipped=any(one.is_skipped for one in results),
+            timeout_ms=self._options.transaction_timeout_ms,
+            fails_on_difference=self._options.fails_on_difference,
+        )
+        now = self._cluster.clock.monotonic()
+        is_due = self._swept_at_seconds is None or now - self._swept_at_seconds > SWEEP_SECONDS
+        sweeps = is_due or any(one.is_repeated for one in results)
+        known, self._known = self._known, None
+        self._known = self._carry_out(protocol.commit_batch(batch, known, sweeps=sweeps))
+        if sweeps:
+            self._swept_at_seconds = now
+
+    def abort(self, results: Sequence[TaskResult]) -> None:
+        """Take back what the tasks wrote, unless it is decided."""
+        self._known = None
+        self._carry_out(
+            protocol.abort_batch(
+                self._identity.run,
+                tuple(one.transaction for one in results if one.transaction),
+                run_prefix(self._options, self._identity),
+            )
+        )
+
+    def _carry_out(self, steps: Generator[Step, Any, Result]) -> Result:
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as ended:
+                result: Result = ended.value
+                return result
+            answer = self.carry_out(step)
+
+    def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
+        """Do one step, and give what came of it."""
+        match step:
+            case protocol.ReadLedger():
+                return self._log.read()
+            case protocol.TakeOwnership():
+                return self._log.take_ownership()
+            case protocol.WriteDecision(decision):
+                return self._log.write(decision)
+            case protocol.WriteDone(decision):
+                return self._log.write_done(decision)
+            case protocol.LookAt(transactions):
+                sights = self._transactions.look_at(one.transactional_id for one in transactions)
+                names = ((one, one.transactional_id) for one in transactions)
+                return frozenset(name for one, name in names if is_open(one, sights.get(name)))
+            case _:
+                return self._end(step)
+
+    def _end(
+        self, step: protocol.CommitAll | protocol.AbortAll | protocol.ListOpen | protocol.Fence
+    ) -> Any:  # noqa: ANN401 - see above
+        match step:
+            case protocol.CommitAll(transactions):
+                return self._transactions.commit_all(transactions)
+            case protocol.AbortAll(transactions):
+                return self._transactions.abort_all(transactions)
+            case protocol.ListOpen():
+                prefix = query_prefix(self._options, self._identity.query)
+                return self._transactions.list_open(prefix)
+            case protocol.Fence(names):
+                return self._transactions.fence_all(names, self._options.transaction_timeout_ms)
+
+
+def look_first(
+    cluster: Cluster, options: SinkOptions, identity: RunIdentity, *, finishes: bool
+) -> Ledger:
+    """What a task may know of the query's decisions before it writes.
+
+    With `finishes` it also commits what an earlier run decided and did not get to: the sooner, the
+    less can time out. The driver does it again, and judges.
+    """
+    transactions = ProducerTransactions(cluster)
+    log = DecisionLog(
+        cluster,
+        transactions,
+        options.decision_topic,
+        query=identity.query,
+        id_prefix=options.id_prefix,
+    )
+    ledger = log.read()
+    if finishes:
+        transactions.commit_all(protocol.unfinished(ledger))
+    return ledger

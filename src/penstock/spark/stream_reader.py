@@ -1,0 +1,112 @@
+"""`PenstockStreamReader`: a stream's reader, as Spark wants it.
+
+Thin: `micro_batches` decides, `task_reader` reads. Spark keeps one of these in a process on the
+driver for the whole run of a query, and sends another one to the tasks. Options are read at the
+first question and not before: what fails while Spark makes the reader is hidden behind a second
+error of Spark's own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.spark.lookups import Lookups
+from penstock.spark.losses import LOGGER
+from penstock.spark.micro_batches import MicroBatches
+from penstock.spark.options import Mode, SourceOptions, read_source_options
+from penstock.spark.planning import ReadLimits
+from penstock.spark.task_reader import TaskSettings, read_task
+
+
+class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics micro-batch by micro-batch."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = dict(options)
+        self._options: SourceOptions | None = None
+        self._cluster: Cluster | None = None
+        self._batches: MicroBatches | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query starts."""
+        return self._open().initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of the options; Spark hands it back to `latestOffset`.
+
+        A read limit of Spark's has room for one number, so where the options have several this is
+        the first, and `latestOffset` adds the others.
+        """
+        limits = self._source_options().limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.offsets_min is not None:
+            return ReadMinRows(limits.offsets_min)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch."""
+        return self._open().latest_offset(start, self._limits(limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the partitions, for the query's progress."""
+        return self._open().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends where the topics end now."""
+        self._open().prepare_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch."""
+        return [InputPartition(task) for task in self._open().plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_task(partition.value, TaskSettings.of(self._source_options()))
+
+    def stop(self) -> None:
+        """The query ended."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def _source_options(self) -> SourceOptions:
+        if self._options is None:
+            self._options = read_source_options(self._given, Mode.STREAM)
+        return self._options
+
+    def _open(self) -> MicroBatches:
+        if self._batches is None:
+            options = self._source_options()
+            for warning in options.warnings:
+                LOGGER.warning("%s", warning)
+            self._cluster = open_cluster(options.client)
+            self._batches = MicroBatches(Lookups(self._cluster, options), options)
+        return self._batches
+
+    def _limits(self, limit: ReadLimit) -> ReadLimits:
+        limits = self._source_options().limits
+        match limit:
+            case ReadMaxRows():
+                return replace(limits, offsets_max=limit.max_rows)
+            case ReadMinRows():
+                return replace(limits, offsets_min=limit.min_rows)
+            case ReadMaxBytes():
+                return replace(limits, bytes_max=limit.max_bytes)
+            case _:
+                # All that is there, whatever the options say: the trigger wants it so.
+                return ReadLimits()

@@ -1,0 +1,115 @@
+"""What is read: names of topics, a pattern, or partitions; and which partitions that means (pure).
+
+A pattern matches a topic when it is found anywhere in the name, as in Spark's Kafka source; write
+`^orders$` for the whole name. Internal topics are never read. Whatever is named and not there is an
+error when a query starts. Later it is not: then it is a loss, which `data_loss` tells of.
+"""
+
+import base64
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.cluster_view import TopicDescription
+from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import SubscriptionError
+from penstock.spark.partition_json import partition_names
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is read; exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """The option it came from."""
+        if self.topics:
+            return "subscribe"
+        return "subscribePattern" if self.pattern else "assign"
+
+    @property
+    def names(self) -> list[str] | None:
+        """The topics to ask the brokers for; None asks for all of them."""
+        if self.pattern:
+            return None
+        return list(self.topics) or list(dict.fromkeys(at.topic for at in self.partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The partitions to read, in order, and the ids of their topics as far as they are known."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+def assign(subscription: Subscription, described: Mapping[str, TopicDescription]) -> Assignment:
+    """What of the subscription is there."""
+    topics = [one for one in described.values() if not one.is_internal]
+    if subscription.pattern:
+        pattern = re.compile(subscription.pattern)
+        topics = [one for one in topics if pattern.search(one.name)]
+    found = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    if subscription.partitions:
+        wanted = set(subscription.partitions)
+        found = [at for at in found if at in wanted]
+    names = {at.topic for at in found}
+    return Assignment(
+        tuple(sorted(found)),
+        {
+            topic.name: topic_id_text(topic.topic_id)
+            for topic in topics
+            if topic.topic_id is not None and topic.name in names
+        },
+    )
+
+
+def require_present(
+    subscription: Subscription, described: Mapping[str, TopicDescription], found: Assignment
+) -> None:
+    """Refuse a query that names what is not there."""
+    names = subscription.names or []
+    missing = [name for name in names if name not in described]
+    if missing:
+        raise SubscriptionError(
+            f"option '{subscription.option}': there is no topic {', '.join(missing)}. Create it, "
+            "or correct the name."
+        )
+    internal = [name for name in names if described[name].is_internal]
+    if internal:
+        raise SubscriptionError(
+            f"option '{subscription.option}': {', '.join(internal)} is internal to the brokers and "
+            "is not read. Take it out."
+        )
+    absent = set(subscription.partitions) - set(found.partitions)
+    if absent:
+        topic = min(absent).topic
+        raise SubscriptionError(
+            f"option 'assign': there is no partition {partition_names(absent)}. {topic} has "
+            f"{len(described[topic].partitions)} partitions, numbered from 0. Correct the list."
+        )
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka allows a topic of this name."""
+    is_short = len(name) <= TOPIC_NAME_CHARACTERS_MAX
+    return is_short and name not in {".", ".."} and _TOPIC_NAME.fullmatch(name) is not None
+
+
+def topic_id_text(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka's tools write it: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def topic_id_from(text: str) -> uuid.UUID:
+    """The id behind such a text."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,0 +1,135 @@
+"""What a task does: fetches the batches of its range and decodes them to Arrow, piece by piece.
+
+Guarantees: every record of the range comes once, in the order of its offsets, and nothing else.
+Memory is bounded by two fetches and one Arrow batch, however long the range is. A range whose end
+was compacted away or consists of transaction markers ends like any other.
+
+What is gone although the driver planned it (retention was quicker, the topic was deleted) is a loss
+by the rules of `data_loss`: an error, or the task goes on behind it and says how much it skipped.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.client.calls import FetchBounds
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.client.options import ClientOptions
+from penstock.client.range_reader import RangeGoneError, RangeReader, TopicRecreatedError
+from penstock.core.errors import UnknownTopicOrPartitionError
+from penstock.spark.data_loss import Loss, LossKind
+from penstock.spark.decode.columns import BatchDecoder
+from penstock.spark.losses import LossCounter
+from penstock.spark.options import SourceOptions
+from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.subscription import topic_id_from
+
+
+class TaskSettings(NamedTuple):
+    """What every task of a query needs to know; it travels to the executors."""
+
+    client: ClientOptions
+    fetch: FetchBounds
+    include_headers: bool
+    is_read_committed: bool
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> "TaskSettings":
+        """The part of the options that tasks need."""
+        return cls(
+            options.task_client,
+            options.fetch,
+            options.include_headers,
+            options.is_read_committed,
+            options.fail_on_data_loss,
+        )
+
+
+def read_task(task: ReadTask, settings: TaskSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of a task."""
+    with open_cluster(settings.client) as cluster:
+        yield from read_range(cluster, task, settings)
+
+
+def read_range(
+    cluster: Cluster, task: ReadTask, settings: TaskSettings
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a task, from a cluster that is open."""
+    losses = LossCounter(fail_on_data_loss=settings.fail_on_data_loss)
+    rest = task.range
+    while rest.size > 0:
+        piece = _Piece(cluster, task, rest, settings)
+        yield from piece.rows()
+        if piece.loss is None:
+            return
+        losses.tell([piece.loss])
+        rest = OffsetRange(rest.at, piece.goes_on_at, rest.until_offset)
+
+
+class _Piece:
+    """A range that is read until its end or until something of it is gone."""
+
+    def __init__(
+        self, cluster: Cluster, task: ReadTask, rest: OffsetRange, settings: TaskSettings
+    ) -> None:
+        self._range = rest
+        self._reader = RangeReader(
+            cluster,
+            rest.at,
+            rest.from_offset,
+            rest.until_offset,
+            is_read_committed=settings.is_read_committed,
+            bounds=settings.fetch,
+            expected_topic_id=None if task.topic_id is None else topic_id_from(task.topic_id),
+            leader_epoch=task.leader_epoch,
+        )
+        self._decoder = BatchDecoder(
+            rest.at.topic,
+            rest.at.partition,
+            rest.from_offset,
+            rest.until_offset,
+            include_headers=settings.include_headers,
+            is_read_committed=settings.is_read_committed,
+        )
+        self.loss: Loss | None = None
+        """What is gone, when the rows ended before the range."""
+        self.goes_on_at = rest.until_offset
+        """The offset behind what is gone."""
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows, until the end or a loss."""
+        try:
+            for fetched in self._reader:
+                yield from self._decoder.feed(fetched.data, fetched.aborted)
+        except RangeGoneError as error:
+            self._note_gone(error)
+        except TopicRecreatedError:
+            self._note(LossKind.RECREATED, "was deleted and created again while it was read")
+        except UnknownTopicOrPartitionError:
+            self._note(LossKind.DELETED, "was deleted while it was read")
+        yield from self._decoder.finish()
+
+    def _note_gone(self, error: RangeGoneError) -> None:
+        wanted, first = error.wanted_offset, error.log_start_offset
+        if wanted >= first:
+            self._note(LossKind.BEYOND_END, f"ends at offset {error.end_offset}")
+            return
+        self.goes_on_at = min(first, self._range.until_offset)
+        self._note(
+            LossKind.REMOVED,
+            f"begins at offset {first} now: what was before was removed by retention or "
+            "DeleteRecords while it was read",
+        )
+
+    def _note(self, kind: LossKind, what: str) -> None:
+        at, next_offset = self._range.at, self._decoder.next_offset
+        self.loss = Loss(
+            kind,
+            at,
+            f"offset {next_offset} of {at} is wanted, but it {what}",
+            f"reading goes on at offset {self.goes_on_at}",
+            max(0, self.goes_on_at - next_offset),
+        )

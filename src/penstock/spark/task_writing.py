@@ -1,0 +1,138 @@
+"""What a task of the sink does with its rows.
+
+At least once: it writes them and waits until they are stored. Exactly once: it writes them inside a
+transaction of its own, waits until they are stored, and leaves the transaction open; the driver
+ends it (`sink_decisions`). A task that fails aborts its transaction, as far as it can; what is left
+the driver finds. A task without rows has no transaction.
+
+It is a plain function of an iterator of Arrow batches: what Spark says of the task comes as a
+value.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.client.producer_transactions import ProducerTransactions
+from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.core.errors import PenstockError
+from penstock.spark.row_writer import RowWriter
+from penstock.spark.sink_decisions import is_committed
+from penstock.spark.sink_options import SinkColumns, SinkOptions
+from penstock.spark.sink_process import cluster_of, ledger_of
+from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_id
+
+
+class TaskIdentity(NamedTuple):
+    """Which attempt of which task this is."""
+
+    run: RunIdentity
+    batch_id: int
+    partition: int
+    attempt_number: int
+    """How often the task was tried before."""
+    attempt_id: int
+    """No other attempt of a task of the application has it."""
+
+
+def write_at_least_once(
+    options: SinkOptions,
+    columns: SinkColumns,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int,
+) -> int:
+    """Write the rows; gives how many they were."""
+    writer: RowWriter | None = None
+    try:
+        for rows in batches:
+            if rows.num_rows and writer is None:
+                writer = RowWriter(
+                    cluster_of(options.client), options, columns, first_partition=partition
+                )
+            if writer is not None:
+                writer.write(rows)
+        if writer is None:
+            return 0
+        writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+    return writer.row_count
+
+
+def write_exactly_once(
+    options: SinkOptions,
+    columns: SinkColumns,
+    batches: Iterator[pa.RecordBatch],
+    task: TaskIdentity,
+) -> TaskResult:
+    """Write the rows inside a transaction, and leave it open."""
+    # One task of a run is enough to finish what an earlier run decided.
+    ledger = ledger_of(options, task.run, finishes=task.partition == 0)
+    is_repeated = task.attempt_number > 0
+    if is_committed(ledger, task.batch_id):
+        # Every row is asked for all the same: operators before the sink keep state by it.
+        count = sum(rows.num_rows for rows in batches)
+        return TaskResult(task.run, count, None, is_skipped=True, is_repeated=is_repeated)
+    writing = _Writing(options, columns, task)
+    try:
+        for rows in batches:
+            if rows.num_rows:
+                writing.write(rows)
+        writing.finish()
+    except BaseException:
+        writing.abort()
+        raise
+    return TaskResult(task.run, writing.row_count, writing.transaction, is_repeated=is_repeated)
+
+
+class _Writing:
+    """A transaction that begins with the first row."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns, task: TaskIdentity) -> None:
+        self._options = options
+        self._columns = columns
+        self._task = task
+        self._cluster = cluster_of(options.client)
+        self._transactions = ProducerTransactions(self._cluster)
+        self._writer: RowWriter | None = None
+        self.transaction: OpenTransaction | None = None
+
+    @property
+    def row_count(self) -> int:
+        """Rows so far."""
+        return 0 if self._writer is None else self._writer.row_count
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take some rows."""
+        if self._writer is None:
+            self.transaction = self._transactions.begin(
+                task_id(self._options, self._task.run, self._task.attempt_id),
+                self._options.transaction_timeout_ms,
+            )
+            self._writer = RowWriter(
+                self._cluster,
+                self._options,
+                self._columns,
+                first_partition=self._task.partition,
+                transaction=self.transaction,
+                transactions=self._transactions,
+            )
+        self._writer.write(rows)
+
+    def finish(self) -> None:
+        """Wait until every row is stored."""
+        if self._writer is not None:
+            self._writer.finish()
+
+    def abort(self) -> None:
+        """Take the rows back; if that fails too, the driver or the cluster will."""
+        if self._writer is not None:
+            self._writer.abandon()
+        if self.transaction is not None:
+            with contextlib.suppress(PenstockError):
+                self._transactions.abort_all([self.transaction])

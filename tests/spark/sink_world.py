@@ -1,0 +1,262 @@
+"""A cluster, its transactions and drivers of one query, as far as the sink's protocol needs them.
+
+Every step that the protocol yields is carried out on plain values, one transaction at a time, so
+that a test can stop a driver anywhere: before a step, in the middle of one, or after it and before
+its answer. What is visible is computed from the transactions that are committed.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.spark import sink_decisions as protocol
+from penstock.spark.sink_decisions import Ledger, Step, WrittenBatch
+from penstock.spark.sink_records import decision_record, done_record, fold
+
+QUERY = "query"
+ROWS_PER_BATCH = 4
+Row = tuple[int, int]
+
+
+class FencedError(Exception):
+    """Somebody else owns the log of decisions."""
+
+
+class State(Enum):
+    """The states of a transaction that matter here."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+    FORGOTTEN = auto()
+
+
+@dataclass
+class Transaction:
+    """One, with the rows that become visible when it is committed."""
+
+    run: str
+    rows: tuple[Row, ...]
+    state: State = State.OPEN
+    was_committed: bool = False
+    is_taken: bool = False
+    """Ended by somebody who knows nothing of its run: a timeout, or a run that takes over."""
+
+
+@dataclass
+class World:
+    """The cluster, and the checkpoint that all runs of the query share."""
+
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    log: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+    owner: int = 0
+    committed_batch: int = -1
+    """The newest batch that Spark has noted as committed."""
+    _read: tuple[int, Ledger] = (0, Ledger())
+
+    def ledger(self) -> Ledger:
+        """What the log says."""
+        if self._read[0] != len(self.log):
+            self._read = (len(self.log), fold(QUERY, self.log))
+        return self._read[1]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Others ended a decided transaction: the query may stay with a loud error."""
+        return any(self.transactions[name].is_taken for name in self.decided_names())
+
+    def visible_rows(self) -> list[Row]:
+        """What a reader of committed records sees."""
+        return [row for one in self.transactions.values() if one.was_committed for row in one.rows]
+
+    def open_names(self) -> list[str]:
+        """Transactions that nobody ended yet."""
+        return [name for name, one in self.transactions.items() if one.state is State.OPEN]
+
+    def open_among(self, transactions: Sequence[OpenTransaction]) -> frozenset[str]:
+        """Those of them that nobody ended."""
+        return frozenset(self.open_names()).intersection(
+            one.transactional_id for one in transactions
+        )
+
+    def decided_names(self) -> set[str]:
+        """Transactions of the newest decision."""
+        decision = self.ledger().decision
+        return {one.transactional_id for one in decision.transactions} if decision else set()
+
+    def open_transaction(self, run: str, rows: Sequence[Row]) -> OpenTransaction:
+        """What a task does, or a zombie."""
+        number = len(self.transactions)
+        name = f"sink.{QUERY}.{run}.{number}"
+        self.transactions[name] = Transaction(run, tuple(rows))
+        return OpenTransaction(name, number, 0, 2)
+
+    def commit(self, name: str) -> CommitOutcome:
+        """EndTxn(commit), as often as one likes."""
+        one = self.transactions[name]
+        if one.state is State.OPEN:
+            one.state = State.COMMITTED
+            one.was_committed = True
+        if one.state is State.FORGOTTEN:
+            return CommitOutcome.UNKNOWN
+        return CommitOutcome.COMMITTED if one.state is State.COMMITTED else CommitOutcome.ABORTED
+
+    def abort(self, name: str) -> None:
+        """EndTxn(abort), a fence or a timeout: ends what is open and nothing else."""
+        one = self.transactions[name]
+        if one.state is State.OPEN:
+            one.state = State.ABORTED
+
+
+@dataclass
+class Run:
+    """One run of the query: a driver that lives until it crashes or fails."""
+
+    world: World
+    name: str
+    batch_id: int
+    token: int = -1
+    known: Ledger | None = None
+    batch: WrittenBatch | None = None
+    steps: Generator[Step, Any, Any] | None = None
+    step: Step | None = None
+    outcomes: dict[str, CommitOutcome] = field(default_factory=dict)
+    commits: bool = False
+    """What goes on is a commit; otherwise it is an abort."""
+    is_alive: bool = True
+    failure: BaseException | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What the ids of its transactions begin with."""
+        return f"sink.{QUERY}.{self.name}."
+
+    def write(self, parts: Sequence[Sequence[Row]], *, skips: bool) -> None:
+        """The tasks of the batch: each part is one task's rows; none, and it has no transaction."""
+        is_skipped = skips and protocol.is_committed(self.world.ledger(), self.batch_id)
+        made = [
+            self.world.open_transaction(self.name, rows)
+            for rows in parts
+            if rows and not is_skipped
+        ]
+        count = sum(len(rows) for rows in parts)
+        self.batch = WrittenBatch(
+            self.name, self.batch_id, count, tuple(made), self.prefix, has_skipped=is_skipped
+        )
+
+    def begin_commit(self, *, remembers: bool, sweeps: bool) -> None:
+        """Spark asks for the commit; a new process of the driver remembers nothing."""
+        assert self.batch is not None
+        known = self.known if remembers else None
+        self.commits = True
+        self._begin(protocol.commit_batch(self.batch, known, sweeps=sweeps))
+
+    def begin_abort(self) -> None:
+        """Spark asks for the abort: a task failed, or the commit did."""
+        assert self.batch is not None
+        self.commits = False
+        self._begin(protocol.abort_batch(self.name, self.batch.transactions, self.prefix))
+
+    def _begin(self, steps: Generator[Step, Any, Any]) -> None:
+        self.steps = steps
+        self.step = None
+        self.outcomes = {}
+        self._resume(lambda: next(steps))
+
+    def advance(self) -> None:
+        """Carry out the step that is due, or one transaction of it, and give its answer."""
+        steps, step = self.steps, self.step
+        assert steps is not None
+        assert step is not None
+        try:
+            is_over, answer = self.carry_out(step)
+        except FencedError as error:
+            fenced = error
+            self._resume(lambda: steps.throw(fenced))
+            return
+        if is_over:
+            self.outcomes = {}
+            self._resume(lambda: steps.send(answer))
+
+    def carry_out(self, step: Step) -> tuple[bool, Any]:
+        """Whether the step is over, and what came of it."""
+        world = self.world
+        match step:
+            case protocol.ReadLedger():
+                return True, world.ledger()
+            case protocol.TakeOwnership():
+                world.owner += 1
+                self.token = world.owner
+                return True, None
+            case protocol.LookAt(transactions):
+                return True, world.open_among(transactions)
+            case protocol.WriteDecision(decision):
+                if self.token != world.owner:
+                    raise FencedError
+                world.log.append(decision_record(QUERY, decision))
+                return True, None
+            case protocol.WriteDone(decision):
+                world.log.append(done_record(QUERY, decision))
+                return True, None
+            case protocol.ListOpen():
+                return True, world.open_names()
+            case _:
+                return self._end_one(step)
+
+    def _abort(self, name: str) -> CommitOutcome:
+        """A decided transaction must not be here, with one exception that the guide tells of.
+
+        A run that takes over may list a transaction of a third run, which then takes over from it
+        and decides, before the second one carries out what it set out to do.
+        """
+        world = self.world
+        one = world.transactions[name]
+        is_sweep_of_others = isinstance(self.step, protocol.Fence) and one.run != self.name
+        if one.state is State.OPEN and name in world.decided_names():
+            assert is_sweep_of_others
+            assert self.token < world.owner
+        one.is_taken |= is_sweep_of_others and one.state is State.OPEN
+        world.abort(name)
+        return CommitOutcome.ABORTED
+
+    def _end_one(
+        self, step: protocol.CommitAll | protocol.AbortAll | protocol.Fence
+    ) -> tuple[bool, dict[str, CommitOutcome]]:
+        """End one transaction of those that are meant: the driver may crash before the next."""
+        if isinstance(step, protocol.Fence):
+            names = list(step.transactional_ids)
+        else:
+            names = [one.transactional_id for one in step.transactions]
+        left = [name for name in names if name not in self.outcomes]
+        if left:
+            commits = isinstance(step, protocol.CommitAll)
+            end = self.world.commit if commits else self._abort
+            self.outcomes[left[0]] = end(left[0])
+        return len(left) <= 1, dict(self.outcomes)
+
+    def _resume(self, go_on: Callable[[], Step]) -> None:
+        is_commit = self.commits
+        try:
+            self.step = go_on()
+        except StopIteration as ended:
+            self.steps, self.step = None, None
+            if is_commit:
+                self._committed(ended.value)
+            else:
+                self.is_alive = False
+        except Exception as error:  # noqa: BLE001 - Spark takes any error of a commit this way
+            self.steps, self.step = None, None
+            self.known = None
+            self.failure = error
+            if is_commit:
+                self.begin_abort()
+            else:
+                self.is_alive = False
+
+    def _committed(self, ledger: Ledger) -> None:
+        self.known = ledger
+        self.world.committed_batch = max(self.world.committed_batch, self.batch_id)
+        self.batch_id += 1
+        self.batch = None

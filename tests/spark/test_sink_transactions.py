@@ -1,0 +1,333 @@
+"""The sink against brokers, without Spark: crashes at every step, replays, zombies, timeouts.
+
+On Penstock in memory, and with the marker on a Penstock process and on Apache Kafka.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from penstock.client.calls import NewTopic
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.client.producer_transactions import ProducerTransactions
+from penstock.core.settings import settings_of
+from penstock.spark import sink_decisions as protocol
+from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.spark.errors import OptionError
+from penstock.spark.sink_errors import (
+    DecisionTopicError,
+    OwnershipLostError,
+    PartialCommitError,
+    ReplayDiffersError,
+    SupersededError,
+    TransactionsLostError,
+)
+from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
+from penstock.spark.sink_process import close_all
+from penstock.spark.sink_transactions import TaskResult, check_start
+from penstock.spark.task_writing import TaskIdentity, write_exactly_once
+from penstock.testing import Broker
+from tests.oracle.both_brokers import BothBrokers
+from tests.spark.sink_jobs import CrashError, CrashingDriver, Job, JobRun
+
+CHECK_MS = 50
+PATIENCE_SECONDS = 30.0
+STEPS_OF_A_FIRST_COMMIT = 8
+VALUES = [b"%03d" % n for n in range(60)]
+NEXT_VALUES = [b"next-%03d" % n for n in range(20)]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "memory",
+        pytest.param("penstock", marks=pytest.mark.spark),
+        pytest.param("kafka", marks=pytest.mark.spark),
+    ],
+)
+def bootstrap(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "memory":
+        settings = settings_of(
+            {
+                "listener.port": 0,
+                "node.storage": "memory",
+                "transactions.timeout_check_interval_ms": CHECK_MS,
+            }
+        )
+        with Broker(settings) as broker:
+            yield broker.bootstrap_server
+            close_all()
+        return
+    properties = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_MS),
+        "auto.create.topics.enable": "false",
+    }
+    with BothBrokers(tmp_path_factory.mktemp, properties) as both:
+        yield both.named(request.param).bootstrap
+        close_all()
+
+
+@pytest.fixture
+def job(bootstrap: str) -> Iterator[Job]:
+    made = Job(bootstrap)
+    yield made
+    made.close()
+
+
+def cut(values: list[bytes], count: int) -> list[list[bytes]]:
+    """The rows of a batch as so many tasks; one more has none."""
+    return [[], *(values[n::count] for n in range(count))]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_batches_become_visible_as_a_whole(job: Job) -> None:
+    run = job.start()
+    results = run.write(0, cut(VALUES, 3))
+    assert job.visible_values() == []
+    run.driver.commit(results, 0)
+    assert job.visible_values() == VALUES
+    run.run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+    assert not job.is_anything_open()
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("number", range(1, STEPS_OF_A_FIRST_COMMIT + 1))
+def test_a_crash_at_any_step_loses_and_repeats_nothing(
+    bootstrap: str, number: int, is_after: bool
+) -> None:
+    job = Job(bootstrap)
+    with pytest.raises(CrashError):
+        job.start(number, is_after=is_after).run_batch(0, cut(VALUES, 3))
+
+    second = job.start()
+    second.run_batch(0, cut(VALUES, 2))
+    assert job.visible_values() == VALUES
+    second.run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+    assert not job.is_anything_open()
+    job.close()
+
+
+def test_there_are_as_many_steps_as_the_crashes_cover(job: Job) -> None:
+    run = job.start()
+    run.run_batch(0, cut(VALUES, 1))
+    kinds = [
+        protocol.ReadLedger,
+        protocol.TakeOwnership,
+        protocol.ReadLedger,
+        protocol.LookAt,
+        protocol.WriteDecision,
+        protocol.CommitAll,
+        protocol.WriteDone,
+        protocol.ListOpen,
+    ]
+    assert run.driver.steps == kinds
+    assert len(kinds) == STEPS_OF_A_FIRST_COMMIT
+    run.driver.steps.clear()
+    run.run_batch(1, cut(NEXT_VALUES, 1))
+    # In a run that goes on nothing is read again.
+    assert run.driver.steps == kinds[3:7]
+
+
+def test_a_replay_of_a_committed_batch_writes_nothing(job: Job) -> None:
+    job.start().run_batch(0, cut(VALUES, 3))
+    second = job.start()
+    results = second.write(0, cut(VALUES, 2))
+    assert {one.is_skipped for one in results} == {True}
+    assert sum(one.row_count for one in results) == len(VALUES)
+    second.driver.commit(results, 0)
+    second.run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+
+
+def test_the_first_task_finishes_what_was_decided(job: Job) -> None:
+    with pytest.raises(CrashError):
+        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 3))
+    assert job.visible_values() == []
+    second = job.start()
+    results = second.write(0, cut(VALUES, 2))
+    assert job.visible_values() != []  # before the driver has said anything
+    second.driver.commit(results, 0)
+    assert job.visible_values() == VALUES
+
+
+def test_two_drivers_cannot_both_decide(job: Job) -> None:
+    first, second = job.start(), job.start()
+    first_results = first.write(0, cut(VALUES, 2))
+    second.run_batch(0, cut(VALUES, 3))
+    # The second swept the first one's transactions, and the first one finds the batch committed.
+    first.driver.commit(first_results, 0)
+    assert job.visible_values() == VALUES
+
+    results = second.write(1, cut(NEXT_VALUES, 1))
+    with pytest.raises(SupersededError, match=first.identity.run):
+        job_driver_forgets(second).commit(results, 1)
+    second.driver.abort(results)
+    first.run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+    assert not job.is_anything_open()
+
+
+def job_driver_forgets(run: JobRun) -> CrashingDriver:
+    """What Spark does to a process that was idle for a minute."""
+    run.driver._known = None
+    return run.driver
+
+
+def test_an_owner_that_was_fenced_decides_nothing(job: Job) -> None:
+    first = job.start()
+    first.run_batch(0, cut(VALUES, 1))
+    results = first.write(1, cut(NEXT_VALUES, 1))
+    other = DecisionLog(
+        job.cluster,
+        ProducerTransactions(job.cluster),
+        job.options.decision_topic,
+        query=job.query,
+        id_prefix=job.options.id_prefix,
+    )
+    other.take_ownership()
+    with pytest.raises(OwnershipLostError):
+        first.driver.commit(results, 1)
+    first.driver.abort(results)
+    assert job.visible_values() == VALUES
+    assert not job.is_anything_open()
+
+
+def test_attempts_that_died_are_swept(job: Job) -> None:
+    run = job.start()
+    run.run_batch(0, cut(VALUES, 1))
+    run.write(1, cut(NEXT_VALUES, 2))  # killed before they could report
+    results = [
+        TaskResult(one.identity, one.row_count, one.transaction, is_repeated=True)
+        for one in run.write(1, cut(NEXT_VALUES, 1))
+    ]
+    assert job.is_anything_open()
+    run.driver.commit(results, 1)
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+
+
+def test_a_task_that_fails_leaves_nothing_open(job: Job) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array(VALUES, pa.binary())], names=["value"])
+        raise ValueError("the query failed")
+
+    run = job.start()
+    columns = find_columns([("value", "binary")], job.topic)
+    task = TaskIdentity(run.identity, 0, 0, 0, 1)
+    with pytest.raises(ValueError, match="the query failed"):
+        write_exactly_once(job.options, columns, rows(), task)
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == []
+
+
+def test_a_batch_that_fails_is_taken_back(job: Job) -> None:
+    run = job.start()
+    results = run.write(0, cut(VALUES, 2))
+    run.driver.abort(results)
+    wait_for(lambda: not job.is_anything_open())
+    job.start().run_batch(0, cut(VALUES, 1))
+    assert job.visible_values() == VALUES
+
+
+def test_a_batch_that_takes_longer_than_its_transactions_is_told(bootstrap: str) -> None:
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "1000"})
+    run = job.start()
+    results = run.write(0, cut(VALUES, 2))
+    wait_for(lambda: not job.is_anything_open())
+    with pytest.raises(TransactionsLostError, match=r"kafka\.transaction\.timeout\.ms"):
+        run.driver.commit(results, 0)
+    run.driver.abort(results)
+    assert job.visible_values() == []
+    job.close()
+
+
+def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> None:
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "1000"})
+    with pytest.raises(CrashError):
+        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 2))
+    wait_for(lambda: not job.is_anything_open())
+    job.start().run_batch(0, cut(VALUES, 3))
+    assert job.visible_values() == VALUES
+    job.close()
+
+
+def test_a_decision_that_can_only_be_kept_in_part_is_told(job: Job) -> None:
+    run = job.start(protocol.CommitAll)
+    results = run.write(0, cut(VALUES, 2))
+    with pytest.raises(CrashError):
+        run.driver.commit(results, 0)
+    lost = next(one.transaction for one in results if one.transaction)
+    ProducerTransactions(job.cluster).abort_all([lost])
+    second = job.start()
+    with pytest.raises(PartialCommitError, match=lost.transactional_id):
+        second.run_batch(0, cut(VALUES, 3))
+    assert len(job.visible_values()) == len(VALUES) / 2
+
+
+def test_a_replay_with_more_rows_is_told(job: Job) -> None:
+    job.start().run_batch(0, cut(VALUES, 1))
+    with pytest.raises(ReplayDiffersError, match="offsets/0"):
+        job.start().run_batch(0, cut(VALUES + NEXT_VALUES, 1))
+    assert job.visible_values() == VALUES
+
+
+def test_an_empty_batch_is_decided_too(job: Job) -> None:
+    job.start().run_batch(0, [[], []])
+    second = job.start()
+    results = second.write(0, [[]])
+    assert results[0].is_skipped
+    second.driver.commit(results, 0)
+    assert job.visible_values() == []
+
+
+def options_of(bootstrap: str, **options: str) -> SinkOptions:
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": "any", **options}
+    return read_sink_options(given, is_stream=True)
+
+
+def test_a_timeout_above_what_brokers_allow_is_told_at_the_start(bootstrap: str) -> None:
+    options = options_of(bootstrap, **{"kafka.transaction.timeout.ms": "900001"})
+    problem = pytest.raises(OptionError, match=r"transaction\.max\.timeout\.ms")
+    with open_cluster(options.client) as cluster, problem:
+        check_start(cluster, options)
+
+
+def test_a_topic_of_decisions_that_forgets_is_refused(bootstrap: str) -> None:
+    options = options_of(bootstrap, decisionTopic=f"decisions-{uuid.uuid4()}")
+    with open_cluster(options.client) as cluster:
+        cluster.create_topic(NewTopic(options.decision_topic, 1))
+        with pytest.raises(DecisionTopicError, match=r"cleanup\.policy=delete"):
+            check_start(cluster, options)
+        cluster.configure_topic(options.decision_topic, {"cleanup.policy": "compact"})
+        wait_for(lambda: not is_refused(cluster, options))
+
+
+def is_refused(cluster: Cluster, options: SinkOptions) -> bool:
+    """Whether the start is refused; a new setting of a topic takes a moment to be seen."""
+    try:
+        check_start(cluster, options)
+    except DecisionTopicError:
+        return True
+    return False
+
+
+def test_a_topic_of_decisions_is_made_once(bootstrap: str) -> None:
+    options = options_of(bootstrap, decisionTopic=f"decisions-{uuid.uuid4()}")
+    with open_cluster(options.client) as cluster:
+        ensure_topic(cluster, options.decision_topic)
+        ensure_topic(cluster, options.decision_topic)
+        assert len(cluster.topic(options.decision_topic).partitions) == 8
