@@ -64,13 +64,18 @@ def bootstrap(
         yield both.named(request.param).bootstrap
 
 
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(
+def opened_cluster(bootstrap: str, timeout_seconds: float = 10) -> Cluster:
+    return Cluster(
         parse_addresses(bootstrap),
         lambda address: connect(address, timeout_seconds=10),
-        timeout_seconds=10,
-    ) as opened:
+        timeout_seconds=timeout_seconds,
+        request_timeout_seconds=10,
+    )
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with opened_cluster(bootstrap) as opened:
         yield opened
 
 
@@ -229,11 +234,16 @@ def test_a_timeout_that_brokers_do_not_allow_is_told(cluster: Cluster) -> None:
         ProducerTransactions(cluster).begin(f"id-{uuid.uuid4()}", 2**31 - 1)
 
 
-def test_a_partition_that_is_not_there_cannot_be_added(cluster: Cluster) -> None:
-    transactions = ProducerTransactions(cluster)
-    begun = transactions.begin(f"id-{uuid.uuid4()}", TIMEOUT_MS)._replace(version=VERSION_0)
-    with pytest.raises(BrokerAnswerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        transactions.add_partitions(begun, [TopicPartition("nowhere", 0)])
+def test_a_partition_that_is_not_there_cannot_be_added(bootstrap: str, cluster: Cluster) -> None:
+    transactional_id = f"id-{uuid.uuid4()}"
+    begun = ProducerTransactions(cluster).begin(transactional_id, TIMEOUT_MS)
+    with (
+        opened_cluster(bootstrap, timeout_seconds=0.3) as impatient,
+        pytest.raises(BrokerAnswerError, match="UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        ProducerTransactions(impatient).add_partitions(
+            begun._replace(version=VERSION_0), [TopicPartition("nowhere", 0)]
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ One partition holds all groups, so that one shard would take all of them with it
 """
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,19 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from penstock.protocol.messages.join_group import JoinGroupResponse
+from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.testing.broker import Broker
 from tests.broker.handlers.asker import Asker
-from tests.broker.handlers.groups import beat, join, join_request, leave, ready, sync
+from tests.broker.handlers.groups import (
+    beat,
+    commit,
+    commit_request,
+    join,
+    join_request,
+    leave,
+    ready,
+    sync,
+)
 from tests.faults.wire import FaultyRoom
 
 SETTINGS = settings_of(
@@ -71,3 +82,24 @@ def test_who_needs_no_record_goes_on_and_the_others_come_back(
             assert waiting.receive(JoinGroupResponse).error_code == ErrorCode.NONE
         assert consumer_heartbeat(asker, "b").error_code == ErrorCode.NONE
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_commit_is_refused_for_each_of_its_partitions(disk: FaultyRoom, version: int) -> None:
+    with Broker(SETTINGS, filesystem=disk) as broker, Asker(broker.port) as asker:
+        topic_id = asker.create("t", partitions=2)
+        ready(asker, "g")
+        by_id = version >= 10
+        offsets = {("t", 0): 1, ("t", 1): 2}
+        request = commit_request("g", offsets)
+        (topic,) = request.topics
+        if by_id:
+            topic = replace(topic, name="", topic_id=topic_id)
+        disk.bytes_left = 0
+        refused = asker.ask(replace(request, topics=(topic,)), version, OffsetCommitResponse)
+        disk.bytes_left = None
+        (answered,) = refused.topics
+        assert (answered.topic_id if by_id else answered.name) == (topic_id if by_id else "t")
+        codes = {part.partition_index: part.error_code for part in answered.partitions}
+        assert codes == dict.fromkeys((0, 1), ErrorCode.NOT_COORDINATOR)
+        assert commit(asker, "g", offsets) == dict.fromkeys(offsets, ErrorCode.NONE)
