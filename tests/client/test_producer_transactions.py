@@ -83,7 +83,10 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 def at(cluster: Cluster) -> TopicPartition:
     name = f"written-{uuid.uuid4()}"
     cluster.create_topic(NewTopic(name, 1))
-    cluster.topic(name)
+    deadline = time.monotonic() + 10
+    while name not in cluster.describe([name]):  # Kafka tells its brokers a moment later
+        assert time.monotonic() < deadline, f"{name} does not appear"
+        time.sleep(0.05)
     return TopicPartition(name, 0)
 
 
