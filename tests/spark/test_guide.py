@@ -11,8 +11,9 @@ import pytest
 
 from penstock.records.compression import CODEC_NAMES
 from penstock.spark import producer_settings, sink_options
+from penstock.spark.consumer_settings import USED
 from penstock.spark.data_loss import LossKind
-from penstock.spark.kafka_settings import TO_CLIENT, USED
+from penstock.spark.kafka_settings import TO_CLIENT
 from penstock.spark.options import KNOWN, Mode, SourceOptions, read_source_options
 from tests.docs.test_guides import ADDRESS, BLOCK, commands, run
 from tests.oracle.penstock_broker import penstock_broker

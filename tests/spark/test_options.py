@@ -6,8 +6,8 @@ import pytest
 
 from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
+from penstock.spark.consumer_settings import REFUSED, WITHOUT_EFFECT
 from penstock.spark.errors import OptionError
-from penstock.spark.kafka_settings import REFUSED, WITHOUT_EFFECT
 from penstock.spark.options import KNOWN, Mode, SourceOptions, read_source_options
 from penstock.spark.starting import EARLIEST, LATEST
 from penstock.spark.task_reader import TaskSettings

@@ -1,13 +1,15 @@
-"""Which of Kafka's own consumer settings (`kafka.*`) the source uses, ignores or refuses (pure).
+"""What becomes of Kafka's own settings among the options (`kafka.*`), by tables (pure).
 
-Every setting of Kafka's consumer is in one of three tables: what is used, what has nothing to act
-on here (with the reason, so that a person is told rather than left to believe), and what would make
-the query wrong. A name in none of them is refused: it is most often a typing error. What secures
-the connection goes to the client, which says itself what it can do.
+`consumer_settings` has the tables of the source and `producer_settings` those of the sink. Every
+setting of Kafka is in one of three: what is used, what has nothing to act on here (with the reason,
+so that a person is told rather than left to believe), and what would make the query wrong (with the
+remedy). A name in none of them is refused: it is most often a typing error. What secures the
+connection goes to the client, which says itself what it can do.
 """
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.spark.errors import OptionError
@@ -19,109 +21,54 @@ TO_CLIENT: Final = frozenset(
 )
 """Settings of the connection."""
 TO_CLIENT_PREFIXES: Final = ("security.", "ssl.", "sasl.")
-USED: Final = frozenset(
-    {
-        "fetch.max.bytes",
-        "group.id",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-    }
-)
-"""Settings of reading."""
-
-_NO_GROUP: Final = "the source joins no consumer group: Spark knows which task reads what"
-_NO_WAIT: Final = "a task reads only what is there already, so no fetch has to wait"
-_NO_RECORDS: Final = "records are not handed over one by one: whole batches become Arrow columns"
-_OWN_RETRIES: Final = "pauses grow from 50 ms to 1 s within kafka.request.timeout.ms"
-_NO_METRICS: Final = "the source has no Kafka metrics; Spark's progress has its figures"
-_NO_JAVA: Final = "it configures Java classes"
-_ALWAYS_ASKED: Final = "the source asks for the topics before every micro-batch"
-
-WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "allow.auto.create.topics": "reading never creates a topic",
-    "auto.commit.interval.ms": "nothing is committed by itself",
-    "auto.include.jmx.reporter": _NO_METRICS,
-    "check.crcs": "the checksum of every batch is always checked",
-    "client.dns.lookup": "every address that a name has is tried",
-    "client.rack": "records are read from the leader",
-    "config.providers": _NO_JAVA,
-    "connections.max.idle.ms": "a task closes its connections when it ends",
-    "enable.metrics.push": _NO_METRICS,
-    "exclude.internal.topics": "internal topics are never read",
-    "fetch.max.wait.ms": _NO_WAIT,
-    "fetch.min.bytes": _NO_WAIT,
-    "group.instance.id": _NO_GROUP,
-    "group.protocol": _NO_GROUP,
-    "group.remote.assignor": _NO_GROUP,
-    "heartbeat.interval.ms": _NO_GROUP,
-    "max.poll.interval.ms": _NO_GROUP,
-    "max.poll.records": _NO_RECORDS,
-    "metadata.max.age.ms": _ALWAYS_ASKED,
-    "metadata.recovery.rebootstrap.trigger.ms": _ALWAYS_ASKED,
-    "metadata.recovery.strategy": _ALWAYS_ASKED,
-    "metric.reporters": _NO_METRICS,
-    "metrics.num.samples": _NO_METRICS,
-    "metrics.recording.level": _NO_METRICS,
-    "metrics.sample.window.ms": _NO_METRICS,
-    "partition.assignment.strategy": _NO_GROUP,
-    "receive.buffer.bytes": "the system sizes the buffers of sockets",
-    "reconnect.backoff.max.ms": _OWN_RETRIES,
-    "reconnect.backoff.ms": _OWN_RETRIES,
-    "retry.backoff.max.ms": _OWN_RETRIES,
-    "retry.backoff.ms": _OWN_RETRIES,
-    "send.buffer.bytes": "the system sizes the buffers of sockets",
-    "session.timeout.ms": _NO_GROUP,
-    "share.acknowledgement.mode": _NO_GROUP,
-    "socket.connection.setup.timeout.max.ms": "a connection opens within 10 s or is tried again",
-    "socket.connection.setup.timeout.ms": "a connection opens within 10 s or is tried again",
-}
-"""Settings that have nothing to act on here, with the reason."""
-
-REFUSED: Final[Mapping[str, str]] = {
-    "auto.offset.reset": (
-        "Spark keeps the offsets, so there is none to reset. Set startingOffsets to earliest or "
-        "latest for a new query; a restarted one goes on where it left off."
-    ),
-    "enable.auto.commit": (
-        "Spark keeps the offsets in its checkpoint. Remove it; for lag in consumer groups use the "
-        "progress listener."
-    ),
-    "interceptor.classes": "Interceptors are Java classes that may change records. Remove it.",
-    "key.deserializer": "Keys come as bytes. Remove it and cast the column in the DataFrame.",
-    "value.deserializer": "Values come as bytes. Remove it and cast the column in the DataFrame.",
-}
-"""Settings that would make the query wrong, with the remedy."""
 
 
-def split_settings(
-    options: Mapping[str, str],
-) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Kafka's settings among the options: those of the client, those of reading, and warnings.
+@dataclass(frozen=True, slots=True)
+class SettingTables:
+    """The settings of Kafka's consumer, or of its producer."""
 
-    Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
-    """
-    to_client: dict[str, str] = {}
-    used: dict[str, str] = {}
-    warnings = []
-    for option, text in sorted(options.items()):
-        if not option.startswith(PREFIX):
-            continue
-        name = option.removeprefix(PREFIX)
-        if name in TO_CLIENT or name.startswith(TO_CLIENT_PREFIXES):
-            to_client[name] = text
-        elif name in USED:
-            used[name] = text
-        elif name in WITHOUT_EFFECT:
-            warnings.append(f"option '{option}' has no effect: {WITHOUT_EFFECT[name]}.")
-        elif name in REFUSED:
-            raise OptionError(option, "it cannot be set.", REFUSED[name])
-        else:
-            raise _unknown(option, name)
-    return to_client, used, warnings
+    whose: str
+    used: frozenset[str]
+    without_effect: Mapping[str, str]
+    """With the reason."""
+    refused: Mapping[str, str]
+    """With the remedy."""
 
+    def split(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        """Kafka's settings among the options: the client's, those that are used, and warnings.
 
-def _unknown(option: str, name: str) -> OptionError:
-    known = {*TO_CLIENT, *USED, *WITHOUT_EFFECT, *REFUSED, "security.protocol", "sasl.mechanism"}
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
-    remedy = f"Did you mean '{PREFIX}{close[0]}'?" if close else "Remove it, or see Kafka's names."
-    return OptionError(option, "Kafka's consumer has no such setting.", remedy)
+        Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
+        """
+        to_client: dict[str, str] = {}
+        used: dict[str, str] = {}
+        warnings = []
+        for option, text in sorted(options.items()):
+            if not option.startswith(PREFIX):
+                continue
+            name = option.removeprefix(PREFIX)
+            if name in TO_CLIENT or name.startswith(TO_CLIENT_PREFIXES):
+                to_client[name] = text
+            elif name in self.used:
+                used[name] = text
+            elif name in self.without_effect:
+                warnings.append(f"option '{option}' has no effect: {self.without_effect[name]}.")
+            elif name in self.refused:
+                raise OptionError(option, "it cannot be set.", self.refused[name])
+            else:
+                raise self._unknown(option, name)
+        return to_client, used, warnings
+
+    def _unknown(self, option: str, name: str) -> OptionError:
+        known = {
+            *TO_CLIENT,
+            *self.used,
+            *self.without_effect,
+            *self.refused,
+            "security.protocol",
+            "sasl.mechanism",
+        }
+        close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+        remedy = (
+            f"Did you mean '{PREFIX}{close[0]}'?" if close else "Remove it, or see Kafka's names."
+        )
+        return OptionError(option, f"Kafka's {self.whose} has no such setting.", remedy)

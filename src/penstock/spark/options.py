@@ -16,8 +16,9 @@ from typing import Final
 
 from penstock.client.calls import FetchBounds
 from penstock.client.options import ClientOptions, parse_client_options
+from penstock.spark import consumer_settings
 from penstock.spark.errors import OptionError
-from penstock.spark.kafka_settings import PREFIX, split_settings
+from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.option_values import (
     read_boolean,
     read_choice,
@@ -138,7 +139,7 @@ def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """Read the options; `OptionError` names the first that is wrong."""
     options = {name.lower(): text for name, text in given.items()}
     warnings = _unknown_options(options)
-    to_client, kafka, kafka_warnings = split_settings(options)
+    to_client, kafka, kafka_warnings = consumer_settings.TABLES.split(options)
     client = parse_client_options(to_client, prefix=PREFIX)
     # The default start differs: a table has all there is, a stream what comes.
     default_start = LATEST if mode is Mode.STREAM else EARLIEST

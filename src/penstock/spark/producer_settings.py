@@ -1,16 +1,12 @@
 """Which of Kafka's own producer settings (`kafka.*`) the sink uses, ignores or refuses (pure).
 
-The counterpart of `kafka_settings` for writing, by the same rule: what is used, what has nothing to
-act on here (with the reason), and what would make the query wrong (with the remedy). A name in none
-of the tables is refused: it is most often a typing error.
+The counterpart of `consumer_settings` for writing. `kafka_settings` says what becomes of each.
 """
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.spark.errors import OptionError
-from penstock.spark.kafka_settings import PREFIX, TO_CLIENT, TO_CLIENT_PREFIXES
+from penstock.spark.kafka_settings import SettingTables
 
 USED: Final = frozenset(
     {
@@ -86,35 +82,4 @@ REFUSED: Final[Mapping[str, str]] = {
 """Settings that would make the query wrong, with the remedy."""
 
 
-def split_settings(
-    options: Mapping[str, str],
-) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Kafka's settings among the options: those of the client, those of writing, and warnings.
-
-    Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
-    """
-    to_client: dict[str, str] = {}
-    used: dict[str, str] = {}
-    warnings = []
-    for option, text in sorted(options.items()):
-        if not option.startswith(PREFIX):
-            continue
-        name = option.removeprefix(PREFIX)
-        if name in TO_CLIENT or name.startswith(TO_CLIENT_PREFIXES):
-            to_client[name] = text
-        elif name in USED:
-            used[name] = text
-        elif name in WITHOUT_EFFECT:
-            warnings.append(f"option '{option}' has no effect: {WITHOUT_EFFECT[name]}.")
-        elif name in REFUSED:
-            raise OptionError(option, "it cannot be set.", REFUSED[name])
-        else:
-            raise _unknown(option, name)
-    return to_client, used, warnings
-
-
-def _unknown(option: str, name: str) -> OptionError:
-    known = {*TO_CLIENT, *USED, *WITHOUT_EFFECT, *REFUSED, "security.protocol", "sasl.mechanism"}
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
-    remedy = f"Did you mean '{PREFIX}{close[0]}'?" if close else "Remove it, or see Kafka's names."
-    return OptionError(option, "Kafka's producer has no such setting.", remedy)
+TABLES: Final = SettingTables("producer", USED, WITHOUT_EFFECT, REFUSED)

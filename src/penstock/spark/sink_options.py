@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from penstock.client.options import ClientOptions, parse_client_options
 from penstock.records.compression import CODEC_NAMES
+from penstock.spark import producer_settings
 from penstock.spark.errors import OptionError, SparkQueryError
 from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.option_values import read_boolean, read_choice, read_integer, shown
-from penstock.spark.producer_settings import split_settings
 
 KNOWN: Final = (
     "decisionTopic",
@@ -101,7 +101,7 @@ def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptio
     """Read the options; `OptionError` names the first that is wrong."""
     options = {name.lower(): text for name, text in given.items()}
     warnings = _unknown_options(options)
-    to_client, kafka, kafka_warnings = split_settings(options)
+    to_client, kafka, kafka_warnings = producer_settings.TABLES.split(options)
     guarantee = _guarantee(options, is_stream=is_stream)
     acks, is_idempotent = _acks(kafka, guarantee)
     delivery_ms = _kafka_integer(kafka, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS, 1, 3_600_000)
