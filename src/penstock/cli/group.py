@@ -22,7 +22,13 @@ from penstock.cli.group_text import (
     print_lag,
     remark_on,
 )
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.options import (
+    bootstrap_option,
+    edits_arguments,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import json_line, note, print_json, print_table
 from penstock.cli.settings_text import changed_line, parse_edits
 from penstock.client.cluster import Cluster
@@ -205,14 +211,7 @@ def lag(
     ),
 )
 @click.argument("name", metavar="GROUP")
-@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option(
-    "--delete",
-    "deleted",
-    multiple=True,
-    metavar="NAME",
-    help="A setting that goes back to its default; may be repeated.",
-)
+@edits_arguments
 @bootstrap_option
 @timeout_option
 @json_option()

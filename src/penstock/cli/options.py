@@ -46,3 +46,15 @@ def timeout_option(command: Command) -> Command:
         metavar="SECONDS",
         help="Time for one call, with its repetitions.",
     )(command)
+
+
+def edits_arguments(command: Command) -> Command:
+    """`[NAME=VALUE]...` and `--delete NAME`: what is to change of the settings of something."""
+    delete = click.option(
+        "--delete",
+        "deleted",
+        multiple=True,
+        metavar="NAME",
+        help="A setting that goes back to its default; may be repeated.",
+    )
+    return click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")(delete(command))

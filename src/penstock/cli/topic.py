@@ -7,7 +7,13 @@ import uuid
 import click
 
 from penstock.cli.brokers import open_cluster
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.options import (
+    bootstrap_option,
+    edits_arguments,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import print_json, print_table
 from penstock.cli.settings_text import (
     changed_line,
@@ -177,14 +183,7 @@ def alter(
     ),
 )
 @click.argument("name")
-@click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option(
-    "--delete",
-    "deleted",
-    multiple=True,
-    metavar="NAME",
-    help="A setting that goes back to its default; may be repeated.",
-)
+@edits_arguments
 @bootstrap_option
 @timeout_option
 @json_option()
