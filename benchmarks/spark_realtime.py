@@ -15,14 +15,12 @@ code 1 when a target is missed. Which PySpark runs is the environment's choice:
 
 import argparse
 import dataclasses
-import json
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyspark
 from confluent_kafka import Producer
@@ -32,16 +30,8 @@ from rich.console import Console
 from benchmarks.contestants import Contestant, Stage
 from benchmarks.groups import machine_notes
 from benchmarks.machine import Bystanders, own_cpu_seconds
-from benchmarks.report import (
-    Sample,
-    cells,
-    judge_all,
-    markdown,
-    noise,
-    print_table,
-    put_between_marks,
-)
-from benchmarks.side_by_side import README
+from benchmarks.report import Sample, noise
+from benchmarks.spark_report import add_output_options, publish
 from benchmarks.targets import Bound, Target
 from benchmarks.variants import KAFKA_UNSYNCED, PENSTOCK_DURABLE, PENSTOCK_UNSYNCED, Values, Variant
 from tests.oracle.kafka_jars import KAFKA_VERSION, SERVER_JVM
@@ -190,20 +180,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--warm-up-seconds", type=float, default=30.0, help="on each broker, uncounted (30)"
     )
     parser.add_argument("--rate", type=float, default=100.0, help="records a second (default 100)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every line")
-    parser.add_argument("--markdown", action="store_true", help="write the table into the README")
+    add_output_options(parser)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     console = Console(width=None if sys.stdout.isatty() else 160)
     samples = compare(options, console)
-    lines = judge_all(samples, TARGETS)
-    print_table(lines, console)
-    table = markdown(lines, notes(options, samples))
-    console.print(table, style="dim")
-    if options.json:
-        options.json.write_text(json.dumps([cells(line) for line in lines], indent=1) + "\n")
-    if options.markdown:
-        README.write_text(put_between_marks(README.read_text(), table, "spark realtime"))
-    return 1 if any(line.verdict.startswith("MISSED") for line in lines) else 0
+    said = notes(options, samples)
+    return publish(samples, TARGETS, said, options, console, mark="spark realtime")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the settings that made it fastest. Exit code 1 when a target is missed.
 
 import argparse
 import functools
-import json
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -23,16 +22,8 @@ from rich.console import Console
 from benchmarks.contestants import Stage
 from benchmarks.groups import machine_notes
 from benchmarks.machine import Bystanders, own_cpu_seconds
-from benchmarks.report import (
-    Sample,
-    cells,
-    judge_all,
-    markdown,
-    noise,
-    print_table,
-    put_between_marks,
-)
-from benchmarks.side_by_side import README
+from benchmarks.report import Sample, noise
+from benchmarks.spark_report import add_output_options, publish
 from benchmarks.spark_workloads import (
     BATCH_BYTES,
     BEST_CONNECTOR_OPTIONS,
@@ -203,8 +194,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--folder", type=Path, help="where the data directories are made")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every line")
-    parser.add_argument("--markdown", action="store_true", help="write the table into the README")
+    add_output_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -225,15 +215,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind in FORMATS:
             check_rows(bench, kind)
         samples = measure(bench, options, console)
-    lines = judge_all(samples, TARGETS)
-    print_table(lines, console, HEADINGS)
-    table = markdown(lines, notes(options, samples), HEADINGS)
-    console.print(table, style="dim")
-    if options.json:
-        options.json.write_text(json.dumps([cells(line) for line in lines], indent=1) + "\n")
-    if options.markdown:
-        README.write_text(put_between_marks(README.read_text(), table, "spark throughput"))
-    return 1 if any(line.verdict.startswith("MISSED") for line in lines) else 0
+    said = notes(options, samples)
+    return publish(
+        samples, TARGETS, said, options, console, mark="spark throughput", headings=HEADINGS
+    )
 
 
 if __name__ == "__main__":
