@@ -54,7 +54,7 @@ test: install ## the fast tests alone
 	$(BIN)/python -X dev -m pytest -q
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
-	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop
+	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop --group spark
 	touch $@
 
 .PHONY: test-compiled

@@ -9,7 +9,7 @@ the broker names on, until its abort marker.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts,
 `decode.record_parser` and `decode.column_writer`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, about fifty times slower, and `COMPILED` tells which one runs. Whatever
+Uncompiled it does the same, far slower, and `COMPILED` tells which one runs. Whatever
 changes here must hold for 64-bit integers that wrap.
 
 It does not know Arrow, topics or the wire: see `decode.columns`.

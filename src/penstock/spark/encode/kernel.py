@@ -8,7 +8,7 @@ No object is made for a row.
 
 This is the hot loop of a Spark task that writes, so the file is compiled, and so are its parts,
 `encode.binary_column` and `encode.open_batch`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, about fifty times slower, and `COMPILED` tells which one runs. Whatever
+Uncompiled it does the same, far slower, and `COMPILED` tells which one runs. Whatever
 changes here must hold for 64-bit integers that wrap.
 
 It does not know Arrow's types, headers of batches or the wire: see `encode.encoder`.
