@@ -47,6 +47,8 @@ ARRIVAL_SECONDS_MAX = 30.0
 RATIO_MAX = 1.2
 WARM_UP_RATE = 400.0
 SESSION_JVM = "-XX:+UseG1GC"
+VERSION = ".".join(pyspark.__version__.split(".")[:2])
+"""Each version has its own table in the README."""
 
 
 class LostError(RuntimeError):
@@ -185,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     samples = compare(options, console)
     said = notes(options, samples)
-    return publish(samples, TARGETS, said, options, console, mark="spark realtime")
+    return publish(samples, TARGETS, said, options, console, mark=f"spark realtime {VERSION}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
 HEAD = ("proof", "last figures", "run", "command")
+GUARD_PROOFS = ("guards", "spark-kill")
+"""Their output has lines that begin with `guard`."""
 GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
 
 Figures = Callable[[str], str]
@@ -196,6 +198,13 @@ PROOFS = (
         for folder, title in SUITES_OF_OTHERS
     ),
     Proof(
+        "spark-kill",
+        "Spark, topic to topic, 30 rounds of kill -9; the same without its guard",
+        pytest_of("tests/spark/test_kill_rounds.py", marker="spark"),
+        (lines_like(r"rounds of kill -9 around"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "scale",
         "10,000 connections, 4,000 partitions",
         ("make", "scale"),
@@ -274,14 +283,16 @@ def figures_table(outcomes: Sequence[Outcome], kept: str, today: str) -> str:
     return "\n".join([row(HEAD), row("---" for _ in HEAD), *rows])
 
 
-def guards_table(output: str) -> str:
-    """What each missing safeguard led to, from the output of the proof of that name."""
+def guards_table(output: str, kept: str = "") -> str:
+    """What each missing safeguard led to, from a proof's output; rows of other proofs are kept."""
     found = re.findall(r"^\.?guard ([^:]+): (.+)$", output, re.MULTILINE)
     found += [
         (name.replace("_", " ") + " (storage)", caught)
         for name, caught in re.findall(r"^\.?([a-z_]+): (cut after .+)$", output, re.MULTILINE)
     ]
-    rows = [row(pair) for pair in sorted(found)]
+    old = {line.split("|")[1].strip(): line for line in kept.splitlines()[2:]}
+    new = {name: row((name, caught)) for name, caught in found}
+    rows = [line for _, line in sorted({**old, **new}.items())]
     return "\n".join([row(GUARDS_HEAD), row("---" for _ in GUARDS_HEAD), *rows])
 
 
@@ -312,8 +323,9 @@ def write_page(outcomes: Sequence[Outcome]) -> None:
     page = put_between(page, "figures", figures_table(outcomes, between(page, "figures"), today))
     page = put_between(page, "machine", f"Last machine: {machine()}.")
     for one in outcomes:
-        if one.proof.name == "guards" and one.is_passed:
-            page = put_between(page, "guards", guards_table(one.output))
+        if one.proof.name in GUARD_PROOFS and one.is_passed:
+            kept = between(page, "guards")
+            page = put_between(page, "guards", guards_table(one.output, kept))
     PAGE.write_text(page)
 
 

@@ -43,12 +43,13 @@ def new_session(
     slots: int,
     java_options: str = QUICK_JVM,
     extra: Mapping[str, str] | None = None,
+    master: str | None = None,
 ) -> SparkSession:
-    """Start a session with this many task slots; the caller stops it."""
+    """Start a session with this many task slots, or with another master; the caller stops it."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{slots}]").appName("penstock-tests")
+    builder = SparkSession.builder.master(master or f"local[{slots}]").appName("penstock-tests")
     for name, value in {**settings(folder, java_options=java_options), **(extra or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

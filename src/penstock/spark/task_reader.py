@@ -25,6 +25,7 @@ from penstock.spark.losses import LossCounter
 from penstock.spark.options import SourceOptions
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.subscription import topic_id_from
+from penstock.spark.worker_process import settle
 
 
 class TaskSettings(NamedTuple):
@@ -50,6 +51,7 @@ class TaskSettings(NamedTuple):
 
 def read_task(task: ReadTask, settings: TaskSettings) -> Iterator[pa.RecordBatch]:
     """The rows of a task."""
+    settle()
     with open_cluster(settings.client) as cluster:
         yield from read_range(cluster, task, settings)
 

@@ -30,6 +30,7 @@ from penstock.spark.sink_options import (
 from penstock.spark.sink_process import check_once, driver_of
 from penstock.spark.sink_transactions import RunIdentity, TaskResult
 from penstock.spark.task_writing import TaskIdentity, write_at_least_once, write_exactly_once
+from penstock.spark.worker_process import settle
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
@@ -78,6 +79,7 @@ class PenstockBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
+        settle()
         return _write_at_least_once(self._options, self._columns, iterator)
 
 
@@ -90,6 +92,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
+        settle()
         if self._options.guarantee is Guarantee.AT_LEAST_ONCE:
             return _write_at_least_once(self._options, self._columns, iterator)
         result = write_exactly_once(self._options, self._columns, iterator, _task_identity())
