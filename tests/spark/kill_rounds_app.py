@@ -19,7 +19,7 @@ from tests.spark.sessions import new_session
 
 EXECUTORS = "local-cluster[2,1,1024]"
 """Two executors with one core and a gigabyte each."""
-ROWS_OF_A_BATCH_MAX = 2_000
+ROWS_OF_A_BATCH_MAX = 5_000
 TRANSFORM = "concat('seen ', cast(value as string))"
 
 

@@ -38,10 +38,10 @@ SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 INPUT_PARTITIONS = 3
 OUTPUT_PARTITIONS = 2
-RECORDS_PER_SECOND = 500
+RECORDS_PER_SECOND = 200
 COMMIT_SECONDS_MAX = 180.0
 """Until the next micro-batch is committed, over restarts of the query and of the broker."""
-DRAIN_SECONDS_MAX = 180.0
+DRAIN_SECONDS_MAX = 300.0
 
 
 class Feeder:
