@@ -11,6 +11,7 @@ import pytest
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.lookups import Lookups
+from penstock.spark.loss_channel import LossChannel
 from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import read_offset
 from penstock.spark.options import Mode, SourceOptions, read_source_options
@@ -32,21 +33,30 @@ def lookups_of(cluster: NumberCluster, options: SourceOptions) -> Lookups:
     return Lookups(cluster.client(), options, cluster.clock.sleep)
 
 
-def stream_of(cluster: NumberCluster, **given: str) -> MicroBatches:
+def stream_of(
+    cluster: NumberCluster, channel: LossChannel | None = None, /, **given: str
+) -> MicroBatches:
     """A run of a stream over this cluster; it starts at the earliest if nothing else is said."""
     given = {"startingOffsets": "earliest", **given} if "startingTimestamp" not in given else given
     options = source_options(Mode.STREAM, **given)
-    return MicroBatches(lookups_of(cluster, options), options, cluster.clock)
+    return MicroBatches(lookups_of(cluster, options), options, cluster.clock, channel)
 
 
 class Query:
     """A stream that has read everything of `orders`: 100 and 50 records."""
 
-    def __init__(self, *, broker_ids: tuple[int, ...] = (1,), **given: str) -> None:
+    def __init__(
+        self,
+        *,
+        broker_ids: tuple[int, ...] = (1,),
+        channel: LossChannel | None = None,
+        **given: str,
+    ) -> None:
         self.cluster = NumberCluster(broker_ids)
+        self.channel = channel
         self.cluster.set_topic("orders", 100, 50)
         self.given = {"fetchOffset.retryIntervalMs": "700", **given}
-        self.stream = stream_of(self.cluster, **self.given)
+        self.stream = stream_of(self.cluster, self.channel, **self.given)
         self.document = self._copy(self.stream.initial_offset())
         self.run()
 
@@ -64,7 +74,7 @@ class Query:
     def restart(self, **given: str) -> None:
         """Another run of the query."""
         self.given |= given
-        self.stream = stream_of(self.cluster, **self.given)
+        self.stream = stream_of(self.cluster, self.channel, **self.given)
 
     def fails(self) -> str:
         """What the query is told; it is the same again after a restart."""

@@ -20,6 +20,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark import data_loss, planning
 from penstock.spark.errors import OptionError
 from penstock.spark.lookups import Lookups
+from penstock.spark.loss_channel import LossChannel
 from penstock.spark.losses import LossCounter
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
 from penstock.spark.options import SourceOptions
@@ -32,11 +33,17 @@ class MicroBatches:
     """The batches of one run of one stream."""
 
     def __init__(
-        self, lookups: Lookups, options: SourceOptions, clock: Clock | None = None
+        self,
+        lookups: Lookups,
+        options: SourceOptions,
+        clock: Clock | None = None,
+        channel: LossChannel | None = None,
     ) -> None:
+        """By `channel` the tasks tell of what they could not read."""
         self._lookups = lookups
         self._options = options
         self._clock: Clock = clock or SystemClock()
+        self._channel = channel
         self._losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
         self._first: Document | None = None
         self._target: StreamOffset | None = None
@@ -61,6 +68,7 @@ class MicroBatches:
 
     def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
         """The end of the batch that begins at `document`; itself when there is none to run."""
+        self._hear_tasks()
         start = read_offset(document)
         latest = self._ends_for(start)
         epoch_ends = self._epoch_ends(start, latest)
@@ -94,6 +102,7 @@ class MicroBatches:
 
     def report(self) -> Document | None:
         """The ends as they were last seen, for the progress of the query."""
+        self._hear_tasks()
         if self._seen is None:
             return None
         document = write_offset(self._seen)
@@ -140,11 +149,23 @@ class MicroBatches:
         present = [one.at for one in ranges if one.at in latest.positions]
         kept, losses = data_loss.readable(ranges, end, latest, self._lookups.earliest(present))
         self._losses.tell(losses)
+        self._hear_tasks()  # The last time for those of the batch before.
+        losses_to = None if self._channel is None else self._channel.begin_batch()
         sizes = self._lookups.record_bytes({at: latest.positions[at].offset for at in present})
         return [
-            ReadTask(one, end.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)
+            ReadTask(
+                one,
+                end.topic_ids.get(one.at.topic),
+                latest.positions[one.at].leader_epoch,
+                losses_to,
+            )
             for one in split_ranges(kept, self._options.splitting, sizes)
         ]
+
+    def _hear_tasks(self) -> None:
+        """Tell here, too, what tasks could not read: what they log is on the executors."""
+        if self._channel is not None:
+            self._losses.tell(self._channel.heard())
 
     def _ends_for(self, start: StreamOffset) -> StreamOffset:
         """The ends to compare and to read to."""
