@@ -51,6 +51,38 @@ def test_removed_records_are_skipped_and_counted() -> None:
     assert query.skipped() == {"records": 150, "partitions": 1}, "told once"
 
 
+def test_removed_records_are_in_the_progress_of_the_batch_that_misses_them() -> None:
+    """Spark asks for the progress after the end is decided, and before the batch is planned."""
+    query = lenient()
+    remove(query)
+    end = query.decide()
+    assert query.skipped() == {"records": 150, "partitions": 1}
+    query.stream.plan(query.document, end)
+    assert query.skipped() == {"records": 150, "partitions": 1}, "told once"
+
+
+def test_removed_records_are_in_the_progress_of_the_only_batch() -> None:
+    query = lenient()
+    remove(query)
+    query.stream.prepare_available_now()
+    end = query.decide()
+    assert query.skipped() == {"records": 150, "partitions": 1}
+    query.cluster.set_topic("orders", 400, 50, starts={0: 260})
+    (task,) = query.stream.plan(query.document, end)
+    assert task.range == OffsetRange(A, 260, 400)
+    assert query.skipped() == {"records": 160, "partitions": 2}, "what went since"
+
+
+def test_a_topic_that_is_deleted_while_available_now_runs() -> None:
+    query = lenient()
+    query.cluster.set_topic("orders", 120, 50)
+    query.stream.prepare_available_now()
+    query.cluster.delete_topic("orders")
+    end = query.decide()
+    assert query.stream.plan(query.document, end) == []
+    assert query.skipped() == {"records": 20, "partitions": 1}
+
+
 def test_a_whole_batch_may_be_removed_before_its_repeat() -> None:
     query = lenient()
     query.cluster.set_topic("orders", 400, 50)
