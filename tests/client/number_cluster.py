@@ -113,6 +113,10 @@ class NumberCluster(FakeCluster):
     def _found_offset(
         self, at: TopicPartition, timestamp: int, broker_id: int, *, is_read_committed: bool
     ) -> list_offsets.ListOffsetsPartitionResponse:
+        if at not in self.logs:
+            return list_offsets.ListOffsetsPartitionResponse(
+                partition_index=at.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
         assert self.leaders[at] == broker_id
         end = self.stable_offset(at) if is_read_committed else self.ends[at]
         edges = {-1: end, -2: self.log_starts[at]}

@@ -1,6 +1,7 @@
 """What is known of a cluster, from the answers to Metadata."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,22 @@ def test_brokers_and_leaders_are_learnt() -> None:
     assert view.controller() == Address("b2", 9)
     bootstrap = [Address("boot", 1), Address("b1", 9)]
     assert view.candidates(bootstrap) == [Address("b1", 9), Address("b2", 9), Address("boot", 1)]
+
+
+def test_known_brokers_take_turns_when_what_one_told_was_wrong() -> None:
+    view, bootstrap = ClusterView(), [Address("boot", 1)]
+    view.forget_topics()
+    assert view.candidates(bootstrap) == bootstrap
+    view.learn(replace(response(topic("orders")), brokers=response().brokers[::-1]))
+    one, two = Address("b1", 9), Address("b2", 9)
+    asked = []
+    for _ in range(4):
+        view.forget_topics()
+        first, second, last = view.candidates(bootstrap)
+        asked.append(first)
+        assert {first, second, last} == {one, two, *bootstrap}
+        assert last == bootstrap[0], "who was told of comes after those that are known"
+    assert asked == [one, two, one, two]
 
 
 def test_what_must_be_learnt_first_is_named_once() -> None:

@@ -31,6 +31,7 @@ from penstock.records.builder import build_batch
 from penstock.records.record import Record
 from tests.client.conftest import StepClock
 from tests.client.fake_broker import FakeCluster
+from tests.client.stale_brokers import StaleBrokers
 
 AT = TopicPartition("orders", 0)
 FAILURES: Sequence[ErrorCode | str] = (
@@ -337,7 +338,63 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     next(batches)
     with pytest.raises(UnknownTopicOrPartitionError, match="orders"):
         next(batches)
-    assert clock.seconds < 1
+    assert clock.seconds < 4
+
+
+# --- Brokers that have not caught up ---
+
+OLD_IDS = (None, uuid.UUID(int=77))
+"""To a broker that is behind, a new topic is not there yet, or is the one before it."""
+
+
+def expecting(fake: FakeCluster, clock: StepClock) -> RangeReader:
+    cluster = Cluster([Address("b", 9000)], fake.connect, clock=clock, sleep=clock.sleep)
+    expected = fake.topic_ids["orders"]
+    return RangeReader(cluster, AT, 0, 3, is_read_committed=False, expected_topic_id=expected)
+
+
+@pytest.mark.parametrize("old_id", OLD_IDS)
+def test_a_broker_that_is_behind_for_ever_is_not_believed(
+    clock: StepClock, old_id: uuid.UUID | None
+) -> None:
+    fake = FakeCluster(broker_ids=(1, 2, 3))
+    fake.add_topic("orders")
+    fill(fake, [(0, 3)])
+    stale = StaleBrokers(fake, {1}, old_id)
+    assert [spans_of(fetched) for fetched in expecting(fake, clock)] == [[(0, 3)]]
+    assert stale.asked == [1, 2]
+
+
+@pytest.mark.parametrize("old_id", OLD_IDS)
+def test_a_broker_that_is_behind_for_a_moment_is_asked_again(
+    fake: FakeCluster, clock: StepClock, old_id: uuid.UUID | None
+) -> None:
+    fake.add_topic("orders")
+    fill(fake, [(0, 3)])
+    StaleBrokers(fake, {1}, old_id, answers=5)
+    assert [spans_of(fetched) for fetched in expecting(fake, clock)] == [[(0, 3)]]
+    assert 1 < clock.seconds < 2
+
+
+def test_what_every_broker_says_each_time_is_believed(clock: StepClock) -> None:
+    fake = FakeCluster(broker_ids=(1, 2, 3))
+    fake.add_topic("orders")
+    stale = StaleBrokers(fake, {1, 2, 3})
+    with pytest.raises(UnknownTopicOrPartitionError):
+        list(expecting(fake, clock))
+    assert stale.asked == [1, 2, 3, 1, 2, 3, 1]
+    assert 2 < clock.seconds < 3
+
+
+def test_the_last_answer_is_told(fake: FakeCluster, clock: StepClock) -> None:
+    """Deleted, says the broker, and then that there is another one of the same name."""
+    fake.add_topic("orders")
+    reader = expecting(fake, clock)
+    StaleBrokers(fake, {1}, answers=3)
+    fake.topic_ids["orders"] = uuid.UUID(int=8)
+    with pytest.raises(TopicRecreatedError) as told:
+        list(reader)
+    assert told.value.found_id == uuid.UUID(int=8)
 
 
 def test_a_broker_that_is_away_for_longer_than_the_time(

@@ -1,8 +1,7 @@
 """Lost data is told: an error with a remedy, or a counted skip to the documented place."""
 
-import json
 import logging
-from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,63 +16,10 @@ from penstock.spark.offsets import read_offset
 from penstock.spark.options import Mode
 from penstock.spark.planning import OffsetRange, ReadLimits
 from tests.client.number_cluster import NumberCluster
-from tests.spark.source_world import lookups_of, source_options, stream_of
+from tests.client.stale_brokers import StaleBrokers
+from tests.spark.source_world import ALL, Query, lookups_of, source_options, stream_of
 
 A, B, C = (TopicPartition("orders", index) for index in range(3))
-ALL = ReadLimits()
-
-
-class Query:
-    """A stream that has read everything of `orders`: 100 and 50 records."""
-
-    def __init__(self, **given: str) -> None:
-        self.cluster = NumberCluster()
-        self.cluster.set_topic("orders", 100, 50)
-        self.given = {"fetchOffset.retryIntervalMs": "700", **given}
-        self.stream = stream_of(self.cluster, **self.given)
-        self.document = self._copy(self.stream.initial_offset())
-        self.run()
-
-    def run(self) -> list[OffsetRange]:
-        """The next batch; what it reads."""
-        end = self._copy(self.stream.latest_offset(self.document, ALL))
-        tasks = self.stream.plan(self.document, end)
-        self.document = end
-        return sorted(task.range for task in tasks)
-
-    def decide(self) -> dict[str, Any]:
-        """The end of the next batch, which is not planned yet."""
-        return self._copy(self.stream.latest_offset(self.document, ALL))
-
-    def restart(self, **given: str) -> None:
-        """Another run of the query."""
-        self.given |= given
-        self.stream = stream_of(self.cluster, **self.given)
-
-    def fails(self) -> str:
-        """What the query is told; it is the same again after a restart."""
-        with pytest.raises(DataLossError) as caught:
-            self.run()
-        self.restart()
-        with pytest.raises(DataLossError) as again:
-            self.run()
-        assert str(again.value) == str(caught.value)
-        assert "failOnDataLoss" in str(caught.value)
-        return str(caught.value)
-
-    def skipped(self) -> dict[str, int]:
-        report = self.stream.report()
-        assert report is not None
-        found: dict[str, int] = report.get("skipped", {})
-        return found
-
-    def positions(self) -> dict[TopicPartition, int]:
-        return {at: one.offset for at, one in read_offset(self.document).positions.items()}
-
-    @staticmethod
-    def _copy(document: dict[str, Any]) -> dict[str, Any]:
-        copied: dict[str, Any] = json.loads(json.dumps(document))
-        return copied
 
 
 def lenient() -> Query:
@@ -103,6 +49,38 @@ def test_removed_records_are_skipped_and_counted() -> None:
     query.cluster.set_topic("orders", 410, 50)
     assert query.run() == [OffsetRange(A, 400, 410)]
     assert query.skipped() == {"records": 150, "partitions": 1}, "told once"
+
+
+def test_removed_records_are_in_the_progress_of_the_batch_that_misses_them() -> None:
+    """Spark asks for the progress after the end is decided, and before the batch is planned."""
+    query = lenient()
+    remove(query)
+    end = query.decide()
+    assert query.skipped() == {"records": 150, "partitions": 1}
+    query.stream.plan(query.document, end)
+    assert query.skipped() == {"records": 150, "partitions": 1}, "told once"
+
+
+def test_removed_records_are_in_the_progress_of_the_only_batch() -> None:
+    query = lenient()
+    remove(query)
+    query.stream.prepare_available_now()
+    end = query.decide()
+    assert query.skipped() == {"records": 150, "partitions": 1}
+    query.cluster.set_topic("orders", 400, 50, starts={0: 260})
+    (task,) = query.stream.plan(query.document, end)
+    assert task.range == OffsetRange(A, 260, 400)
+    assert query.skipped() == {"records": 160, "partitions": 2}, "what went since"
+
+
+def test_a_topic_that_is_deleted_while_available_now_runs() -> None:
+    query = lenient()
+    query.cluster.set_topic("orders", 120, 50)
+    query.stream.prepare_available_now()
+    query.cluster.delete_topic("orders")
+    end = query.decide()
+    assert query.stream.plan(query.document, end) == []
+    assert query.skipped() == {"records": 20, "partitions": 1}
 
 
 def test_a_whole_batch_may_be_removed_before_its_repeat() -> None:
@@ -183,6 +161,31 @@ def test_a_topic_recreated_while_available_now_runs_is_an_error() -> None:
     query.cluster.recreate_topic("orders", 300, 300)
     with pytest.raises(DataLossError, match="created again"):
         query.stream.plan(query.document, end)
+
+
+def test_a_topic_recreated_before_available_now_is_read_to_its_end_of_then() -> None:
+    query = lenient()
+    query.cluster.recreate_topic("orders", 3, 0)
+    query.stream.prepare_available_now()
+    query.cluster.set_topic("orders", 70, 70)
+    assert query.run() == [OffsetRange(A, 0, 3)]
+
+
+def test_a_recreated_topic_has_no_offsets_that_were_read_as_uncommitted() -> None:
+    query = lenient()
+    query.restart(**{"kafka.isolation.level": "read_committed"})
+    query.cluster.recreate_topic("orders", 120, 60)
+    query.cluster.stable_offsets[A] = 30
+    assert query.run() == [OffsetRange(A, 0, 30), OffsetRange(B, 0, 60)]
+
+
+@pytest.mark.parametrize("old_id", [None, UUID(int=77)])
+def test_a_broker_that_has_not_caught_up_means_no_loss(old_id: UUID | None) -> None:
+    """It does not know the new topic yet, or only the one before it of the same name."""
+    query = Query(broker_ids=(1, 2))
+    StaleBrokers(query.cluster, {1}, old_id)
+    query.cluster.set_topic("orders", 120, 50)
+    assert query.run() == [OffsetRange(A, 100, 120)]
 
 
 # --- The topic is gone ---

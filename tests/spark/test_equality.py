@@ -1,9 +1,9 @@
 """`format("penstock")` and Spark's own `format("kafka")` return the same rows.
 
 The set of topics is in `topic_set`: all codecs, compacted, transactional with aborts, empty
-partitions, headers, nulls, timestamps of both types, records larger than a fetch. Every topic is
-read by both connectors from both brokers, in batch and as a stream, with both isolation levels,
-and compared row by row.
+partitions, headers, nulls, timestamps of both types, from 1582 on and none at all, records larger
+than a fetch. Every topic is read by both connectors from both brokers, in batch and as a stream,
+with both isolation levels, and compared row by row.
 """
 
 from collections import Counter
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from tests.oracle.running_broker import RunningBroker
-from tests.spark.conftest import BrokerNamed
+from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.rows import (
     Row,
     Source,
@@ -26,11 +27,13 @@ from tests.spark.rows import (
     stream_frame,
     streamed_rows,
 )
-from tests.spark.topic_set import TopicSet, topic_set
+from tests.spark.topic_set import CALENDAR_FIRST_MS, OPEN_BOUNDS, TopicSet, topic_set
+from tests.spark.topics import Record, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.every_spark]
 
 PREFIX = "equality"
+DAY_MS = 86_400_000
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 OFFSETS_PER_TRIGGER = "5000"
 """Less than the set holds: a stream takes several micro-batches."""
@@ -136,3 +139,28 @@ def test_both_brokers_give_the_same_rows(
         rows = batch_rows(spark, everything("kafka", broker, "read_uncommitted"))
         by_broker.append([row for row in rows if row["topic"] not in own])
     assert_same(*by_broker)
+
+
+def test_times_before_the_calendar_of_now(
+    spark: SparkSession, broker: RunningBroker, new_topic: NewTopic
+) -> None:
+    """Spark's connector takes their date in the Julian calendar for one of now. Here they stay."""
+    shifts_days = {
+        CALENDAR_FIRST_MS: 0,
+        CALENDAR_FIRST_MS - 1: -10,
+        -62_000_000_000_000: 2,  # The year 5.
+    }
+    topic = new_topic(broker, config=OPEN_BOUNDS)
+    produce(broker.bootstrap, topic, [Record(b"", timestamp_ms=stamp) for stamp in shifts_days])
+    found = {
+        name: [
+            row.stamp
+            for row in batch_frame(spark, Source(name, broker.bootstrap, {"subscribe": topic}))
+            .orderBy("offset")
+            .select(f.unix_millis("timestamp").alias("stamp"))
+            .collect()
+        ]
+        for name in ("penstock", "kafka")
+    }
+    assert found["penstock"] == list(shifts_days)
+    assert found["kafka"] == [stamp + days * DAY_MS for stamp, days in shifts_days.items()]

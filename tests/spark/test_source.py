@@ -21,7 +21,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.batch_reader import PenstockBatchReader
 from penstock.spark.decode.columns import spark_schema
 from penstock.spark.errors import OptionError
-from penstock.spark.planning import OffsetRange, ReadLimits, ReadTask
+from penstock.spark.planning import LossAddress, OffsetRange, ReadLimits, ReadTask
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.stream_reader import PenstockStreamReader
 from pyspark_penstock import DefaultSource
@@ -95,8 +95,10 @@ def test_the_stream_can_stop_at_the_present_end() -> None:
 
 
 def test_readers_and_tasks_travel() -> None:
-    task = ReadTask(OffsetRange(TopicPartition("orders", 1), 5, 9), "id", 3)
-    assert pickle.loads(pickle.dumps(InputPartition(task))).value == task
+    where = LossAddress("driver", 4040, "secret", 7)
+    for losses_to in (None, where):
+        task = ReadTask(OffsetRange(TopicPartition("orders", 1), 5, 9), "id", 3, losses_to)
+        assert pickle.loads(pickle.dumps(InputPartition(task))).value == task
     for reader in (PenstockBatchReader(GIVEN), PenstockStreamReader(GIVEN)):
         assert len(pickle.dumps(reader)) < 2000
         assert type(pickle.loads(pickle.dumps(reader))) is type(reader)

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from penstock.spark.subscription import topic_id_text
 from penstock.spark.task_reader import TaskSettings, read_range
 from tests.client.conftest import StepClock
 from tests.client.fake_broker import FakeCluster
+from tests.client.stale_brokers import StaleBrokers
 from tests.spark.source_world import source_options
 
 AT = TopicPartition("orders", 0)
@@ -175,7 +177,7 @@ def test_a_log_that_lost_its_end(fake: FakeCluster, caplog: pytest.LogCaptureFix
 def test_a_topic_that_is_another_one(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     fill(fake, (0, 10))
     planned = task(fake, 0, 10)
-    fake.topic_ids["orders"] = type(fake.topic_ids["orders"])(int=99)
+    fake.topic_ids["orders"] = UUID(int=99)
     with pytest.raises(DataLossError, match="created again"):
         read(fake, planned)
     with caplog.at_level(logging.WARNING, "penstock.spark"):
@@ -190,6 +192,21 @@ def test_a_topic_that_is_gone(fake: FakeCluster) -> None:
     with pytest.raises(DataLossError, match="deleted"):
         read(fake, planned)
     assert read(fake, planned, failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize("old_id", [None, UUID(int=77)])
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_broker_that_has_not_caught_up_means_no_loss(
+    old_id: UUID | None, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not know the new topic yet, or only the one before it of the same name."""
+    fake = FakeCluster(broker_ids=(1, 2))
+    fake.add_topic("orders")
+    fill(fake, (0, 10))
+    StaleBrokers(fake, {1}, old_id)
+    found = read(fake, task(fake, 0, 10), failOnDataLoss=fail_on_data_loss)
+    assert found == list(range(10))
+    assert not caplog.records
 
 
 def test_an_interrupted_read_leaves_nothing_behind(fake: FakeCluster) -> None:

@@ -32,11 +32,12 @@ from penstock.client.cluster_view import (
 )
 from penstock.client.offset_lookup import FoundOffset, OffsetLookUp
 from penstock.client.pool import Connect, ConnectionPool, Started
-from penstock.client.retries import Pauses, may_repeat
+from penstock.client.retries import LOOKS_MAX, Pauses, may_repeat
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import (
     BrokerUnreachableError,
     ClientError,
+    PenstockError,
     UnknownTopicOrPartitionError,
 )
 from penstock.core.types import TopicPartition
@@ -298,6 +299,28 @@ class Cluster:
                 pause = pauses.next_pause(self._clock.monotonic())
                 if pause is None:
                     raise
+            self._sleep(pause)
+
+    def repeat_doubting(
+        self, attempt: Callable[[], Result], *doubted: type[PenstockError]
+    ) -> Result:
+        """As `repeat` for what only reads; these errors are believed after `LOOKS_MAX` of them.
+
+        For what a broker that has not caught up says by mistake: that a topic is not there, or is
+        another one. Each look is at another broker, one that succeeds is enough, and of errors the
+        last is told.
+        """
+        pauses = Pauses(self.deadline_seconds)
+        looks_left = LOOKS_MAX
+        while True:
+            try:
+                return self.repeat(attempt, repeatable=True)
+            except doubted:
+                looks_left -= 1
+                pause = pauses.next_pause(self._clock.monotonic())
+                if looks_left == 0 or pause is None:
+                    raise
+                self.forget_leaders()
             self._sleep(pause)
 
     def _at_controller(self, call: Call[Result]) -> Result:

@@ -51,10 +51,14 @@ class ClusterView:
         self.controller_id = -1
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicDescription] = {}
+        self._turn = 0
+        """How often what a broker had told proved wrong."""
 
     def learn(self, response: MetadataResponse) -> None:
         """Take over what a broker answered. Topics that it has trouble with stay unknown."""
-        self.brokers = {one.node_id: Address(one.host, one.port) for one in response.brokers}
+        found = {one.node_id: Address(one.host, one.port) for one in response.brokers}
+        # In one order, whoever answers: taking turns would else miss some of them.
+        self.brokers = dict(sorted(found.items()))
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         for topic in response.topics:
@@ -62,8 +66,9 @@ class ClusterView:
                 self._topics[topic.name] = described(topic)
 
     def forget_topics(self) -> None:
-        """What was known of leaders may be wrong; brokers are still asked."""
+        """What was known of leaders may be wrong; the next to be asked is another broker."""
         self._topics.clear()
+        self._turn += 1
 
     def forget_topic(self, name: str) -> None:
         """This topic was changed."""
@@ -82,8 +87,13 @@ class ClusterView:
         return self.brokers.get(self.controller_id)
 
     def candidates(self, bootstrap: Iterable[Address]) -> list[Address]:
-        """Whom to ask what everybody knows: those known, then the bootstrap addresses."""
-        return list(dict.fromkeys([*self.brokers.values(), *bootstrap]))
+        """Whom to ask what everybody knows: those known, then the bootstrap addresses.
+
+        The known ones take turns: a broker that has not caught up would say the same again.
+        """
+        known = list(self.brokers.values())
+        first = self._turn % len(known) if known else 0
+        return list(dict.fromkeys([*known[first:], *known[:first], *bootstrap]))
 
     def leader(self, at: TopicPartition) -> Leader:
         """Who leads a partition; an error that is worth repeating when that is not known now."""

@@ -14,6 +14,10 @@ calls. What cannot be read any more is an error, never a silent end:
     the topic of this name has another id                 TopicRecreatedError
     there is no topic or partition of this name           UnknownTopicOrPartitionError
 
+The last two are asked again, of several brokers, before they are believed: one that has not caught
+up says so of a topic that was just created. One that knows the topic is believed at once, because
+what is read is asked for by the topic's id: there is no second one with it.
+
 Where compaction has left nothing, there is nothing to give: a range may end without its last
 offsets. It does NOT decode, decompress or check checksums, and is not a consumer: it commits
 nothing and follows nothing. It is used by one thread, and iterated once.
@@ -33,6 +37,7 @@ from penstock.core.errors import (
     BrokerAnswerError,
     MalformedResponseError,
     PenstockError,
+    UnknownTopicOrPartitionError,
 )
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -156,7 +161,9 @@ class RangeReader:
     def _next(self) -> FetchedBatches | None:
         """The next answer; None when it had no batch, and the next may have."""
         try:
-            answer = self._cluster.repeat(self._attempt, repeatable=True)
+            answer = self._cluster.repeat_doubting(
+                self._attempt, TopicRecreatedError, UnknownTopicOrPartitionError
+            )
         except BrokerAnswerError as error:
             if error.code == ErrorCode.OFFSET_NOT_AVAILABLE:
                 raise self._gone() from error

@@ -25,6 +25,10 @@ from penstock.protocol.error_codes import ErrorCode
 
 PAUSE_SECONDS_FIRST: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
+LOOKS_MAX: Final = 7
+"""How often something doubtful is looked at before it is believed: 2.55 s with the pauses between,
+longer than a broker that is well takes to hear of a change, and at seven brokers if there are so
+many."""
 
 NOT_CARRIED_OUT: Final = frozenset(
     {

@@ -78,25 +78,37 @@ class Loss(NamedTuple):
 
 
 def suspects(start: StreamOffset, latest: StreamOffset) -> set[TopicPartition]:
-    """Partitions that are gone or end too early: to be looked at again before they are believed.
+    """Partitions that are gone, are others, or end too early: to be looked at again.
 
-    A broker that has just become leader may answer so for a moment.
+    A broker that has not caught up, or has just become leader, may answer so for a moment.
     """
     if start.cluster_id != latest.cluster_id and start.cluster_id and latest.cluster_id:
         return set()
     return {
         at
         for at, position in start.positions.items()
-        if not _is_recreated(at.topic, start, latest)
-        and (at not in latest.positions or latest.positions[at].offset < position.offset)
+        if _is_recreated(at.topic, start, latest)
+        or at not in latest.positions
+        or latest.positions[at].offset < position.offset
     }
+
+
+def ends_early(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
+    """Suspects that are the same partitions as before, and only shorter."""
+    return [
+        at
+        for at in suspects(start, latest)
+        if at in latest.positions and not _is_recreated(at.topic, start, latest)
+    ]
 
 
 def within(latest: StreamOffset, target: StreamOffset, start: StreamOffset) -> StreamOffset:
     """The ends of now, without what came after `target`, and not before `start`."""
     positions = {}
     for at, end in latest.positions.items():
-        bounds = [one.positions[at].offset for one in (target, start) if at in one.positions]
+        # A position in a topic of the same name that is gone bounds nothing.
+        same = [target] if _is_recreated(at.topic, start, latest) else [target, start]
+        bounds = [one.positions[at].offset for one in same if at in one.positions]
         if bounds:
             positions[at] = PartitionPosition(min(end.offset, max(bounds)), end.leader_epoch)
     return StreamOffset(positions, latest.topic_ids, latest.cluster_id)

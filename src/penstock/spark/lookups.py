@@ -6,8 +6,8 @@ are wanted. A thousand partitions cost the same calls as one.
 
 It answers in the values that `starting`, `planning` and `data_loss` decide with, and decides
 nothing itself, but one thing: an answer that would mean lost data is asked for again, as often as
-`fetchOffset.numRetries` says, before it is believed. A broker that has just taken over may not know
-better for a moment.
+`fetchOffset.numRetries` says, of one broker after another, before it is believed. A broker that has
+not caught up or has just taken over may not know better for a moment.
 """
 
 import time
@@ -21,7 +21,7 @@ from penstock.client.log_sizes import find_log_sizes
 from penstock.client.offset_lookup import FoundOffset
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
-from penstock.spark.data_loss import suspects
+from penstock.spark.data_loss import ends_early, suspects
 from penstock.spark.errors import SubscriptionError
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.options import SourceOptions
@@ -150,11 +150,7 @@ class Lookups:
         A position beyond it is not lost while the log itself goes on that far: the query has read
         uncommitted records before.
         """
-        short = [
-            at
-            for at in suspects(start, latest)
-            if at in latest.positions  # The others are gone.
-        ]
+        short = ends_early(start, latest)
         ends = self._cluster.find_offsets(dict.fromkeys(short, LATEST)) if short else {}
         kept = {
             at: start.positions[at] for at, end in ends.items() if end >= start.positions[at].offset
@@ -162,7 +158,9 @@ class Lookups:
         return StreamOffset({**latest.positions, **kept}, latest.topic_ids, latest.cluster_id)
 
     def _look_anew(self) -> None:
+        """Another broker is asked next, and not at once."""
         self._described_seconds = float("-inf")
+        self._cluster.forget_leaders()
         self._sleep(self._options.lookups.pause_ms / 1000)
 
     def _found(

@@ -13,13 +13,15 @@ With AvailableNow the ends are taken once, and no batch goes beyond them.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.spark import data_loss, planning
 from penstock.spark.errors import OptionError
 from penstock.spark.lookups import Lookups
+from penstock.spark.loss_channel import LossChannel
 from penstock.spark.losses import LossCounter
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
 from penstock.spark.options import SourceOptions
@@ -28,15 +30,32 @@ from penstock.spark.planning import OffsetRange, ReadLimits, ReadTask, split_ran
 Document = dict[str, Any]
 
 
+class _Decided(NamedTuple):
+    """The batch that was decided last."""
+
+    document: Document
+    """Its end."""
+    ranges: list[OffsetRange]
+    """What of it was there."""
+    latest: StreamOffset
+    """The ends that it was decided with."""
+
+
 class MicroBatches:
     """The batches of one run of one stream."""
 
     def __init__(
-        self, lookups: Lookups, options: SourceOptions, clock: Clock | None = None
+        self,
+        lookups: Lookups,
+        options: SourceOptions,
+        clock: Clock | None = None,
+        channel: LossChannel | None = None,
     ) -> None:
+        """By `channel` the tasks tell of what they could not read."""
         self._lookups = lookups
         self._options = options
         self._clock: Clock = clock or SystemClock()
+        self._channel = channel
         self._losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
         self._first: Document | None = None
         self._target: StreamOffset | None = None
@@ -46,8 +65,7 @@ class MicroBatches:
         self._checked_epochs: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
         self._triggered_ms: int | None = None
         self._plan: tuple[Document, Document, list[ReadTask]] | None = None
-        self._decided: Document | None = None
-        """The batch end that was decided with `_seen`, just now."""
+        self._decided: _Decided | None = None
 
     def initial_offset(self) -> Document:
         """Where the stream starts; the same all through the run, though Spark asks repeatedly."""
@@ -61,6 +79,7 @@ class MicroBatches:
 
     def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
         """The end of the batch that begins at `document`; itself when there is none to run."""
+        self._hear_tasks()
         start = read_offset(document)
         latest = self._ends_for(start)
         epoch_ends = self._epoch_ends(start, latest)
@@ -78,22 +97,20 @@ class MicroBatches:
         is_same = {at: one.offset for at, one in start.positions.items()} == untils
         if is_same and not moved and not losses and not start.is_initial:
             return document
-        end = write_offset(
-            StreamOffset(
-                {
-                    at: PartitionPosition(until, latest.positions[at].leader_epoch)
-                    for at, until in untils.items()
-                },
-                latest.topic_ids,
-                latest.cluster_id,
-                begins if start.is_initial else moved,
-            )
+        end = StreamOffset(
+            {
+                at: PartitionPosition(until, latest.positions[at].leader_epoch)
+                for at, until in untils.items()
+            },
+            latest.topic_ids,
+            latest.cluster_id,
+            begins if start.is_initial else moved,
         )
-        self._decided = end if self._target is None else None
-        return end
+        return self._decide(begins, end, latest)
 
     def report(self) -> Document | None:
         """The ends as they were last seen, for the progress of the query."""
+        self._hear_tasks()
         if self._seen is None:
             return None
         document = write_offset(self._seen)
@@ -118,33 +135,70 @@ class MicroBatches:
         self._plan = (start_document, end_document, tasks)
         return tasks
 
+    def _decide(
+        self, begins: Mapping[TopicPartition, int], end: StreamOffset, latest: StreamOffset
+    ) -> Document:
+        """What is gone of the batch is told before the report, so that its progress has it."""
+        document = write_offset(end)
+        try:
+            ranges = self._readable(_ranges(begins, end), end, latest)
+            self._decided = _Decided(document, ranges, latest)
+        except UnknownTopicOrPartitionError:
+            # Deleted since the ends were looked up; the plan looks again, and tells it.
+            self._decided = None
+        return document
+
     def _planned(self, start: StreamOffset, end_document: Document) -> list[ReadTask]:
         end = read_offset(end_document)
+        decided = self._decided
+        if decided is not None and decided.document == end_document:
+            ranges, latest = decided.ranges, decided.latest
+            is_fresh = self._target is None
+        else:
+            ranges, latest = _ranges(self._begins(start, end), end), end
+            is_fresh = False
+        if ranges and not is_fresh:
+            # A repeated batch may be days old, and the ends of AvailableNow are of its start.
+            latest = self._lookups.settled(end)
+            ranges = self._readable(ranges, end, latest)
+        if not ranges:
+            return []
+        ends = {one.at: latest.positions[one.at].offset for one in ranges}
+        self._hear_tasks()  # The last time for those of the batch before.
+        losses_to = None if self._channel is None else self._channel.begin_batch()
+        sizes = self._lookups.record_bytes(ends)
+        return [
+            ReadTask(
+                one,
+                end.topic_ids.get(one.at.topic),
+                latest.positions[one.at].leader_epoch,
+                losses_to,
+            )
+            for one in split_ranges(ranges, self._options.splitting, sizes)
+        ]
+
+    def _begins(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
+        """Where a batch begins, by its two documents."""
         unknown = [at for at in end.positions if at not in end.begins and at not in start.positions]
-        begins = {
+        return {
             **{at: position.offset for at, position in start.positions.items()},
             **self._lookups.earliest(unknown),
             **end.begins,
         }
-        ranges = [
-            OffsetRange(at, begins[at], position.offset)
-            for at, position in end.positions.items()
-            if position.offset > begins[at]
-        ]
-        if not ranges:
-            return []
-        # The ends that decided this batch are fresh; those of a repeated batch may be days old.
-        is_fresh = self._decided == end_document and self._seen is not None
-        latest = self._seen if is_fresh else self._lookups.settled(end)
-        assert latest is not None
+
+    def _readable(
+        self, ranges: list[OffsetRange], end: StreamOffset, latest: StreamOffset
+    ) -> list[OffsetRange]:
+        """What of these ranges of the batch is still there; what is not is told."""
         present = [one.at for one in ranges if one.at in latest.positions]
         kept, losses = data_loss.readable(ranges, end, latest, self._lookups.earliest(present))
         self._losses.tell(losses)
-        sizes = self._lookups.record_bytes({at: latest.positions[at].offset for at in present})
-        return [
-            ReadTask(one, end.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)
-            for one in split_ranges(kept, self._options.splitting, sizes)
-        ]
+        return kept
+
+    def _hear_tasks(self) -> None:
+        """Tell here, too, what tasks could not read: what they log is on the executors."""
+        if self._channel is not None:
+            self._losses.tell(self._channel.heard())
 
     def _ends_for(self, start: StreamOffset) -> StreamOffset:
         """The ends to compare and to read to."""
@@ -209,6 +263,14 @@ class MicroBatches:
                 "Set maxOffsetsPerTrigger instead, or allow Describe on the cluster.",
             )
         return sizes
+
+
+def _ranges(begins: Mapping[TopicPartition, int], end: StreamOffset) -> list[OffsetRange]:
+    return [
+        OffsetRange(at, begins[at], position.offset)
+        for at, position in end.positions.items()
+        if position.offset > begins[at]
+    ]
 
 
 def _moves(start: StreamOffset, at: TopicPartition, begin: int) -> bool:

@@ -66,12 +66,25 @@ class OffsetRange(NamedTuple):
         return self.until_offset - self.from_offset
 
 
+class LossAddress(NamedTuple):
+    """Where a task tells the driver what it could not read: `loss_channel`."""
+
+    host: str
+    port: int
+    secret: str
+    """Of one run of a query: reports of others are not counted in it."""
+    batch: int
+    """Which plan of that run the task is of."""
+
+
 class ReadTask(NamedTuple):
     """What one task reads: a range, the id of the topic it means, and the newest leader epoch."""
 
     range: OffsetRange
     topic_id: str | None
     leader_epoch: int
+    losses_to: LossAddress | None = None
+    """None: its losses are told in its log only."""
 
 
 def estimate_record_bytes(

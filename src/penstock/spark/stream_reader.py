@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.spark.lookups import Lookups
+from penstock.spark.loss_channel import LossChannel, open_loss_channel
 from penstock.spark.losses import LOGGER
 from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.options import Mode, SourceOptions, read_source_options
@@ -38,6 +39,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = dict(options)
         self._options: SourceOptions | None = None
         self._cluster: Cluster | None = None
+        self._channel: LossChannel | None = None
         self._batches: MicroBatches | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -81,6 +83,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The query ended."""
+        if self._channel is not None:
+            self._channel.close()
         if self._cluster is not None:
             self._cluster.close()
 
@@ -95,7 +99,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for warning in options.warnings:
                 LOGGER.warning("%s", warning)
             self._cluster = open_cluster(options.client)
-            self._batches = MicroBatches(Lookups(self._cluster, options), options)
+            if not options.fail_on_data_loss:
+                self._channel = open_loss_channel(options.client.bootstrap)
+            self._batches = MicroBatches(
+                Lookups(self._cluster, options), options, channel=self._channel
+            )
         return self._batches
 
     def _limits(self, limit: ReadLimit) -> ReadLimits:

@@ -5,7 +5,8 @@ Memory is bounded by two fetches and one Arrow batch, however long the range is.
 was compacted away or consists of transaction markers ends like any other.
 
 What is gone although the driver planned it (retention was quicker, the topic was deleted) is a loss
-by the rules of `data_loss`: an error, or the task goes on behind it and says how much it skipped.
+by the rules of `data_loss`: an error, or the task goes on behind it and says how much it skipped,
+in its log and to the driver.
 """
 
 from collections.abc import Generator, Iterator
@@ -21,6 +22,8 @@ from penstock.client.range_reader import RangeGoneError, RangeReader, TopicRecre
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.spark.data_loss import Loss, LossKind
 from penstock.spark.decode.columns import BatchDecoder
+from penstock.spark.loss_channel import tell_driver
+from penstock.spark.loss_reports import LossReport
 from penstock.spark.losses import LossCounter
 from penstock.spark.options import SourceOptions
 from penstock.spark.planning import OffsetRange, ReadTask
@@ -68,6 +71,8 @@ def read_range(
         if piece.loss is None:
             return
         losses.tell([piece.loss])
+        if task.losses_to is not None:
+            tell_driver(task.losses_to, piece.report(piece.loss))
         rest = OffsetRange(rest.at, piece.goes_on_at, rest.until_offset)
 
 
@@ -113,6 +118,12 @@ class _Piece:
         except UnknownTopicOrPartitionError:
             self._note(LossKind.DELETED, "was deleted while it was read")
         yield from self._decoder.finish()
+
+    def report(self, loss: Loss) -> LossReport:
+        """The loss for the driver."""
+        first = self.goes_on_at - loss.offsets
+        lost = OffsetRange(self._range.at, first, self.goes_on_at)
+        return LossReport(lost, loss.kind, loss.what, loss.goes_on)
 
     def _note_gone(self, error: RangeGoneError) -> None:
         wanted, first = error.wanted_offset, error.log_start_offset

@@ -1,0 +1,136 @@
+"""`LossChannel`: tasks tell the driver what they could not read, by a socket of the driver's.
+
+Only a stream with `failOnDataLoss=false` opens it. It listens at the address from which the driver
+reaches the brokers: executors reach the brokers, too, so they are in the same network, or on the
+same machine when that address is its own loopback. Nothing waits for reports: the kernel keeps them
+until the driver decides the next batch.
+
+It is as good as the network between: a task that cannot reach the driver says so in its log, where
+its losses are in any case, and goes on. It is NOT used for anything that a query depends on.
+"""
+
+import secrets
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Final
+
+from penstock.client.addresses import Address
+from penstock.spark.data_loss import Loss
+from penstock.spark.loss_reports import REPORT_BYTES_MAX, LossBook, LossReport, write_report
+from penstock.spark.losses import LOGGER
+from penstock.spark.planning import LossAddress
+
+REPORTS_WAITING_MAX: Final = 4_096
+"""Reports that wait for the driver; the system may allow fewer (`net.core.somaxconn`). A task whose
+report finds no place is one that cannot reach the driver."""
+SEND_SECONDS_MAX: Final = 2.0
+"""A task does not wait longer for the driver: its rows are more important."""
+RECEIVE_SECONDS_MAX: Final = 0.5
+"""A report was sent before its task ended, so it is here, or is no report."""
+TAKE_SECONDS_MAX: Final = 2.0
+"""What the driver spends on reports before a batch; the rest waits for the next."""
+
+
+class LossChannel:
+    """The driver's end, for one run of a stream."""
+
+    def __init__(self, towards: Iterable[Address]) -> None:
+        """Listen where these brokers are reached from, or raise `OSError`."""
+        family, host = _own_address(towards)
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.bind((host, 0))
+            self._socket.listen(REPORTS_WAITING_MAX)
+            self._socket.settimeout(0)
+        except OSError:
+            self._socket.close()
+            raise
+        self._host = host
+        self._port: int = self._socket.getsockname()[1]
+        self._book = LossBook(secrets.token_hex(16))
+
+    def begin_batch(self) -> LossAddress:
+        """Where the tasks of the next batch report; those of the last one are heard no more."""
+        batch = self._book.begin_batch()
+        return LossAddress(self._host, self._port, self._book.secret, batch)
+
+    def heard(self) -> list[Loss]:
+        """What the tasks of this batch reported since the last time."""
+        return self._book.take(self._take())
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+    def _take(self) -> Iterable[bytes]:
+        deadline_seconds = time.monotonic() + TAKE_SECONDS_MAX
+        while time.monotonic() < deadline_seconds:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                # Nobody is waiting, or who was has gone away.
+                return
+            with closing(connection):
+                yield _received(connection)
+
+
+def open_loss_channel(towards: Iterable[Address]) -> LossChannel | None:
+    """The channel; None with a warning where there cannot be one."""
+    try:
+        return LossChannel(towards)
+    except OSError as error:
+        LOGGER.warning(
+            "the driver cannot listen for losses that tasks find while they read (%s): they are "
+            "counted in the logs of the executors only, and not in the progress of the query.",
+            error,
+        )
+        return None
+
+
+def tell_driver(to: LossAddress, report: LossReport) -> None:
+    """Send a report; a driver that cannot be reached is a warning."""
+    try:
+        with socket.create_connection((to.host, to.port), SEND_SECONDS_MAX) as connection:
+            connection.sendall(write_report(to, report))
+    except OSError as error:
+        LOGGER.warning(
+            "the driver could not be told of this loss at %s:%d (%s): it is counted in this log "
+            "only, and not in the progress of the query. Let executors connect to the driver.",
+            to.host,
+            to.port,
+            error,
+        )
+
+
+def _own_address(towards: Iterable[Address]) -> tuple[int, str]:
+    """The family and the host of the address from which the first of these is reached."""
+    problem: OSError | None = None
+    for address in towards:
+        try:
+            for family, _, _, _, place in socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_DGRAM
+            ):
+                # Nothing is sent: connecting a datagram socket only chooses the way.
+                with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                    probe.connect(place)
+                    return family, str(probe.getsockname()[0])
+        except OSError as error:
+            problem = error
+    raise problem or OSError("no address of a broker is known")
+
+
+def _received(connection: socket.socket) -> bytes:
+    """What came until the other side was done; cut off where no report goes on."""
+    received = b""
+    try:
+        connection.settimeout(RECEIVE_SECONDS_MAX)
+        while len(received) <= REPORT_BYTES_MAX:
+            piece = connection.recv(REPORT_BYTES_MAX)
+            if not piece:
+                break
+            received += piece
+    except OSError:
+        return b""
+    return received[:REPORT_BYTES_MAX]
