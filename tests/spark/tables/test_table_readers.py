@@ -185,3 +185,35 @@ def test_after_a_rollback_the_pipeline_goes_on_from_what_is_there(
     again.append(commit_of(state, new_driver, (0, 10, 20)), written(again, (0, 10, 20)))
     assert offsets_in(kind.read()) == span(0, 0, 20)
     assert kind.open().load() == again.load()
+
+
+@pytest.mark.parametrize("kind_of", [DeltaKind, IcebergKind])
+def test_nested_columns_come_back_and_are_compacted(
+    tmp_path: Path, kind_of: type[DeltaKind] | type[IcebergKind]
+) -> None:
+    kind: Kind = kind_of(tmp_path)
+    table = kind.create()
+    driver, state = taken(table, "run-a")
+    nested = pa.struct(
+        [("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.int64()), ("y", pa.int32())]))]
+    )
+    prices = pa.map_(pa.string(), pa.float64())
+    wider = SCHEMA.append(pa.field("detail", nested)).append(pa.field("prices", prices))
+    details = [{"tags": ["a", None], "at": {"x": 2**40, "y": None}}, None]
+    found_prices = [[("chf", 1.5)], None]
+    for start in (0, 2):
+        rows = rows_of(
+            0,
+            start,
+            start + 2,
+            detail=pa.array(details, nested),
+            prices=pa.array(found_prices, prices),
+        )
+        files = write_files([rows], table.layout(wider), "task")
+        state = table.append(commit_of(state, driver, (0, start, start + 2)), files, wider)
+    for _ in range(2):
+        found = kind.read().sort_by("_offset")
+        assert found["detail"].to_pylist() == details * 2
+        assert found["prices"].to_pylist() == found_prices * 2
+        table.compact(table.load(), target_bytes=2**20)
+    assert len(table.live_files()) == 1
