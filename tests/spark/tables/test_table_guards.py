@@ -9,6 +9,7 @@ from pyiceberg.table import Transaction as IcebergTransaction
 from penstock.spark.tables import delta, iceberg
 from penstock.spark.tables.commit_note import CommitNote, write_note
 from penstock.spark.tables.delta import DeltaLakeTable
+from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_history import NOTE_KEY
 from penstock.spark.tables.iceberg import IcebergTable
 from penstock.spark.tables.port import TableMovedError
@@ -79,7 +80,7 @@ def test_the_mark_alone_does_not_refuse_who_has_a_fresh_handle(tmp_path: Path) -
     assert isinstance(fresh, DeltaLakeTable)
     marked = Transaction("penstock.orders", commit.note.sequence)
     properties = CommitProperties(app_transactions=[marked], max_commit_retries=0)
-    actions = [delta.add_action(one, (), 0) for one in written(fresh, (0, 0, 5))]
+    actions = [add_action(one, (), 0) for one in written(fresh, (0, 0, 5))]
     fresh._table.create_write_transaction(
         [*actions], mode="append", schema=fresh._table.schema(), commit_properties=properties
     )
