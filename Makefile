@@ -18,7 +18,8 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --editable '.[spark]'
+	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --group tables \
+		--editable '.[spark,delta,iceberg]'
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
@@ -54,7 +55,7 @@ test: install ## the fast tests alone
 	$(BIN)/python -X dev -m pytest -q
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
-	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop --group spark
+	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop --group spark --group tables
 	touch $@
 
 .PHONY: test-compiled

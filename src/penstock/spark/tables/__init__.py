@@ -1,0 +1,6 @@
+"""Topic to table: each record of a topic once in an Iceberg or Delta table, written by Spark.
+
+The table is the only truth about what it holds: every commit records the offsets that it brings,
+in the same snapshot or transaction. `commit` decides from that, without IO, what to do with a
+micro-batch; `port` is what it needs of a table; `delta` and `iceberg` are the two kinds of table.
+"""

@@ -1,0 +1,315 @@
+"""What to do with a micro-batch, decided from what the table holds (pure).
+
+The rules:
+
+1. The table is the only truth. Every commit of ours brings files and a note in one snapshot or
+   transaction, and is conditional: it is refused when anything was committed since the table was
+   read from which it was decided. What is in no note is not in the table.
+2. A driver takes the table before its first batch, by a commit without files that raises the
+   epoch. Whoever took it earlier finds a newer epoch in the note, or is refused by rule 1.
+3. Offsets of a partition come in order, without gaps, each once. A batch all of which is held is
+   skipped; one that is held in part is trimmed to what is left; one that leaves a gap stops.
+4. Whose offsets they are counts: cluster, topic id, leader epoch, and other pipelines that write
+   to the same table. What does not fit stops, with the reason and what to do.
+
+From these follows what a checkpoint is worth: nothing has to be in it. A deleted one is replaced
+by `resume_positions`; one that was set back brings batches that are skipped or trimmed.
+
+Nothing here reads a table; `commit_steps` says in which order things are done, `port` by whom.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from penstock.core.types import TopicPartition
+from penstock.spark.offsets import NO_EPOCH, PartitionPosition, StreamOffset
+from penstock.spark.tables import commit_stops
+from penstock.spark.tables.commit_note import (
+    BatchRanges,
+    CommitCounts,
+    CommitNote,
+    HeldPartition,
+    NoteKind,
+    PartitionRange,
+)
+from penstock.spark.tables.commit_stops import Stop
+
+PIPELINES_MAX: Final = 100
+"""Pipelines that have a note in one table; their newest notes are kept for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a table says of our commits."""
+
+    notes: Mapping[str, CommitNote] = field(default_factory=dict)
+    """The newest of each pipeline."""
+    version: int = -1
+    """What was read: the version of a Delta table, the snapshot of an Iceberg table."""
+
+    def epoch_of(self, pipeline: str) -> int:
+        """The number of the driver that owns the table for this pipeline; 0 for nobody."""
+        note = self.notes.get(pipeline)
+        return 0 if note is None else note.epoch
+
+    def positions_of(self, pipeline: str) -> dict[TopicPartition, int]:
+        """The next offset of each partition that the pipeline has begun."""
+        note = self.notes.get(pipeline)
+        return {} if note is None else {at: one.end_offset for at, one in note.held.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Who commits."""
+
+    pipeline: str
+    run: str
+    """A name that no other driver has."""
+    epoch: int
+    """Its number, from the note by which it took the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A micro-batch that a driver wants to commit."""
+
+    driver: Driver
+    ranges: BatchRanges
+    counts: CommitCounts = field(default_factory=CommitCounts)
+    allows_gaps: bool = False
+    """The user said that records which are gone from the topic are no reason to stop."""
+    beside: frozenset[str] = frozenset()
+    """Pipelines whose offsets this one may share: a replay brings what another one rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit with this note, on condition that the table is still as it was read."""
+
+    note: CommitNote
+    after: TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Everything is there already; the files of the batch, if any, are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """A part is there already: write the batch again with these offsets only, and offer that."""
+
+    left: BatchRanges
+
+
+Decision = Commit | Skip | Trim | Stop
+
+
+# --- Taking the table ---
+
+
+def take_over(
+    state: TableState, pipeline: str, run: str, starting: BatchRanges | None = None
+) -> Commit | Stop:
+    """The commit by which a driver becomes the owner.
+
+    `starting` has the offsets, as empty ranges, from which partitions are read that the table does
+    not know yet: with them in the note a pipeline begins only once.
+    """
+    note = state.notes.get(pipeline)
+    if note is None:
+        if len(state.notes) >= PIPELINES_MAX:
+            return commit_stops.too_many_pipelines(pipeline, PIPELINES_MAX)
+        note = CommitNote(pipeline, NoteKind.TAKE, run, 0, 0)
+    ranges = starting or BatchRanges(())
+    stop = _other_log(note, ranges)
+    if stop is not None:
+        return stop
+    new = [one for one in ranges.ranges if one.at not in note.held]
+    assert all(one.is_empty for one in new), "a driver takes the table before it has read anything"
+    taken = _note_after(note, replace(ranges, ranges=tuple(new)), CommitCounts())
+    return Commit(replace(taken, kind=NoteKind.TAKE, run=run, epoch=note.epoch + 1), after=state)
+
+
+def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
+    """Where a pipeline without a checkpoint goes on; None when it never began."""
+    note = state.notes.get(pipeline)
+    if note is None or not note.held:
+        return None
+    positions = {
+        at: PartitionPosition(one.end_offset, one.leader_epoch) for at, one in note.held.items()
+    }
+    return StreamOffset(positions, note.topic_ids, note.cluster_id, is_initial=True)
+
+
+# --- A micro-batch ---
+
+
+def decide(state: TableState, offer: Offer) -> Decision:
+    """What to do with the batch, by what the table holds."""
+    note = state.notes.get(offer.driver.pipeline)
+    stop = _not_owner(note, offer.driver)
+    if stop is not None:
+        return stop
+    assert note is not None, "an owner has a note"
+    stop = _other_log(note, offer.ranges)
+    if stop is not None:
+        return stop
+    left = {one.at: _left_of(one, note.held.get(one.at)) for one in offer.ranges.ranges}
+    kept = tuple(one for one in left.values() if not one.is_empty or one.at not in note.held)
+    stop = _misfit(note, offer, kept) or _of_others(state, offer, kept)
+    if stop is not None:
+        return stop
+    if not kept:
+        return Skip()
+    if any(left[one.at] != one for one in offer.ranges.ranges if not one.is_empty):
+        return Trim(replace(offer.ranges, ranges=kept))
+    return Commit(_note_after(note, replace(offer.ranges, ranges=kept), offer.counts), after=state)
+
+
+def _not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
+    if note is None or note.epoch < driver.epoch:
+        return commit_stops.went_back(driver.pipeline, driver.epoch, note.epoch if note else 0)
+    if note.epoch > driver.epoch or note.run != driver.run:
+        return commit_stops.fenced(driver.pipeline, driver.epoch, note.epoch, note.run)
+    return None
+
+
+def _other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
+    """Whether the ranges are of another cluster, or of a topic that was made anew."""
+    if _differ(note.cluster_id, ranges.cluster_id):
+        assert note.cluster_id is not None
+        assert ranges.cluster_id is not None
+        return commit_stops.other_cluster(note.pipeline, note.cluster_id, ranges.cluster_id)
+    for topic, topic_id in ranges.topic_ids.items():
+        held_id = note.topic_ids.get(topic)
+        if held_id is not None and held_id != topic_id:
+            return commit_stops.recreated_topic(note.pipeline, topic, held_id, topic_id)
+    return None
+
+
+def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange:
+    """What of a range is not held. What lies before the first held offset counts as not held."""
+    if held is None or come.start_offset < held.begin_offset:
+        return come
+    start = max(come.start_offset, min(held.end_offset, come.end_offset))
+    return come._replace(start_offset=start)
+
+
+def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
+    """Whether what is left cannot follow what is held."""
+    known = [(one, note.held[one.at]) for one in left if one.at in note.held]
+    early = [(one, held) for one, held in known if one.start_offset < held.begin_offset]
+    if early:
+        ranges, begins = [one for one, _ in early], [held.begin_offset for _, held in early]
+        return commit_stops.before_begin(note.pipeline, ranges, begins)
+    late = [(one, held) for one, held in known if one.start_offset > held.end_offset]
+    if late and not offer.allows_gaps:
+        ranges, ends = [one for one, _ in late], [held.end_offset for _, held in late]
+        return commit_stops.gap(note.pipeline, ranges, ends)
+    older = [one for one, held in known if NO_EPOCH < one.leader_epoch < held.leader_epoch]
+    if older:
+        return commit_stops.old_leader(note.pipeline, older)
+    return None
+
+
+def _of_others(state: TableState, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
+    """Whether another pipeline has brought any of this to the same table."""
+    pipeline = offer.driver.pipeline
+    for name, other in state.notes.items():
+        if name == pipeline or name in offer.beside:
+            continue
+        if _differ(other.cluster_id, offer.ranges.cluster_id):
+            continue
+        shared = [one for one in left if _overlaps(one, other, offer.ranges)]
+        if shared:
+            return commit_stops.other_pipeline(pipeline, name, shared)
+    return None
+
+
+def _overlaps(come: PartitionRange, other: CommitNote, ranges: BatchRanges) -> bool:
+    held = other.held.get(come.at)
+    if held is None or come.is_empty:
+        return False
+    if _differ(other.topic_ids.get(come.topic), ranges.topic_ids.get(come.topic)):
+        return False
+    return come.start_offset < held.end_offset and held.begin_offset < come.end_offset
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """An id that is not known is not compared."""
+    return one is not None and other is not None and one != other
+
+
+def _note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> CommitNote:
+    """The note that follows when these ranges are committed."""
+    held = {at: one._replace(start_offset=one.end_offset) for at, one in note.held.items()}
+    for one in ranges.ranges:
+        begin = held[one.at].begin_offset if one.at in held else one.start_offset
+        held[one.at] = HeldPartition(begin, one.start_offset, one.end_offset, one.leader_epoch)
+    topics = {at.topic for at in held}
+    ids = {**note.topic_ids, **ranges.topic_ids}
+    return replace(
+        note,
+        kind=NoteKind.BATCH,
+        sequence=note.sequence + 1,
+        held=held,
+        topic_ids={topic: ids[topic] for topic in ids if topic in topics},
+        cluster_id=note.cluster_id if note.cluster_id is not None else ranges.cluster_id,
+        counts=counts,
+    )
+
+
+# --- What the table says ---
+
+
+def newest_note(
+    in_history: CommitNote | None, kept: CommitNote | None, *, is_whole: bool
+) -> CommitNote | None:
+    """The note that holds, of the newest one in the table's history and the one kept apart.
+
+    A table keeps a copy of each pipeline's newest note outside its history, because snapshots
+    expire. Both are written in one commit, so they differ for two reasons only: the history was
+    cut (`is_whole` is false), and the copy holds; or the table was rolled back to an older
+    snapshot, and the history holds. Then the epoch and the sequence still do not go back: a driver
+    from before would otherwise be taken for its successor.
+    """
+    if kept is None:
+        return in_history
+    if in_history is None and is_whole:
+        return replace(kept, held={}, kind=NoteKind.TAKE, counts=CommitCounts())
+    if in_history is None or in_history.sequence == kept.sequence:
+        return kept
+    if in_history.sequence > kept.sequence:
+        return in_history
+    return replace(in_history, run=kept.run, epoch=kept.epoch, sequence=kept.sequence)
+
+
+# --- A table and its table of rejects ---
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """What to write of a batch to the table of rejects and, after it, to the table itself."""
+
+    rejects: Decision
+    rows: Decision
+    must_compare: bool
+    """The rejects of this batch are there since an earlier attempt, which may have judged by an
+    older schema. Rows whose offsets are among them are left out; a reject that is not among them
+    is added to them before the rows are committed."""
+
+
+def plan_pair(rejects: Decision, rows: Decision) -> PairPlan | Stop:
+    """Both tables, each decided by its own notes: the rejects first, then the rows.
+
+    In this order a crash in between cannot lose a record: as long as the rows are not committed,
+    the batch comes again. The other way round a record that is rejected the first time and not the
+    second would be in neither table.
+    """
+    for decision in (rejects, rows):
+        if isinstance(decision, Stop):
+            return decision
+    rows_open = isinstance(rows, Commit | Trim)
+    return PairPlan(rejects, rows, must_compare=rows_open and not isinstance(rejects, Commit))

@@ -1,0 +1,279 @@
+"""The note that goes into a table with every commit of ours, as a value and as JSON (pure).
+
+    {"version": 1, "pipeline": "orders", "kind": "batch", "run": "5f0c…", "epoch": 4,
+     "sequence": 17, "cluster_id": "MkU3OEVB…",
+     "topics": {"orders": {"id": "cu1-…", "begins": 0, "ends": [200, 180], "counts": [100, 80],
+                           "epochs": 3}},
+     "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2}}
+
+A note stands alone: it says what came with its commit, and what the pipeline holds after it. Of
+`ends[i]` offsets that are held of a partition, from `begins[i]` on, the last `counts[i]` came with
+this commit. So the newest note is enough, whatever became of the older ones.
+
+Size counts, because Iceberg keeps the notes of all its snapshots in one file: numbers are in
+columns, a column of equal numbers is one number, and `partitions` is there only when they are not
+0, 1, 2 … A thousand partitions take some 20 kB. A note above `NOTE_CHARACTERS_MAX` is refused when
+it is written.
+
+The same note gives the same text. What is not such a note is a `NoteError`: nobody guesses what a
+table holds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.offsets import NO_EPOCH
+
+VERSION: Final = 1
+NOTE_CHARACTERS_MAX: Final = 262_144
+"""Four thousand partitions with the longest offsets. Many such notes make any table slow."""
+EXPECTATIONS_MAX: Final = 100
+"""Expectations of one pipeline that are counted in a note."""
+NAME_CHARACTERS_MAX: Final = 100
+"""Of a pipeline or an expectation: they are part of property names and of every note."""
+
+
+class NoteError(SparkQueryError):
+    """A note in a table cannot be read, or one cannot be written."""
+
+
+class NoteKind(StrEnum):
+    """What a commit of ours was for."""
+
+    TAKE = "take"
+    """A driver took the table; no rows."""
+    BATCH = "batch"
+    """A micro-batch, or the part of one that was not there yet."""
+
+
+class PartitionRange(NamedTuple):
+    """Offsets of one partition, the end not included."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    leader_epoch: int = NO_EPOCH
+    """The epoch up to which the records before the end were written."""
+
+    @property
+    def at(self) -> TopicPartition:
+        """Which partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_empty(self) -> bool:
+        """No offsets at all."""
+        return self.start_offset >= self.end_offset
+
+    def __str__(self) -> str:
+        return f"{self.at} [{self.start_offset}, {self.end_offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRanges:
+    """The offsets of a micro-batch, and whose they are."""
+
+    ranges: tuple[PartitionRange, ...]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids that are known."""
+    cluster_id: str | None = None
+
+    def __post_init__(self) -> None:
+        assert len({one.at for one in self.ranges}) == len(self.ranges), "one range by partition"
+        assert all(0 <= one.start_offset <= one.end_offset for one in self.ranges)
+
+
+class HeldPartition(NamedTuple):
+    """What a pipeline holds of one partition after a commit: from `begin_offset` to `end_offset`.
+
+    Gaps that a user accepted lie within it and are not told apart.
+    """
+
+    begin_offset: int
+    start_offset: int
+    """Where the part begins that came with this commit; the end, when none came."""
+    end_offset: int
+    leader_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCounts:
+    """What became of the records of a commit."""
+
+    rows: int = 0
+    rejects: int = 0
+    expectations: Mapping[str, int] = field(default_factory=dict)
+    """Records that broke a rule, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitNote:
+    """What one commit of ours records."""
+
+    pipeline: str
+    kind: NoteKind
+    run: str
+    """The driver: a name that no other one has."""
+    epoch: int
+    """Counts the drivers that took the table for this pipeline: the highest is the owner."""
+    sequence: int
+    """Counts the commits of this pipeline in this table, from 1."""
+    held: Mapping[TopicPartition, HeldPartition] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    cluster_id: str | None = None
+    counts: CommitCounts = field(default_factory=CommitCounts)
+
+    def ranges(self) -> tuple[PartitionRange, ...]:
+        """What came with this commit."""
+        return tuple(
+            PartitionRange(*at, one.start_offset, one.end_offset, one.leader_epoch)
+            for at, one in sorted(self.held.items())
+            if one.start_offset < one.end_offset
+        )
+
+
+def write_note(note: CommitNote) -> str:
+    """The text of a note; `NoteError` when it is too large for a table."""
+    document: dict[str, Any] = {
+        "version": VERSION,
+        "pipeline": note.pipeline,
+        "kind": note.kind.value,
+        "run": note.run,
+        "epoch": note.epoch,
+        "sequence": note.sequence,
+    }
+    if note.cluster_id is not None:
+        document["cluster_id"] = note.cluster_id
+    document["topics"] = {
+        name: _topic_document(name, note) for name in sorted({at.topic for at in note.held})
+    }
+    document["rows"] = note.counts.rows
+    document["rejects"] = note.counts.rejects
+    if note.counts.expectations:
+        document["expectations"] = dict(sorted(note.counts.expectations.items()))
+    text = json.dumps(document, separators=(",", ":"))
+    if len(text) > NOTE_CHARACTERS_MAX or len(note.counts.expectations) > EXPECTATIONS_MAX:
+        raise NoteError(
+            f"pipeline '{note.pipeline}' reads {len(note.held)} partitions with "
+            f"{len(note.counts.expectations)} expectations; what each commit has to record of them "
+            f"takes {len(text)} characters, and at most {NOTE_CHARACTERS_MAX} characters and "
+            f"{EXPECTATIONS_MAX} expectations are kept. Give the topics to several pipelines: "
+            "they may share a table."
+        )
+    return text
+
+
+def read_note(text: str) -> CommitNote:
+    """The note in a text; `NoteError` when it is none."""
+    try:
+        document = _object(json.loads(text[: NOTE_CHARACTERS_MAX + 1]), "the note")
+        version = _number(document.get("version"), 1)
+        if version > VERSION:
+            raise NoteError(
+                f"the table was written by a newer Penstock: its notes have version {version}, and "
+                f"this one reads versions up to {VERSION}. Use the newer Penstock for this table."
+            )
+        return _read_version_1(document)
+    except (ValueError, RecursionError) as error:
+        raise NoteError(
+            f"a note of Penstock in the table cannot be read: {error}. Somebody changed it, or "
+            "the table's metadata is damaged. Roll the table back to a version before the change; "
+            "Penstock then goes on from what that version holds."
+        ) from None
+
+
+def _topic_document(name: str, note: CommitNote) -> dict[str, Any]:
+    numbers = sorted(at.partition for at in note.held if at.topic == name)
+    entries = [note.held[TopicPartition(name, number)] for number in numbers]
+    document: dict[str, Any] = {}
+    if name in note.topic_ids:
+        document["id"] = note.topic_ids[name]
+    if numbers != list(range(len(numbers))):
+        document["partitions"] = numbers
+    document["ends"] = [one.end_offset for one in entries]
+    document["begins"] = _folded([one.begin_offset for one in entries])
+    document["counts"] = _folded([one.end_offset - one.start_offset for one in entries])
+    document["epochs"] = _folded([one.leader_epoch for one in entries])
+    return document
+
+
+def _folded(column: Sequence[int]) -> int | list[int]:
+    return column[0] if len(set(column)) == 1 else list(column)
+
+
+def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
+    held: dict[TopicPartition, HeldPartition] = {}
+    topic_ids = {}
+    for name, value in _object(document.get("topics"), "topics").items():
+        topic = _object(value, name)
+        if "id" in topic:
+            topic_ids[name] = _text(topic["id"], "id")
+        held.update(_read_topic(name, topic))
+    cluster_id = document.get("cluster_id")
+    expectations = _object(document.get("expectations", {}), "expectations")
+    return CommitNote(
+        pipeline=_text(document.get("pipeline"), "pipeline"),
+        kind=NoteKind(_text(document.get("kind"), "kind")),
+        run=_text(document.get("run"), "run"),
+        epoch=_number(document.get("epoch"), 1),
+        sequence=_number(document.get("sequence"), 1),
+        held=held,
+        topic_ids=topic_ids,
+        cluster_id=None if cluster_id is None else _text(cluster_id, "cluster_id"),
+        counts=CommitCounts(
+            _number(document.get("rows"), 0),
+            _number(document.get("rejects"), 0),
+            {name: _number(value, 0) for name, value in expectations.items()},
+        ),
+    )
+
+
+def _read_topic(name: str, topic: Mapping[str, Any]) -> dict[TopicPartition, HeldPartition]:
+    ends = _column(topic.get("ends"), None, 0)
+    numbers = _column(topic.get("partitions", list(range(len(ends)))), len(ends), 0)
+    begins = _column(topic.get("begins"), len(ends), 0)
+    counts = _column(topic.get("counts"), len(ends), 0)
+    epochs = _column(topic.get("epochs"), len(ends), NO_EPOCH)
+    held = {
+        TopicPartition(name, number): HeldPartition(begin, end - count, end, epoch)
+        for number, begin, end, count, epoch in zip(
+            numbers, begins, ends, counts, epochs, strict=True
+        )
+    }
+    if len(held) < len(numbers):
+        raise ValueError(f"{name} has a partition twice")
+    if any(not one.begin_offset <= one.start_offset <= one.end_offset for one in held.values()):
+        raise ValueError(f"{name} has offsets that are not in order")
+    return held
+
+
+def _column(value: object, length: int | None, lowest: int) -> list[int]:
+    if length is not None and isinstance(value, int):
+        value = [value] * length
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        raise ValueError("a column has too few or too many numbers")
+    return [_number(one, lowest) for one in value]
+
+
+def _object(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is not a JSON object")
+    return value
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is not a text")
+    return value
+
+
+def _number(value: object, lowest: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number of at least {lowest}")
+    return value

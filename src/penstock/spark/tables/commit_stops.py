@@ -1,0 +1,178 @@
+"""Why a driver must not commit to a table, and what to do about it (pure).
+
+Each reason has one text. A text stands alone: it is read in a log, by somebody who did not start
+the pipeline.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit_note import PartitionRange
+
+_NAMED_MAX: Final = 5
+"""Ranges named in a text; the rest are counted."""
+
+
+class StopReason(StrEnum):
+    """What a table says against a commit."""
+
+    FENCED = "fenced"
+    """Another driver took the table since."""
+    WENT_BACK = "went back"
+    """The table knows less than this driver wrote to it."""
+    GAP = "gap"
+    """Offsets between what is held and what comes would be missing."""
+    BEFORE_BEGIN = "before begin"
+    """Offsets from before this pipeline's first one."""
+    OLD_LEADER = "old leader"
+    """The log was truncated: the same offsets are now other records."""
+    RECREATED_TOPIC = "recreated topic"
+    OTHER_CLUSTER = "other cluster"
+    OTHER_PIPELINE = "other pipeline"
+    """Another pipeline brought the same offsets to this table."""
+    TOO_MANY_PIPELINES = "too many pipelines"
+    BUSY = "busy"
+    """Somebody else committed each time, or no commit was answered."""
+
+
+class CommitStoppedError(SparkQueryError):
+    """A commit that must not be made; nothing of it is in the table."""
+
+    def __init__(self, reason: StopReason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Do not commit, and do not try again: a person has to look."""
+
+    reason: StopReason
+    text: str
+
+    def error(self) -> CommitStoppedError:
+        """The same as an exception."""
+        return CommitStoppedError(self.reason, self.text)
+
+
+def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
+    """Another driver is the owner."""
+    return Stop(
+        StopReason.FENCED,
+        f"another driver of pipeline '{pipeline}' ({owner}, number {owner_epoch}) took the table "
+        f"after this one (number {epoch}). Nothing of this micro-batch was committed by this one. "
+        "Stop the driver that should not run; the other one goes on.",
+    )
+
+
+def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
+    """The table has forgotten this driver."""
+    return Stop(
+        StopReason.WENT_BACK,
+        f"this driver took the table as number {epoch} of pipeline '{pipeline}', and the table "
+        f"knows drivers up to number {owner_epoch}: it was dropped and created again, or replaced "
+        "by an older copy. Start the pipeline again with a new checkpoint location: it goes on "
+        "from what the table holds now.",
+    )
+
+
+def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int]) -> Stop:
+    """`come` begins after what is held."""
+    missing = [
+        one._replace(start_offset=held_end, end_offset=one.start_offset)
+        for one, held_end in zip(come, held_ends, strict=True)
+    ]
+    return Stop(
+        StopReason.GAP,
+        f"pipeline '{pipeline}' has not brought {_named(missing)} to the table, and the next "
+        "micro-batch begins after that. Either the table was rolled back, or the checkpoint is of "
+        "another table, or the records were deleted from the topic before they were read. Start "
+        "the pipeline with a new checkpoint location: it goes on from what the table holds. If "
+        "the records are gone from the topic, allow gaps for that start (fail_on_data_loss = "
+        "false).",
+    )
+
+
+def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable[int]) -> Stop:
+    """`come` reaches back to before the pipeline's first offset."""
+    first = ", ".join(f"{one.at} from {begin} on" for one, begin in zip(come, begins, strict=True))
+    return Stop(
+        StopReason.BEFORE_BEGIN,
+        f"the micro-batch has {_named(come)}, and pipeline '{pipeline}' began in this table with "
+        f"{first[:500]}. A stream only goes forward. Start it with a new checkpoint location: it "
+        "goes on from what the table holds; bring the older offsets by a backfill, which is a "
+        "pipeline with a name of its own.",
+    )
+
+
+def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
+    """The leader epoch of what comes is older than that of what is held."""
+    return Stop(
+        StopReason.OLD_LEADER,
+        f"{_named(come)} were written under an older leader than records that pipeline "
+        f"'{pipeline}' has brought to the table before: the topic lost records that the table "
+        "has, and others may now have their offsets. Compare the table with the topic. To go on, "
+        "delete the rows that the topic does not have any more, and give the pipeline a new name.",
+    )
+
+
+def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> Stop:
+    """A topic of the same name with another id."""
+    return Stop(
+        StopReason.RECREATED_TOPIC,
+        f"topic '{topic}' was deleted and created again (its id was {held_id} and is {topic_id}): "
+        f"its offsets begin anew, and pipeline '{pipeline}' cannot tell them from those that the "
+        "table holds. To append the records of the new topic to the same table, give the pipeline "
+        "a new name; otherwise name another table.",
+    )
+
+
+def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
+    """Brokers that are not those of before."""
+    return Stop(
+        StopReason.OTHER_CLUSTER,
+        f"pipeline '{pipeline}' has filled this table from cluster {held_id}, and the brokers it "
+        f"reads now are of cluster {cluster_id}: the same offsets are other records. Check "
+        "bootstrap_servers. If the topics have moved for good, give the pipeline a new name and "
+        "the offset from which it shall go on.",
+    )
+
+
+def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) -> Stop:
+    """Somebody else's offsets."""
+    return Stop(
+        StopReason.OTHER_PIPELINE,
+        f"{_named(come)} are among the offsets that pipeline '{other}' has brought to this table; "
+        f"pipeline '{pipeline}' would bring them a second time. If the pipeline was renamed, give "
+        f"it its old name '{other}'. If not, name another table, or let this one read only "
+        "offsets that the other one does not.",
+    )
+
+
+def too_many_pipelines(pipeline: str, count_max: int) -> Stop:
+    """The table has as many notes as it may."""
+    return Stop(
+        StopReason.TOO_MANY_PIPELINES,
+        f"the table has notes of {count_max} pipelines, which is the limit, and '{pipeline}' is "
+        "not among them. Use the name of one that is over and reads on from there, or name "
+        "another table.",
+    )
+
+
+def busy(pipeline: str, attempt_count: int, last: str) -> Stop:
+    """Every attempt failed."""
+    return Stop(
+        StopReason.BUSY,
+        f"pipeline '{pipeline}' could not commit in {attempt_count} attempts; the last one: "
+        f"{last[:500]}. Others commit to this table all the time, or its catalog does not answer. "
+        "Nothing is lost or doubled: start the pipeline again when that is over.",
+    )
+
+
+def _named(ranges: Iterable[PartitionRange]) -> str:
+    names = [str(one) for one in ranges]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

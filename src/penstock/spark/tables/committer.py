@@ -1,0 +1,113 @@
+"""Carries out the steps of `commit_steps` on a table: the driver's one way to commit.
+
+Guarantees that a batch is in the table once when `commit` returns, whoever else commits and
+whatever answer is lost. It keeps what the table said after its last commit, so that the next one
+reads nothing first. It is not a lock: a driver that was replaced learns of it when it commits.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from time import sleep
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables.commit import Driver, Offer, Skip, TableState, Trim, resume_positions
+from penstock.spark.tables.commit_note import BatchRanges
+from penstock.spark.tables.commit_steps import (
+    Answer,
+    Append,
+    Committed,
+    Load,
+    Step,
+    Wait,
+    commit_offer,
+    take_table,
+)
+from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.port import AnswerLostError, Table, TableMovedError
+
+Result = TypeVar("Result")
+
+
+class TableCommitter:
+    """One driver's hold on one table."""
+
+    def __init__(
+        self, table: Table, pipeline: str, run: str, *, sleep_s: Callable[[float], None] = sleep
+    ) -> None:
+        self.table = table
+        self._pipeline = pipeline
+        self._run = run
+        self._sleep_s = sleep_s
+        self._driver: Driver | None = None
+        self._state: TableState | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """Who this is, once the table is taken."""
+        assert self._driver is not None, "take the table first"
+        return self._driver
+
+    @property
+    def state(self) -> TableState:
+        """What the table said last."""
+        assert self._state is not None, "take the table first"
+        return self._state
+
+    def take(self, starting: BatchRanges | None = None) -> StreamOffset | None:
+        """Become the owner; gives where to go on without a checkpoint.
+
+        Raises `CommitStoppedError` when this pipeline cannot have the table.
+        """
+        taken = self._carry_out(take_table(self._pipeline, self._run, starting), ())
+        if isinstance(taken, Stop):
+            raise taken.error()
+        self._driver, self._state = taken.driver, taken.state
+        return resume_positions(taken.state, self._pipeline)
+
+    def commit(
+        self, offer: Offer, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> Committed | Skip | Trim:
+        """Bring the batch into the table once.
+
+        `Skip`: it is there, and these files are not used. `Trim`: a part is there, and these files
+        are not used; write the rest and offer that. `CommitStoppedError`: nothing was committed,
+        and a person has to look.
+        """
+        assert offer.driver == self.driver, "an offer of another driver"
+        result = self._carry_out(commit_offer(offer, self._state), files, schema)
+        if isinstance(result, Stop):
+            raise result.error()
+        if isinstance(result, Committed):
+            self._state = result.state
+        return result
+
+    def _carry_out(
+        self,
+        steps: Generator[Step, Any, Result],
+        files: Sequence[FileReceipt],
+        schema: pa.Schema | None = None,
+    ) -> Result:
+        answer: object = None
+        try:
+            while True:
+                answer = self._do(steps.send(answer), files, schema)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _do(self, step: Step, files: Sequence[FileReceipt], schema: pa.Schema | None) -> object:
+        match step:
+            case Load():
+                self._state = self.table.load()
+                return self._state
+            case Wait(wait_ms):
+                self._sleep_s(wait_ms / 1000)
+                return None
+            case Append(commit):
+                try:
+                    return Answer(self.table.append(commit, files, schema))
+                except (TableMovedError, AnswerLostError) as error:
+                    return Answer(None, str(error))

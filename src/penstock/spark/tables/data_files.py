@@ -1,0 +1,221 @@
+"""Parquet files of a table, written by Spark tasks: rows in, receipts out.
+
+A task writes files that nobody reads yet; only the driver's commit makes them part of the table.
+Guarantees of a receipt: its file is complete and closed, and, in a local directory, on disk with
+its name, so that a commit never points at what a power cut takes away. A task that fails leaves
+files without receipts, which are nobody's and are cleaned up later by age.
+
+Names are new each time (a random part in each), so two attempts of a task never write to one file.
+Layouts and receipts are pickled between driver and tasks, and know neither Iceberg nor Delta: the
+layout says which columns a file has and with which ids, the receipt carries the Parquet footer,
+from which each format takes the statistics it wants.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from penstock.spark.tables.file_partitions import (
+    PartitionField,
+    PartitionValue,
+    split_rows,
+    text_of,
+)
+
+OPEN_FILES_MAX: Final = 64
+"""Partitions that a task writes side by side; each costs a row group in memory. When rows of one
+more come, the file that was opened first is closed."""
+FILE_BYTES_TARGET: Final = 256 * 2**20
+"""A file that has reached this is closed, and the next one begun."""
+ROW_GROUP_ROWS: Final = 262_144
+"""Rows that are gathered into one row group; readers take row groups apart in parallel."""
+HELD_BYTES_MAX: Final = 256 * 2**20
+"""Of rows that a task has gathered and not written; above it the row groups get smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How the files of a table are written."""
+
+    directory: str
+    """A URI or a path; files go into it, under a folder for each partition."""
+    schema: pa.Schema
+    """The rows as they come. Iceberg's has the ids of its fields."""
+    partitions: tuple[PartitionField, ...] = ()
+    left_out: frozenset[str] = frozenset()
+    """Columns that are not in the files because the partition says them."""
+    file_bytes_target: int = FILE_BYTES_TARGET
+    compression: str = "zstd"
+
+    def file_schema(self) -> pa.Schema:
+        """The columns in a file."""
+        kept = [one for one in self.schema if one.name not in self.left_out]
+        return pa.schema(kept, self.schema.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReceipt:
+    """A finished file."""
+
+    path: str
+    """Below the layout's directory, with `/` between its parts."""
+    row_count: int
+    size_bytes: int
+    partition: tuple[PartitionValue, ...]
+    """A value for each of the layout's partitions."""
+    footer: bytes
+    """The file's Parquet metadata, as a file of its own."""
+
+    def metadata(self) -> pq.FileMetaData:
+        """The footer, read."""
+        return pq.read_metadata(pa.BufferReader(self.footer))
+
+
+def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -> list[FileReceipt]:
+    """Write rows to files that begin with `name`; the receipts, when all of them are safe."""
+    filesystem, root = _open_directory(layout.directory)
+    finished: list[FileReceipt] = []
+    open_files: dict[tuple[PartitionValue, ...], _OpenFile] = {}
+    with ExitStack() as leftover:  # files of a task that fails are closed, and have no receipt
+        leftover.callback(_discard, open_files)
+        for batch in rows:
+            for partition, part in split_rows(batch, layout.partitions):
+                file = open_files.get(partition)
+                if file is None:
+                    if len(open_files) >= OPEN_FILES_MAX:
+                        first = next(iter(open_files))
+                        finished.append(open_files.pop(first).finish())
+                    file = _OpenFile(filesystem, root, layout, partition, name)
+                    open_files[partition] = file
+                file.write(part)
+                if file.size_bytes >= layout.file_bytes_target:
+                    finished.append(open_files.pop(partition).finish())
+            if sum(one.held_bytes for one in open_files.values()) > HELD_BYTES_MAX:
+                for one in open_files.values():
+                    one.flush()
+        while open_files:
+            first = next(iter(open_files))
+            finished.append(open_files.pop(first).finish())
+    return finished
+
+
+def _discard(open_files: Mapping[tuple[PartitionValue, ...], "_OpenFile"]) -> None:
+    for one in open_files.values():
+        one.discard()
+
+
+class _OpenFile:
+    """A file that is being written."""
+
+    def __init__(
+        self,
+        filesystem: fs.FileSystem,
+        root: str,
+        layout: FileLayout,
+        partition: tuple[PartitionValue, ...],
+        name: str,
+    ) -> None:
+        self._schema = layout.file_schema()
+        self._partition = partition
+        folders = [_folder(*one) for one in zip(layout.partitions, partition, strict=True)]
+        self._path = "/".join([*folders, f"{name}-{uuid4().hex}.parquet"])
+        self._full_path = f"{root}/{self._path}"
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+        if self._is_local:
+            os.makedirs(os.path.dirname(self._full_path), exist_ok=True)
+        self._sink = filesystem.open_output_stream(self._full_path)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=layout.compression,
+            version="2.6",
+            coerce_timestamps="us",  # the one unit that both formats have
+            allow_truncated_timestamps=True,
+            write_batch_size=4_096,
+        )
+        self._row_count = 0
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+        self.held_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What is written and what is held; the latter before compression."""
+        return int(self._sink.tell()) + self.held_bytes
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows; columns by name, in the order of the layout."""
+        chosen = rows.select(self._schema.names)
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(chosen.columns, self._schema, strict=True)
+        ]
+        self._held.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self.held_bytes += rows.nbytes
+        self._held_rows += rows.num_rows
+        self._row_count += rows.num_rows
+        if self._held_rows >= ROW_GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as a row group."""
+        if self._held_rows:
+            gathered = pa.Table.from_batches(self._held, self._schema)
+            self._writer.write_table(gathered, self._held_rows)
+        self._held, self.held_bytes, self._held_rows = [], 0, 0
+
+    def finish(self) -> FileReceipt:
+        """Close and keep."""
+        self.flush()
+        self._writer.close()
+        footer = pa.BufferOutputStream()
+        self._writer.writer.metadata.write_metadata_file(footer)
+        size_bytes = self._sink.tell()
+        self._sink.close()
+        if self._is_local:
+            _sync(self._full_path)
+        return FileReceipt(
+            self._path, self._row_count, size_bytes, self._partition, footer.getvalue().to_pybytes()
+        )
+
+    def discard(self) -> None:
+        """Close; the file stays where it is, and nobody refers to it."""
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+            self._sink.close()
+
+
+def _sync(path: str) -> None:
+    """A local file and its name: on disk when this returns."""
+    for one, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)):
+        descriptor = os.open(one, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _open_directory(directory: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in directory and not directory.startswith("file:"):
+        return fs.LocalFileSystem(), directory.rstrip("/")
+    filesystem, root = fs.FileSystem.from_uri(directory)
+    return filesystem, root.rstrip("/")
+
+
+def _folder(field: PartitionField, value: PartitionValue) -> str:
+    """`day=2026-01-31`, safe as a folder and in a URI whatever the value is."""
+    text = text_of(value, field.transform)
+    shown = "null" if text is None else "".join(map(_safe, text[:64])) or "empty"
+    return f"{''.join(map(_safe, field.name))}={shown}"
+
+
+def _safe(character: str) -> str:
+    is_safe = character.isascii() and (character.isalnum() or character in "-_")
+    return character if is_safe else "_"

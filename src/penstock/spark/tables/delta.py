@@ -1,0 +1,354 @@
+"""A Delta table as a `Table`, by the `deltalake` package.
+
+What a commit of ours is made of:
+
+- A batch is one entry of Delta's log: the files, and the note in its commit information.
+- Taking the table is one entry too: it sets the table's properties, among them a copy of the
+  newest note of every pipeline, and that nobody but us cleans the log up.
+- Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
+  `penstock.<pipeline>`), which no cleaning removes: were all notes lost, it would be noticed.
+- Both are written with no retries: `deltalake` then refuses them when the table has another version
+  than the one that was read. With retries it would put a zombie's entry behind its successor's.
+
+New columns are added by an entry of their own directly before the files that have them, because
+`deltalake` has no call for both at once. A crash in between leaves a column without values. Types
+cannot be widened: that needs a table feature that `deltalake` does not write.
+
+A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables.commit import Commit, TableState
+from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
+from penstock.spark.tables.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.delta_actions import add_action
+from penstock.spark.tables.delta_history import (
+    KEPT_AT_KEY,
+    KEPT_PREFIX,
+    NOTE_KEY,
+    HistoryError,
+    LogEntry,
+    must_read_on,
+    notes_of,
+)
+from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
+from penstock.spark.tables.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    LiveFile,
+    SchemaRefusedError,
+    TableMovedError,
+)
+
+_KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
+"""Entries have our notes; only `expire` removes them, after it has copied the newest."""
+
+
+_HISTORY_ATTEMPTS_MAX: Final = 10
+
+
+class DeltaLakeTable:
+    """One handle on a Delta table."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        partitions: Sequence[PartitionField] = (),
+        storage_options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._uri = uri
+        self._fields = tuple(partitions)
+        self._clock = clock or SystemClock()
+        self._table = DeltaTable(uri, storage_options=dict(storage_options or {}))
+        self._notes: dict[str, CommitNote] = {}
+        self._notes_version = -1
+
+    @classmethod
+    def create(
+        cls,
+        uri: str,
+        schema: pa.Schema,
+        *,
+        partitions: Sequence[PartitionField] = (),
+        storage_options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> "DeltaLakeTable":
+        """Make the table, or open it when somebody has made it."""
+        require_partitionable(partitions, schema)
+        derived = [pa.field(one.name, _derived_type(one)) for one in partitions if _is_derived(one)]
+        DeltaTable.create(
+            uri,
+            Schema.from_arrow(pa.schema([*schema, *derived])),
+            mode="ignore",
+            partition_by=[one.name for one in partitions],
+            configuration=dict(_KEEP_LOG),
+            storage_options=dict(storage_options or {}),
+        )
+        return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
+
+    # --- Reading ---
+
+    def load(self) -> TableState:
+        """Read what the table says now."""
+        self._table.update_incremental()
+        return self._read_state()
+
+    def schema(self) -> pa.Schema:
+        """The columns, without those that partitions have made."""
+        derived = {one.name for one in self._fields if _is_derived(one)}
+        whole = pa.schema(self._table.schema().to_arrow())
+        return pa.schema([one for one in whole if one.name not in derived])
+
+    def layout(self, schema: pa.Schema) -> FileLayout:
+        """How tasks write files that can be appended with this schema."""
+        require_partitionable(self._fields, schema)
+        plain = {one.name for one in self._fields if not _is_derived(one)}
+        return FileLayout(self._uri, schema, self._fields, frozenset(plain))
+
+    def live_files(self) -> list[LiveFile]:
+        """The files of the state that was read last."""
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            LiveFile(
+                one["path"],
+                one.get("num_records") or 0,
+                one["size_bytes"],
+                tuple(
+                    (field.name, None if value is None else str(value))
+                    for field in self._fields
+                    for value in [one.get(f"partition.{field.name}")]
+                ),
+            )
+            for one in actions
+        ]
+
+    def _read_state(self) -> TableState:
+        version = self._table.version()
+        if version != self._notes_version:
+            self._notes = self._read_notes(version)
+            self._notes_version = version
+        return TableState(dict(self._notes), version)
+
+    def _read_notes(self, version: int) -> dict[str, CommitNote]:
+        properties = self._table.metadata().configuration
+        kept_at = int(properties.get(KEPT_AT_KEY, -1))
+        kept = {
+            name.removeprefix(KEPT_PREFIX): read_note(text)
+            for name, text in properties.items()
+            if name.startswith(KEPT_PREFIX)
+        }
+        bases = [(kept, kept_at)]
+        if self._notes_version >= kept_at:
+            bases.insert(0, (self._notes, self._notes_version))  # as good as the copy, and newer
+        for base, base_version in bases:
+            entries = self._entries(version - base_version)
+            if not must_read_on(entries, base_version):
+                return notes_of(entries, base, base_version)
+        return notes_of(self._entries(None), kept, kept_at)
+
+    def _entries(self, count: int | None) -> list[LogEntry]:
+        """The newest entries of the version that was read, the newest first."""
+        version = self._table.version()
+        if count == 0:
+            return []
+        limit = count
+        for _ in range(_HISTORY_ATTEMPTS_MAX):
+            found = [_log_entry(one) for one in self._table.history(limit)]
+            newer = found[0].version - version if found else 0
+            if limit is None or newer <= limit - (count or 0):
+                break
+            limit += newer  # somebody commits meanwhile, and what is asked for is further back
+        return [one for one in found if one.version <= version]
+
+    # --- Committing ---
+
+    def append(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> TableState:
+        """Add files and the note in one entry."""
+        self._require(commit.after)
+        self._require_new(commit.note)
+        if schema is not None:
+            self._add_columns(schema)
+        if commit.note.kind is NoteKind.TAKE:
+            assert not files, "a driver takes the table before it has files"
+            self._made(lambda: self._take(commit))
+        else:
+            self._made(lambda: self._add(commit.note, files))
+        self._notes = {**commit.after.notes, commit.note.pipeline: commit.note}
+        self._notes_version = self._table.version()
+        return TableState(dict(self._notes), self._notes_version)
+
+    def _take(self, commit: Commit) -> None:
+        notes = {**commit.after.notes, commit.note.pipeline: commit.note}
+        self._table.alter.set_table_properties(
+            self._copies(notes),
+            raise_if_not_exists=False,
+            commit_properties=_properties(commit.note),
+        )
+
+    def _copies(self, notes: Mapping[str, CommitNote]) -> dict[str, str]:
+        """The properties with the copy of the notes, for the entry that comes next."""
+        copies = {f"{KEPT_PREFIX}{name}": write_note(note) for name, note in notes.items()}
+        return {**_KEEP_LOG, **copies, KEPT_AT_KEY: str(self._table.version() + 1)}
+
+    def _add(self, note: CommitNote, files: Sequence[FileReceipt]) -> None:
+        now_ms = self._clock.now_ms()
+        self._table.create_write_transaction(
+            [add_action(one, self._fields, now_ms) for one in files],
+            mode="append",
+            schema=self._table.schema(),
+            partition_by=[one.name for one in self._fields],
+            commit_properties=_properties(note),
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+        )
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        held = self.schema()
+        for field in schema:
+            index = held.get_field_index(field.name)
+            if index >= 0 and not _same_type(held.field(index).type, field.type):
+                raise SchemaRefusedError(
+                    f"column '{field.name}' is {held.field(index).type} in the Delta table and "
+                    f"{field.type} in the new schema. Columns of a Delta table are not widened: "
+                    "give the column its widest type when the table is made, or name another "
+                    "table."
+                )
+        new = [one for one in schema if held.get_field_index(one.name) < 0]
+        if not new:
+            return
+        added = pa.schema([pa.field(one.name, one.type) for one in new])
+        fields: list[Field] = Schema.from_arrow(added).fields
+        self._made(
+            lambda: self._table.alter.add_columns(
+                fields, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+        )
+
+    def _require(self, after: TableState) -> None:
+        if after.version != self._table.version():
+            raise TableMovedError(
+                f"the commit was decided from version {after.version}, and the table that was read "
+                f"has version {self._table.version()}"
+            )
+
+    def _require_new(self, note: CommitNote) -> None:
+        marked = self._table.transaction_version(_application(note))
+        if marked is not None and marked >= note.sequence:
+            raise HistoryError(
+                f"pipeline '{note.pipeline}' has made {marked} commits to this table, and the "
+                f"table has notes of {note.sequence - 1}: its properties and its log were changed "
+                "by somebody else. Give the pipeline a new name, and the offsets from which it "
+                "shall go on."
+            )
+
+    def _made(self, commit: Callable[[], object]) -> None:
+        """Make one entry, directly behind the version that was read, or none."""
+        before = self._table.version()
+        try:
+            commit()
+        except CommitFailedError as error:
+            raise TableMovedError(str(error)) from error
+        except (DeltaError, OSError) as error:
+            raise AnswerLostError(str(error)) from error
+        if self._table.version() == before:
+            self._table.update_incremental()  # some calls of deltalake leave the handle behind
+
+    # --- Care ---
+
+    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+        """Put the rows of small files into fewer ones."""
+        self._require(after)
+        try:
+            done = self._table.optimize.compact(
+                target_size=target_bytes,
+                commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            )
+        except CommitFailedError as error:
+            raise TableMovedError(str(error)) from error
+        except (DeltaError, OSError) as error:
+            raise AnswerLostError(str(error)) from error
+        return Compaction(self.load(), done["numFilesRemoved"], done["numFilesAdded"])
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Remove old entries of the log, and files that only they refer to."""
+        state = self.load()
+        entries = self._table.history()
+        if len(entries) <= keep_count:
+            return Expiry(0)
+        cutoff_ms = min(older_than_ms, entries[keep_count - 1]["timestamp"])
+        retention_s = max(0, (self._clock.now_ms() - cutoff_ms) // 1000)
+        copies = self._copies(state.notes)
+        copies["delta.logRetentionDuration"] = f"interval {retention_s} seconds"
+        self._made(
+            lambda: self._table.alter.set_table_properties(
+                copies,
+                raise_if_not_exists=False,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        )
+        self._table.create_checkpoint()
+        self._table.cleanup_metadata()
+        self._table.vacuum(
+            retention_hours=-(-retention_s // 3600),
+            dry_run=False,
+            enforce_retention_duration=False,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+        self.load()
+        return Expiry(len(entries) - len(self._table.history()) + 1)
+
+
+def _properties(note: CommitNote) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={NOTE_KEY: write_note(note)},
+        max_commit_retries=0,
+        app_transactions=[Transaction(_application(note), note.sequence)],
+    )
+
+
+def _application(note: CommitNote) -> str:
+    return f"penstock.{note.pipeline}"
+
+
+def _log_entry(entry: Mapping[str, Any]) -> LogEntry:
+    text = entry.get(NOTE_KEY)
+    restored = None
+    if entry.get("operation") == "RESTORE":
+        parameters = entry.get("operationParameters", {})
+        restored = int(json.loads(str(parameters.get("version", "-1"))))
+    return LogEntry(entry["version"], None if text is None else read_note(text), restored)
+
+
+def _is_derived(field: PartitionField) -> bool:
+    return field.transform is not Transform.IDENTITY
+
+
+def _derived_type(field: PartitionField) -> pa.DataType:
+    return pa.date32() if field.transform is Transform.DAY else pa.string()
+
+
+def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    """As Delta sees it: it has one unit of time, and signed numbers only."""
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
+        return (one.tz is None) == (other.tz is None)
+    return bool(one == other)

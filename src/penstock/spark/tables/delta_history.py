@@ -1,0 +1,85 @@
+"""What the log of a Delta table says of our commits (pure).
+
+Each commit of ours has its note in the log entry it makes. Entries are cleaned up some day, so
+the newest notes of all pipelines are also kept in the table's properties, with the version at
+which they were put there: what counts is that copy, and the entries after it.
+
+A `RESTORE` puts the table back to an older version and is itself an entry: the notes between that
+version and the `RESTORE` do not hold any more. Entries that are needed for this and are gone are an
+error: nobody guesses what a table holds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit import newest_note
+from penstock.spark.tables.commit_note import CommitNote
+
+NOTE_KEY: Final = "penstock.note"
+"""In the log entry of a commit of ours."""
+KEPT_PREFIX: Final = "penstock.note."
+"""Of a table's property with a copy of a pipeline's newest note; the name follows."""
+KEPT_AT_KEY: Final = "penstock.notes-at-version"
+"""The table's property with the version that the copies were made with."""
+
+
+class HistoryError(SparkQueryError):
+    """Parts of the table's log that are needed are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One version of a table, as far as it concerns us."""
+
+    version: int
+    note: CommitNote | None = None
+    restored_version: int | None = None
+    """What a RESTORE put the table back to."""
+
+
+def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
+    """Whether entries from before the copy are needed too."""
+    return any(
+        one.restored_version is not None and one.restored_version < kept_at for one in entries
+    )
+
+
+def notes_of(
+    entries: Iterable[LogEntry], kept: Mapping[str, CommitNote], kept_at: int
+) -> dict[str, CommitNote]:
+    """The note of each pipeline that holds. `entries` are the newest ones, the newest first."""
+    found: dict[str, CommitNote] = {}
+    highest = dict(kept)
+    ceiling: int | None = None
+    oldest: int | None = None
+    for entry in entries:
+        oldest = entry.version
+        note = entry.note
+        is_void = ceiling is not None and entry.version > ceiling
+        if entry.restored_version is not None and not is_void:
+            ceiling = entry.restored_version
+        if note is None:
+            continue
+        if note.pipeline not in highest or note.sequence > highest[note.pipeline].sequence:
+            highest[note.pipeline] = note
+        if not is_void:
+            found.setdefault(note.pipeline, note)
+    is_restored = ceiling is not None and ceiling < kept_at
+    is_complete = oldest is None or oldest <= (0 if is_restored else kept_at + 1)
+    if not is_complete and set(highest) - set(found):
+        raise HistoryError(
+            f"the log of the table is there from version {oldest} on, and what Penstock has to "
+            "know was recorded before it: somebody cleaned the log up although "
+            "delta.enableExpiredLogCleanup is false, or restored the table to a version from "
+            "before that. Give the pipeline a new name, and the offsets from which it shall go on."
+        )
+    notes = {}
+    for name, last in highest.items():
+        # The copy is part of the history as long as the table was not put back to before it.
+        in_history = found.get(name) or (None if is_restored else kept.get(name))
+        note = newest_note(in_history, last, is_whole=True)
+        if note is not None:
+            notes[name] = note
+    return notes

@@ -1,0 +1,188 @@
+"""Into which partition of a table a row belongs: identity, day, hour and month of a column.
+
+Values are the same for both formats: what Iceberg's specification says of its transforms (days,
+hours and months since 1970, in UTC). Iceberg stores the number. Delta has no transforms, so there
+the partition is a column of its own, whose text a person can read: `2026-01-31`, `2026-01-31-07`,
+`2026-01`.
+
+Works on Arrow columns; writes nothing.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.errors import OptionError
+
+FIELDS_MAX: Final = 8
+"""Columns by which a table is partitioned; more make a file for nearly every row."""
+_EXPRESSION: Final = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<plain>[^()]+))")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+PartitionValue = int | str | bool | date | None
+
+
+class Transform(StrEnum):
+    """How a partition's value is made from a column's."""
+
+    IDENTITY = "identity"
+    DAY = "day"
+    HOUR = "hour"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One of the values by which rows are kept apart."""
+
+    column: str
+    transform: Transform = Transform.IDENTITY
+
+    @property
+    def name(self) -> str:
+        """Of the partition; the name of the column of its own that Delta needs."""
+        if self.transform is Transform.IDENTITY:
+            return self.column
+        return f"{self.column}_{self.transform.value}"
+
+
+def read_partition_fields(expressions: Sequence[str]) -> tuple[PartitionField, ...]:
+    """`day(_timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
+    if len(expressions) > FIELDS_MAX:
+        raise OptionError(
+            "partition_by",
+            f"{len(expressions)} expressions are too many.",
+            f"Give at most {FIELDS_MAX}.",
+        )
+    fields = tuple(_read_field(text) for text in expressions)
+    if len({one.name for one in fields}) < len(fields):
+        raise OptionError("partition_by", "it has an expression twice.", "Leave one of them out.")
+    return fields
+
+
+def _read_field(text: str) -> PartitionField:
+    found = _EXPRESSION.fullmatch(text.strip())
+    transform = found["transform"] if found else None
+    if found is None or transform not in (None, *Transform):
+        raise OptionError(
+            "partition_by",
+            f"{text[:100]!r} is not understood.",
+            "Give names of columns, or day(…), hour(…) or month(…) of one.",
+        )
+    if transform is None:
+        return PartitionField(found["plain"].strip())
+    return PartitionField(found["of"].strip(), Transform(transform))
+
+
+def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
+    """`OptionError` when a column is not there or its type has no such partition."""
+    for one in fields:
+        index = schema.get_field_index(one.column)
+        if index < 0:
+            raise OptionError(
+                "partition_by",
+                f"the table has no column '{one.column}'.",
+                f"Its columns are {', '.join(schema.names)[:500]}.",
+            )
+        if not _fits(schema.field(index).type, one.transform):
+            raise OptionError(
+                "partition_by",
+                f"column '{one.column}' is of type {schema.field(index).type}, which cannot be "
+                f"partitioned by {one.transform.value}.",
+                "Partition by day, hour or month of a timestamp, by day or month of a date, or by "
+                "a column of texts, whole numbers, booleans or dates.",
+            )
+
+
+def _fits(kind: pa.DataType, transform: Transform) -> bool:
+    if transform is Transform.IDENTITY:
+        return bool(
+            pa.types.is_string(kind)
+            or pa.types.is_signed_integer(kind)
+            or pa.types.is_boolean(kind)
+            or pa.types.is_date32(kind)
+        )
+    if pa.types.is_timestamp(kind):
+        return kind.tz in (None, "UTC", "Etc/UTC", "+00:00")
+    return bool(pa.types.is_date32(kind)) and transform is not Transform.HOUR
+
+
+def split_rows(
+    rows: pa.RecordBatch, fields: Sequence[PartitionField]
+) -> Iterator[tuple[tuple[PartitionValue, ...], pa.RecordBatch]]:
+    """The rows of each partition, in their order."""
+    if not fields:
+        yield (), rows
+        return
+    codes, columns = _codes(rows, fields)
+    found = pc.unique(codes)
+    if len(found) == 1:
+        yield tuple(one[0].as_py() for one in columns), rows
+        return
+    for code in found:
+        mask = pc.equal(codes, code)
+        first = pc.index(codes, code).as_py()
+        yield tuple(one[first].as_py() for one in columns), rows.filter(mask)
+
+
+def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.Array, list[Any]]:
+    """A number for each row, equal for rows of one partition, and the values by column."""
+    columns = [values_of(rows.column(one.column), one.transform) for one in fields]
+    codes = pa.array([0] * 0, pa.int64())
+    for index, column in enumerate(columns):
+        encoded = column.dictionary_encode(null_encoding="encode")
+        indices = encoded.indices.cast(pa.int64())
+        if index == 0:
+            codes = indices
+        else:
+            codes = pc.add(pc.multiply(codes, len(encoded.dictionary)), indices)
+    return codes, columns
+
+
+def values_of(column: pa.Array, transform: Transform) -> pa.Array:
+    """The partition's values of a column: itself, or days, hours or months since 1970 in UTC."""
+    match transform:
+        case Transform.IDENTITY:
+            return column
+        case Transform.MONTH:
+            years = pc.subtract(pc.year(column), 1970)
+            months = pc.subtract(pc.add(pc.multiply(years, 12), pc.month(column)), 1)
+            return months.cast(pa.int32())
+        case Transform.DAY:
+            return pc.floor_temporal(column, unit="day").cast(pa.date32()).cast(pa.int32())
+        case Transform.HOUR:
+            hours = pc.floor_temporal(column, unit="hour").cast(pa.timestamp("s", column.type.tz))
+            return pc.divide(hours.cast(pa.int64()), 3_600).cast(pa.int32())
+
+
+def text_of(value: PartitionValue, transform: Transform) -> str | None:
+    """A partition's value as Delta and a person read it; None for null."""
+    if value is None:
+        return None
+    match transform:
+        case Transform.DAY:
+            return (_EPOCH + timedelta(days=_whole(value))).strftime("%Y-%m-%d")
+        case Transform.HOUR:
+            return (_EPOCH + timedelta(hours=_whole(value))).strftime("%Y-%m-%d-%H")
+        case Transform.MONTH:
+            return f"{1970 + _whole(value) // 12:04d}-{_whole(value) % 12 + 1:02d}"
+        case Transform.IDENTITY:
+            return _plain_text(value)
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int), "a transform gives whole numbers"
+    return value
+
+
+def _plain_text(value: PartitionValue) -> str:
+    """As Delta's protocol writes a value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

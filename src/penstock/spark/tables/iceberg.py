@@ -1,0 +1,300 @@
+"""An Iceberg table as a `Table`, by the `pyiceberg` package and any catalog that it knows.
+
+A commit of ours is one commit to the catalog: the snapshot with the files and the note in its
+summary, a copy of the note among the table's properties, and new or widened columns. It is
+conditional on the snapshot, the schema and the partitions that were read, and is tried once: it
+goes to the catalog directly, because a transaction of `pyiceberg` repeats an append after a
+conflict on top of whatever is there, and would put a zombie's files behind its successor's. A
+table's own setting for retries (`commit.retry.num-retries`) is not touched; it is for others.
+
+Notes are looked for among the ancestors of the current snapshot, not only in it: a compaction or
+somebody else's append may be the newest. What expired is in the copy.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    TableRequirement,
+)
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+from penstock.spark.tables.commit import Commit, TableState, newest_note
+from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.file_partitions import PartitionField, require_partitionable, text_of
+from penstock.spark.tables.iceberg_files import data_files, small_groups
+from penstock.spark.tables.iceberg_schema import (
+    fields_of,
+    new_schema,
+    new_spec,
+    plain_schema,
+    planned_schema,
+    with_ids,
+)
+from penstock.spark.tables.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    LiveFile,
+    TableMovedError,
+)
+
+NOTE_KEY: Final = "penstock.note"
+"""In the summary of a snapshot of ours."""
+PIPELINE_KEY: Final = "penstock.pipeline"
+"""Beside it, so that a note need not be read to know whose it is."""
+KEPT_PREFIX: Final = "penstock.note."
+"""Of the table's property with a copy of a pipeline's newest note; the name follows."""
+KEPT_AT_PREFIX: Final = "penstock.note-at."
+"""Of the property with the sequence number of the snapshot that the copy was made with."""
+CATALOG_NAME: Final = "default"
+"""Of the catalog, when its options have no `name`: pyiceberg's own."""
+NO_SNAPSHOT: Final = -1
+MAIN: Final = "main"
+_NEW_TABLE: Final = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+"""What keeps the metadata of a table with a commit a minute small."""
+
+
+def _open(options: Mapping[str, str]) -> Catalog:
+    """A catalog by the options of pyiceberg. Catalogs in databases keep several under names."""
+    others = {name: value for name, value in options.items() if name != "name"}
+    return load_catalog(options.get("name", CATALOG_NAME), **others)
+
+
+class IcebergTable:
+    """One handle on an Iceberg table."""
+
+    def __init__(self, catalog: Mapping[str, str], name: str) -> None:
+        self._catalog: Catalog = _open(catalog)
+        self._table: PyIcebergTable = self._catalog.load_table(name)
+
+    @classmethod
+    def create(
+        cls,
+        catalog: Mapping[str, str],
+        name: str,
+        schema: pa.Schema,
+        *,
+        partitions: Sequence[PartitionField] = (),
+    ) -> "IcebergTable":
+        """Make the table and its namespace, or open it when somebody has made it."""
+        require_partitionable(partitions, schema)
+        opened = _open(catalog)
+        with suppress(NamespaceAlreadyExistsError):  # two that make it at once
+            opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
+        columns = new_schema(schema)
+        opened.create_table_if_not_exists(
+            name, columns, partition_spec=new_spec(columns, partitions), properties=_NEW_TABLE
+        )
+        opened.close()
+        return cls(catalog, name)
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        self._catalog.close()
+
+    # --- Reading ---
+
+    def load(self) -> TableState:
+        """Read what the table says now."""
+        self._table.refresh()
+        return self._state()
+
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return plain_schema(self._table.schema())
+
+    def layout(self, schema: pa.Schema) -> FileLayout:
+        """How tasks write files that can be appended with this schema."""
+        fields = fields_of(self._table)
+        require_partitionable(fields, schema)
+        rows = with_ids(schema, planned_schema(self._table, schema))
+        return FileLayout(self._directory(), rows, fields)
+
+    def live_files(self) -> list[LiveFile]:
+        """The files of the state that was read last."""
+        names = [one.name for one in self._table.spec().fields]
+        transforms = [one.transform for one in fields_of(self._table)]
+        return [
+            LiveFile(
+                task.file.file_path,
+                task.file.record_count,
+                task.file.file_size_in_bytes,
+                tuple(
+                    (name, text_of(task.file.partition[number], transform))
+                    for number, (name, transform) in enumerate(zip(names, transforms, strict=True))
+                ),
+            )
+            for task in self._table.scan().plan_files()
+        ]
+
+    def _directory(self) -> str:
+        return f"{self._table.location().rstrip('/')}/data"
+
+    def _state(self) -> TableState:
+        properties = self._table.metadata.properties
+        kept = {
+            name.removeprefix(KEPT_PREFIX): read_note(text)
+            for name, text in properties.items()
+            if name.startswith(KEPT_PREFIX)
+        }
+        found, is_whole = self._notes_in_history(frozenset(kept))
+        current = self._table.current_snapshot()
+        notes = {}
+        for name in {*kept, *found}:
+            if name not in found and not is_whole:
+                self._require_not_before(current, name)
+            note = newest_note(found.get(name), kept.get(name), is_whole=is_whole)
+            if note is not None:
+                notes[name] = note
+        return TableState(notes, NO_SNAPSHOT if current is None else current.snapshot_id)
+
+    def _notes_in_history(self, wanted: frozenset[str]) -> tuple[dict[str, CommitNote], bool]:
+        """The newest note of each pipeline among the ancestors; whether all of them are there."""
+        by_id = {one.snapshot_id: one for one in self._table.metadata.snapshots}
+        found: dict[str, CommitNote] = {}
+        at = self._table.metadata.current_snapshot_id
+        while at is not None:
+            snapshot = by_id.get(at)
+            if snapshot is None:
+                return found, False
+            pipeline = snapshot.summary[PIPELINE_KEY] if snapshot.summary else None
+            if pipeline is not None and pipeline not in found:
+                assert snapshot.summary is not None
+                found[pipeline] = read_note(str(snapshot.summary[NOTE_KEY]))
+                if wanted and wanted <= found.keys():
+                    return found, False  # what is further back is older
+            at = snapshot.parent_snapshot_id
+            if at is None:
+                # An expiry by pyiceberg leaves the oldest one without a parent, as if it were the
+                # table's first: only that one has the first sequence number.
+                return found, snapshot.sequence_number == 1
+        return found, True
+
+    def _require_not_before(self, current: Snapshot | None, pipeline: str) -> None:
+        """A rollback to before a note, to where the history is cut, leaves nothing to go by."""
+        kept_at = int(self._table.metadata.properties.get(f"{KEPT_AT_PREFIX}{pipeline}", "0"))
+        if current is None or (current.sequence_number or 0) < kept_at:
+            raise NoteError(
+                f"the table was rolled back to a snapshot from before the last commit of pipeline "
+                f"'{pipeline}', and the snapshots that say what it held then have expired. Roll it "
+                "forward again, or give the pipeline a new name and the offsets from which it "
+                "shall go on."
+            )
+
+    # --- Committing ---
+
+    def append(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> TableState:
+        """Add files, the note and its copy, and columns, in one commit."""
+        self._require(commit.after)
+        change = self._table.transaction()
+        columns = self._table.schema()
+        if schema is not None:
+            columns = planned_schema(self._table, schema)
+            change.update_schema().union_by_name(schema).commit()
+        text, name = write_note(commit.note), commit.note.pipeline
+        at = self._table.metadata.next_sequence_number()
+        change.set_properties({f"{KEPT_PREFIX}{name}": text, f"{KEPT_AT_PREFIX}{name}": str(at)})
+        producer = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name}).merge_append()
+        for one in data_files(files, self._table.metadata, columns, self._directory()):
+            producer.append_data_file(one)
+        producer.commit()
+        self._commit(change)
+        current = self._table.current_snapshot()
+        assert current is not None, "a commit makes a snapshot"
+        return TableState({**commit.after.notes, name: commit.note}, current.snapshot_id)
+
+    def _require(self, after: TableState) -> None:
+        current = self._table.current_snapshot()
+        version = NO_SNAPSHOT if current is None else current.snapshot_id
+        if after.version != version:
+            raise TableMovedError(
+                f"the commit was decided from snapshot {after.version}, and the table that was "
+                f"read has snapshot {version}"
+            )
+
+    def _commit(self, change: Transaction) -> None:
+        """Once, on condition that the table is as it was read."""
+        metadata = self._table.metadata
+        required: list[TableRequirement] = [
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId.model_validate(
+                {"ref": MAIN, "snapshot-id": metadata.current_snapshot_id}
+            ),
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+        ]
+        others = [one for one in change._requirements if type(one) not in set(map(type, required))]
+        try:
+            self._table._do_commit(updates=change._updates, requirements=(*required, *others))
+        except CommitFailedException as error:
+            for producer in change._snapshot_producers:
+                producer._clean_all_uncommitted()
+            raise TableMovedError(str(error)) from error
+        except Exception as error:  # whatever a catalog raises: nobody knows what came of it
+            raise AnswerLostError(str(error)) from error
+
+    # --- Care ---
+
+    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+        """Write the rows of small files again, into fewer ones."""
+        self._require(after)
+        metadata = self._table.metadata
+        scan = self._table.scan()
+        groups = small_groups(scan.plan_files(), metadata.default_spec_id, target_bytes)
+        if not groups:
+            return Compaction(after, 0, 0)
+        reader = ArrowScan(metadata, self._table.io, scan.projection(), scan.row_filter)
+        layout = self.layout(self.schema())
+        added = [
+            receipt
+            for group in groups
+            for receipt in write_files(reader.to_record_batches(group), layout, "compacted")
+        ]
+        removed = [task.file for group in groups for task in group]
+        change = self._table.transaction()
+        producer = change.update_snapshot().overwrite()
+        for file in removed:
+            producer.delete_data_file(file)
+        for file in data_files(added, metadata, self._table.schema(), self._directory()):
+            producer.append_data_file(file)
+        producer.commit()
+        self._commit(change)
+        return Compaction(self._state(), len(removed), len(added))
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Forget old snapshots. Their files are removed when orphans are cleaned up."""
+        self.load()
+        metadata = self._table.metadata
+        newest = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0, reverse=True)
+        in_use = {one.snapshot_id for one in metadata.refs.values()}
+        old = [
+            one.snapshot_id
+            for one in newest[keep_count:]
+            if one.timestamp_ms < older_than_ms and one.snapshot_id not in in_use
+        ]
+        if old:
+            change = self._table.transaction()
+            ExpireSnapshots(change).by_ids(old).commit()
+            self._commit(change)
+        return Expiry(len(old))

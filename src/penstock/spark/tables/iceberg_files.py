@@ -1,0 +1,93 @@
+"""From a receipt to what Iceberg's manifests say of a file, and files put together into fewer.
+
+Statistics come from the Parquet footer that the receipt carries, by pyiceberg's own rules, so
+nothing is read again. A compaction chooses files of one partition that are well below the target,
+and takes at most so many bytes at once that it ends soon; the next one goes on.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Final
+
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+
+from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.file_partitions import PartitionValue
+
+SMALL_SHARE: Final = 0.75
+"""A file below this share of the target is worth the work of writing it again."""
+COMPACTION_BYTES_MAX: Final = 2 * 2**30
+"""Read by one compaction: a minute or so of work, during which nothing is committed."""
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def data_files(
+    receipts: Iterable[FileReceipt], metadata: TableMetadata, schema: Schema, directory: str
+) -> list[DataFile]:
+    """The files as entries of a manifest; `schema` is the one they are committed with."""
+    plan = compute_statistics_plan(schema, metadata.properties)
+    mapping = parquet_path_to_id_mapping(schema)
+    return [
+        DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{directory}/{one.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*map(_stored, one.partition)),
+            file_size_in_bytes=one.size_bytes,
+            sort_order_id=None,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **data_file_statistics_from_parquet_metadata(
+                parquet_metadata=one.metadata(),
+                stats_columns=plan,
+                parquet_column_mapping=mapping,
+            ).to_serialized_dict(),
+        )
+        for one in receipts
+    ]
+
+
+def _stored(value: PartitionValue) -> PartitionValue:
+    return (value - _EPOCH).days if isinstance(value, date) else value
+
+
+def small_groups(
+    tasks: Iterable[FileScanTask], spec_id: int, target_bytes: int
+) -> list[list[FileScanTask]]:
+    """Files to put together: at least two each, of one partition, up to the target in all."""
+    by_partition: dict[Record, list[FileScanTask]] = {}
+    for task in tasks:
+        file = task.file
+        if file.spec_id == spec_id and file.file_size_in_bytes < target_bytes * SMALL_SHARE:
+            by_partition.setdefault(file.partition, []).append(task)
+    groups = []
+    budget = COMPACTION_BYTES_MAX
+    for found in by_partition.values():
+        for group in _packed(found, target_bytes):
+            size = sum(one.file.file_size_in_bytes for one in group)
+            if len(group) > 1 and size <= budget:
+                groups.append(group)
+                budget -= size
+    return groups
+
+
+def _packed(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileScanTask]]:
+    groups: list[list[FileScanTask]] = [[]]
+    size = 0
+    for task in tasks:
+        if groups[-1] and size + task.file.file_size_in_bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(task)
+        size += task.file.file_size_in_bytes
+    return groups

@@ -1,0 +1,103 @@
+"""What Penstock needs of a table, whatever its format: the port `Table`, and what goes through it.
+
+Every change of a table is conditional on what was read before: `append` and `compact` get
+the state from which they were decided, and are refused with `TableMovedError` when anything at all
+was committed since. So whoever commits has seen everything, and a driver that slept through its
+successor's commits cannot do harm.
+
+Who implements it: `delta`, `iceberg`, and the fake of the tests; one suite holds for all three. A
+table is used by one thread at a time.
+
+Schemas are Arrow's. A column may be added, or widened where the format can; that happens in the
+same commit as the first files that need it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit import Commit, TableState
+from penstock.spark.tables.data_files import FileLayout, FileReceipt
+
+
+class TableError(SparkQueryError):
+    """Base of what a table answers."""
+
+
+class TableMovedError(TableError):
+    """The table is not as it was read; nothing was committed."""
+
+
+class AnswerLostError(TableError):
+    """Nobody knows whether the commit was made; the table does, when it is read again."""
+
+
+class SchemaRefusedError(TableError):
+    """The schema cannot be changed in this way in this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the table's current state."""
+
+    path: str
+    """As the table names it."""
+    row_count: int
+    size_bytes: int
+    partition: tuple[tuple[str, str | None], ...] = ()
+    """Names and values, as text: files of one partition have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What an expiry removed."""
+
+    removed_count: int
+    """Snapshots, or versions of the log, that cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction did."""
+
+    state: TableState
+    """What the table says afterwards."""
+    removed_count: int
+    """Files that are not part of the table any more."""
+    added_count: int
+
+
+class Table(Protocol):
+    """One table, and what the driver of a pipeline does with it."""
+
+    def load(self) -> TableState:
+        """Read what the table says now."""
+
+    def schema(self) -> pa.Schema:
+        """The columns, as of the last `load` or commit."""
+
+    def layout(self, schema: pa.Schema) -> FileLayout:
+        """How tasks write files that can be appended with this schema."""
+
+    def append(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> TableState:
+        """Add files and the note in one commit, and with them columns that the schema has more.
+
+        `TableMovedError`: refused. `AnswerLostError`: made or not. Gives the state afterwards.
+        """
+
+    def live_files(self) -> list[LiveFile]:
+        """The files of the state that was read last."""
+
+    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+        """Put the rows of small files into fewer ones. Errors as with `append`."""
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Let go of old states of the table; what `load` says stays the same.
+
+        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway.
+        """

@@ -1,0 +1,147 @@
+"""A table in memory: the port `Table` with everything a test wants to happen to it.
+
+It behaves as a real one does at its seams: a commit is refused when anything was committed since
+what it was decided from; snapshots expire and take their notes with them; a copy of each newest
+note stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.tables.commit import Commit, TableState, newest_note
+from penstock.spark.tables.commit_note import CommitNote, read_note, write_note
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    LiveFile,
+    TableMovedError,
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of the table."""
+
+    version: int
+    files: tuple[FileReceipt, ...]
+    note_text: str | None
+    schema: pa.Schema
+    parent: int | None
+
+
+@dataclass
+class Store:
+    """What is shared by everybody who has the table open."""
+
+    directory: str
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
+    current: int | None = None
+    next_version: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
+    """The copy of each pipeline's newest note."""
+
+
+class FakeTable:
+    """One handle on a table."""
+
+    def __init__(self, store: Store, schema: pa.Schema) -> None:
+        self._store = store
+        self._schema = schema
+        self._files: tuple[FileReceipt, ...] = ()
+        self.loses_answer = False
+        """The next commit is made, and its answer lost."""
+
+    def load(self) -> TableState:
+        current = self._current()
+        if current is not None:
+            self._schema, self._files = current.schema, current.files
+        return self._state()
+
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def layout(self, schema: pa.Schema) -> FileLayout:
+        return FileLayout(self._store.directory, schema)
+
+    def append(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> TableState:
+        self._require(commit.after)
+        current = self._current()
+        before = () if current is None else current.files
+        text = write_note(commit.note)
+        self._push((*before, *files), text, schema or self._schema)
+        self._store.kept[commit.note.pipeline] = text
+        if self.loses_answer:
+            self.loses_answer = False
+            raise AnswerLostError("the answer was lost")
+        return self.load()
+
+    def live_files(self) -> list[LiveFile]:
+        return [LiveFile(one.path, one.row_count, one.size_bytes) for one in self._files]
+
+    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+        self._require(after)
+        small = [one for one in self._files if one.size_bytes < target_bytes]
+        if len(small) < 2:
+            return Compaction(after, 0, 0)
+        rows = [
+            batch
+            for one in small
+            for batch in pq.read_table(f"{self._store.directory}/{one.path}").to_batches()
+        ]
+        added = write_files(rows, self.layout(self._schema), "compacted")
+        kept = [one for one in self._files if one not in small]
+        self._push((*kept, *added), None, self._schema)
+        return Compaction(self.load(), len(small), len(added))
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        versions = sorted(self._store.snapshots)
+        removed = versions[: max(0, len(versions) - keep_count)]
+        for version in removed:
+            del self._store.snapshots[version]
+        return Expiry(len(removed))
+
+    def _require(self, after: TableState) -> None:
+        version = -1 if self._store.current is None else self._store.current
+        if after.version != version:
+            raise TableMovedError(f"version {version} is not {after.version}")
+
+    def _push(self, files: tuple[FileReceipt, ...], text: str | None, schema: pa.Schema) -> None:
+        store = self._store
+        version = store.next_version
+        store.next_version += 1
+        store.snapshots[version] = Snapshot(version, files, text, schema, store.current)
+        store.current = version
+
+    def _current(self) -> Snapshot | None:
+        current = self._store.current
+        return None if current is None else self._store.snapshots[current]
+
+    def _state(self) -> TableState:
+        found: dict[str, CommitNote] = {}
+        at, is_whole = self._store.current, True
+        while at is not None:
+            snapshot = self._store.snapshots.get(at)
+            if snapshot is None:
+                is_whole = False
+                break
+            if snapshot.note_text is not None:
+                note = read_note(snapshot.note_text)
+                found.setdefault(note.pipeline, note)
+            at = snapshot.parent
+        notes = {}
+        for name in {*found, *self._store.kept}:
+            kept = self._store.kept.get(name)
+            note_or_none = newest_note(
+                found.get(name), None if kept is None else read_note(kept), is_whole=is_whole
+            )
+            if note_or_none is not None:
+                notes[name] = note_or_none
+        version = -1 if self._store.current is None else self._store.current
+        return TableState(notes, version)

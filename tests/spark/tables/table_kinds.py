@@ -1,0 +1,188 @@
+"""The kinds of table that a contract is tried on: the fake, Delta and Iceberg, each from nothing.
+
+A kind makes a table, opens further handles on it, and reads its rows in a way of its own that does
+not go through the code under test.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.tables.commit import Commit, Driver, Offer, TableState, decide, take_over
+from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
+from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.data_files import FileReceipt, write_files
+from penstock.spark.tables.file_partitions import PartitionField
+from penstock.spark.tables.port import Table
+from tests.spark.tables.fake_table import FakeTable, Store
+
+SCHEMA = pa.schema(
+    [
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("amount", pa.int32()),
+        pa.field("name", pa.string()),
+    ]
+)
+START = datetime(2026, 1, 31, 22, 30, tzinfo=UTC)
+
+
+class Kind(Protocol):
+    """One format, in a folder of its own."""
+
+    name: str
+
+    def create(self, partitions: Sequence[PartitionField] = ()) -> Table: ...
+
+    def open(self) -> Table: ...
+
+    def read(self) -> pa.Table: ...
+
+
+@dataclass
+class FakeKind:
+    folder: Path
+    name: str = "fake"
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(str(self.folder))
+
+    def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
+        return FakeTable(self.store, SCHEMA)
+
+    def open(self) -> Table:
+        return FakeTable(self.store, SCHEMA)
+
+    def read(self) -> pa.Table:
+        table = FakeTable(self.store, SCHEMA)
+        table.load()
+        parts = [pq.read_table(self.folder / one.path) for one in table.live_files()]
+        return (
+            pa.concat_tables(parts, promote_options="permissive") if parts else SCHEMA.empty_table()
+        )
+
+
+@dataclass
+class DeltaKind:
+    folder: Path
+    name: str = "delta"
+    partitions: Sequence[PartitionField] = ()
+
+    @property
+    def uri(self) -> str:
+        return str(self.folder / "orders")
+
+    def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
+        from penstock.spark.tables.delta import DeltaLakeTable
+
+        self.partitions = partitions
+        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions)
+
+    def open(self) -> Table:
+        from penstock.spark.tables.delta import DeltaLakeTable
+
+        return DeltaLakeTable(self.uri, partitions=self.partitions)
+
+    def read(self) -> pa.Table:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.uri).to_pyarrow_table()
+
+
+@dataclass
+class IcebergKind:
+    folder: Path
+    name: str = "iceberg"
+    partitions: Sequence[PartitionField] = ()
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/warehouse",
+        }
+
+    def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
+        from penstock.spark.tables.iceberg import IcebergTable
+
+        self.partitions = partitions
+        return IcebergTable.create(self.catalog, "shop.orders", SCHEMA, partitions=partitions)
+
+    def open(self) -> Table:
+        from penstock.spark.tables.iceberg import IcebergTable
+
+        return IcebergTable(self.catalog, "shop.orders")
+
+    def read(self) -> pa.Table:
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog("default", **self.catalog)
+        try:
+            return catalog.load_table("shop.orders").scan().to_arrow()
+        finally:
+            catalog.close()
+
+
+def rows_of(partition: int, start: int, end: int, **extra: pa.Array) -> pa.RecordBatch:
+    """A record for each offset, a minute apart."""
+    offsets = list(range(start, end))
+    columns = {
+        "_topic": pa.array(["orders"] * len(offsets)),
+        "_partition": pa.array([partition] * len(offsets), pa.int32()),
+        "_offset": pa.array(offsets, pa.int64()),
+        "_timestamp": pa.array(
+            [START + timedelta(minutes=n) for n in offsets], pa.timestamp("us", "UTC")
+        ),
+        "amount": pa.array([n % 7 - 3 for n in offsets], pa.int32()),
+        "name": pa.array([None if n % 5 == 0 else f"name {n}" for n in offsets]),
+    } | extra
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def batch_ranges(*found: tuple[int, int, int]) -> BatchRanges:
+    """(partition, start, end) each."""
+    return BatchRanges(
+        tuple(PartitionRange("orders", *one, 1) for one in found), {"orders": "t1"}, "c1"
+    )
+
+
+def written(table: Table, *found: tuple[int, int, int]) -> list[FileReceipt]:
+    """Files with these offsets, as tasks write them."""
+    layout = table.layout(table.schema())
+    return [
+        receipt
+        for one in found
+        for receipt in write_files([rows_of(*one)], layout, f"task-{one[0]}")
+    ]
+
+
+def taken(table: Table, run: str, pipeline: str = "orders") -> tuple[Driver, TableState]:
+    commit = take_over(table.load(), pipeline, run)
+    assert not isinstance(commit, Stop)
+    state = table.append(commit, [])
+    return Driver(pipeline, run, commit.note.epoch), state
+
+
+def commit_of(state: TableState, driver: Driver, *found: tuple[int, int, int]) -> Commit:
+    rows = sum(end - start for _, start, end in found)
+    decision = decide(state, Offer(driver, batch_ranges(*found), CommitCounts(rows)))
+    assert isinstance(decision, Commit), decision
+    return decision
+
+
+def offsets_in(table: pa.Table) -> list[tuple[int, int]]:
+    """(partition, offset) of each row, in order; a double is there twice."""
+    return sorted(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+
+
+def span(partition: int, start: int, end: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in range(start, end)]

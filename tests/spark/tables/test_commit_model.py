@@ -1,0 +1,179 @@
+"""The rule of commitment under crashes, zombies, lost answers and set-back checkpoints: a model.
+
+What must hold at every moment: no offset is in the table twice, and the table holds exactly what
+its notes say. At the end a driver that nobody disturbs brings the rest, and every offset is there.
+Then the same with one guard taken away at a time: the model must find what goes wrong.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from penstock.spark.tables.commit_stops import StopReason
+from tests.spark.tables.commit_world import FIRST_OFFSET, PARTITIONS, Fate, Guards, Run, World
+
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
+RUNS_ALIVE_MAX = 3
+fates = st.sampled_from([Fate.ANSWERED, Fate.ANSWERED, *Fate])
+
+
+class CommitModel(RuleBasedStateMachine):
+    """Drivers of one pipeline, and a backfill, that do what they like."""
+
+    guards = Guards()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(self.guards)
+        self.runs: list[Run] = []
+
+    def alive(self) -> list[Run]:
+        return [run for run in self.runs if run.is_alive]
+
+    @precondition(lambda self: len(self.alive()) < RUNS_ALIVE_MAX)
+    @rule(back=st.integers(0, 3), mode=st.sampled_from(["kept", "deleted", "deleted, not asked"]))
+    def start_run(self, back: int, mode: str) -> None:
+        """A restart or a second driver; the checkpoint is whole, set back or gone."""
+        checkpoint = None
+        if mode == "kept" and self.world.checkpoints:
+            checkpoint = dict(
+                self.world.checkpoints[-1 - min(back, len(self.world.checkpoints) - 1)]
+            )
+        name = f"run{len(self.runs)}"
+        asks = mode != "deleted, not asked"
+        self.runs.append(Run(self.world, name, checkpoint, asks_table=asks))
+
+    @precondition(lambda self: len(self.alive()) < RUNS_ALIVE_MAX)
+    @rule()
+    def start_backfill(self) -> None:
+        """What was there before the stream began, by a pipeline of its own."""
+        stop_at = dict.fromkeys(PARTITIONS, FIRST_OFFSET)
+        name = f"run{len(self.runs)}"
+        self.runs.append(Run(self.world, name, None, pipeline="backfill", stop_at=stop_at))
+
+    @precondition(lambda self: self.alive())
+    @rule(
+        which=st.integers(0, RUNS_ALIVE_MAX - 1),
+        count=st.integers(1, 6),
+        sizes=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+        fate=fates,
+    )
+    def go_on(self, which: int, count: int, sizes: tuple[int, int], fate: Fate) -> None:
+        """Some steps of a driver; the others stand still meanwhile."""
+        run = self.alive()[which % len(self.alive())]
+        for _ in range(count):
+            if not run.is_alive:
+                assert run.stop is not None
+                assert run.stop.reason in {StopReason.FENCED, StopReason.BUSY}, run.stop
+                break
+            if run.steps is None:
+                run.offer_batch(sizes)
+            else:
+                run.advance(fate)
+
+    @precondition(lambda self: self.alive())
+    @rule(which=st.integers(0, RUNS_ALIVE_MAX - 1))
+    def crash(self, which: int) -> None:
+        self.alive()[which % len(self.alive())].is_alive = False
+
+    @precondition(lambda self: self.world.under_way)
+    @rule(which=st.integers(0, 9))
+    def arrive_late(self, which: int) -> None:
+        """A commit that its sender gave up reaches the table."""
+        self.world.arrive(which % len(self.world.under_way))
+
+    @rule(more=st.integers(1, 5))
+    def produce(self, more: int) -> None:
+        for at in PARTITIONS:
+            self.world.ends[at] += more
+
+    @precondition(lambda self: self.world.table.newest >= 0)
+    @rule()
+    def compact(self) -> None:
+        """A commit without a note, by anybody."""
+        self.world.table.push(None, type(self.world.table.rows())())
+
+    @precondition(lambda self: self.world.table.newest >= 0)
+    @rule(keep_count=st.integers(1, 3))
+    def expire(self, keep_count: int) -> None:
+        self.world.table.expire(keep_count)
+
+    @invariant()
+    def nothing_is_there_twice(self) -> None:
+        twice = [row for row, count in self.world.table.rows().items() if count > 1]
+        assert not twice
+
+    @invariant()
+    def the_table_holds_what_its_notes_say(self) -> None:
+        said = {
+            (at, offset)
+            for note in self.world.table.state().notes.values()
+            for at, held in note.held.items()
+            for offset in range(held.begin_offset, held.end_offset)
+        }
+        assert set(self.world.table.rows()) == said
+
+    def teardown(self) -> None:
+        """Undisturbed drivers bring the rest."""
+        stop_at = dict.fromkeys(PARTITIONS, FIRST_OFFSET)
+        last = [
+            Run(self.world, "last", None),
+            Run(self.world, "last backfill", None, pipeline="backfill", stop_at=stop_at),
+        ]
+        for run in last:
+            for _ in range(200):
+                if run.steps is None:
+                    run.offer_batch((100, 100))
+                run.advance(Fate.ANSWERED)
+                if run.steps is None and run.positions == (run._stop_at or self.world.ends):
+                    break
+            assert run.stop is None, run.stop
+        for at in PARTITIONS:
+            held = sorted(offset for one, offset in self.world.table.rows() if one == at)
+            assert held == list(range(self.world.ends[at])), at
+        self.nothing_is_there_twice()
+
+
+CommitModel.TestCase.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=40, deadline=None
+)
+TestCommitModel = pytest.mark.model(CommitModel.TestCase)
+
+
+@pytest.mark.parametrize(
+    "guards",
+    [
+        Guards(commits_are_conditional=False),
+        Guards(keeps_a_copy_of_notes=False),
+        Guards(commits_are_conditional=False, reads_before_repeating=False),
+        Guards(searches_ancestors=False, keeps_a_copy_of_notes=False),
+    ],
+    ids=["unconditional", "no copy", "repeats blindly", "current snapshot only"],
+)
+def test_each_guard_is_needed(guards: Guards) -> None:
+    class Weakened(CommitModel):
+        pass
+
+    Weakened.guards = guards
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(
+            Weakened,
+            settings=settings(
+                max_examples=1_000,
+                stateful_step_count=40,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
