@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --group tables \
-		--editable '.[spark,delta,iceberg]'
+		--editable '.[spark]'
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
