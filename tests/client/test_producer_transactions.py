@@ -24,44 +24,22 @@ from penstock.client.transaction_outcomes import (
     outcome_of_sight,
 )
 from penstock.core.errors import BrokerAnswerError
-from penstock.core.settings import settings_of
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.testing import Broker
-from tests.oracle.both_brokers import BothBrokers
+from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 
-CHECK_MS = 100
 TIMEOUT_MS = 60_000
 PATIENCE_SECONDS = 20.0
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("penstock", marks=pytest.mark.interop),
-        pytest.param("kafka", marks=pytest.mark.interop),
-    ],
-)
+@pytest.fixture(scope="module", params=kinds_of_brokers(pytest.mark.interop))
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    if request.param == "memory":
-        settings = settings_of(
-            {
-                "listener.port": 0,
-                "node.storage": "memory",
-                "transactions.timeout_check_interval_ms": CHECK_MS,
-            }
-        )
-        with Broker(settings) as broker:
-            yield broker.bootstrap_server
-        return
-    name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-    with BothBrokers(tmp_path_factory.mktemp, {name: str(CHECK_MS)}) as both:
-        yield both.named(request.param).bootstrap
+    with running_bootstrap(request.param, tmp_path_factory.mktemp) as address:
+        yield address
 
 
 def opened_cluster(bootstrap: str, timeout_seconds: float = 10) -> Cluster:

@@ -14,7 +14,6 @@ from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.producer_transactions import ProducerTransactions
-from penstock.core.settings import settings_of
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.decision_log import DecisionLog, ensure_topic
 from penstock.spark.errors import OptionError
@@ -30,46 +29,21 @@ from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_opt
 from penstock.spark.sink_process import close_all
 from penstock.spark.sink_transactions import TaskResult, check_start
 from penstock.spark.task_writing import TaskIdentity, write_exactly_once
-from penstock.testing import Broker
-from tests.oracle.both_brokers import BothBrokers
+from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 from tests.spark.sink_jobs import CrashError, CrashingDriver, Job, JobRun
 
-CHECK_MS = 50
 PATIENCE_SECONDS = 30.0
 STEPS_OF_A_FIRST_COMMIT = 8
 VALUES = [b"%03d" % n for n in range(60)]
 NEXT_VALUES = [b"next-%03d" % n for n in range(20)]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("penstock", marks=pytest.mark.spark),
-        pytest.param("kafka", marks=pytest.mark.spark),
-    ],
-)
+@pytest.fixture(scope="module", params=kinds_of_brokers(pytest.mark.spark))
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    if request.param == "memory":
-        settings = settings_of(
-            {
-                "listener.port": 0,
-                "node.storage": "memory",
-                "transactions.timeout_check_interval_ms": CHECK_MS,
-            }
-        )
-        with Broker(settings) as broker:
-            yield broker.bootstrap_server
-            close_all()
-        return
-    properties = {
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_MS),
-        "auto.create.topics.enable": "false",
-    }
-    with BothBrokers(tmp_path_factory.mktemp, properties) as both:
-        yield both.named(request.param).bootstrap
+    with running_bootstrap(request.param, tmp_path_factory.mktemp) as address:
+        yield address
         close_all()
 
 
