@@ -36,6 +36,8 @@ class CrashingDriver(SinkDriver):
 
     crash_at: int | type | None = None
     is_after: bool = False
+    error: Exception = CrashError()
+    """What it meets there; one of the client's errors is no crash."""
     steps: list[type]
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401
@@ -43,10 +45,10 @@ class CrashingDriver(SinkDriver):
         self.steps.append(type(step))
         is_due = self.crash_at in (len(self.steps), type(step))
         if is_due and not self.is_after:
-            raise CrashError
+            raise self.error
         answer = super().carry_out(step)
         if is_due:
-            raise CrashError
+            raise self.error
         return answer
 
 

@@ -5,14 +5,16 @@ that a test can stop a driver anywhere: before a step, in the middle of one, or 
 its answer. What is visible is computed from the transactions that are committed.
 """
 
+import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.sink_decisions import Ledger, Step, WrittenBatch
+from penstock.spark.sink_decisions import Committed, Ledger, Step, Sweep, WrittenBatch
 from penstock.spark.sink_records import decision_record, done_record, fold
 
 QUERY = "query"
@@ -20,7 +22,7 @@ ROWS_PER_BATCH = 4
 Row = tuple[int, int]
 
 
-class FencedError(Exception):
+class FencedError(PenstockError):
     """Somebody else owns the log of decisions."""
 
 
@@ -126,7 +128,10 @@ class Run:
     commits: bool = False
     """What goes on is a commit; otherwise it is an abort."""
     is_alive: bool = True
+    is_swept: bool = False
+    """Nothing was left when this process of the driver swept last."""
     failure: BaseException | None = None
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def prefix(self) -> str:
@@ -149,9 +154,13 @@ class Run:
     def begin_commit(self, *, remembers: bool, sweeps: bool) -> None:
         """Spark asks for the commit; a new process of the driver remembers nothing."""
         assert self.batch is not None
-        known = self.known if remembers else None
+        if not remembers:
+            self.known, self.is_swept = None, False
+        own = Sweep.OWN_RUN if sweeps else Sweep.NONE
         self.commits = True
-        self._begin(protocol.commit_batch(self.batch, known, sweeps=sweeps))
+        self._begin(
+            protocol.commit_batch(self.batch, self.known, own if self.is_swept else Sweep.ALL_RUNS)
+        )
 
     def begin_abort(self) -> None:
         """Spark asks for the abort: a task failed, or the commit did."""
@@ -180,6 +189,17 @@ class Run:
             self.outcomes = {}
             self._resume(lambda: steps.send(answer))
 
+    def fail(self, *, is_carried_out: bool) -> None:
+        """The brokers are away: the step that is due fails, or only its answer is lost."""
+        steps, step = self.steps, self.step
+        assert steps is not None
+        assert step is not None
+        if is_carried_out:
+            with contextlib.suppress(FencedError):
+                self.carry_out(step)
+        self.outcomes = {}
+        self._resume(lambda: steps.throw(BrokerUnreachableError("nobody is there")))
+
     def carry_out(self, step: Step) -> tuple[bool, Any]:
         """Whether the step is over, and what came of it."""
         world = self.world
@@ -202,6 +222,9 @@ class Run:
                 return True, None
             case protocol.ListOpen():
                 return True, world.open_names()
+            case protocol.Tell(warning):
+                self.warnings.append(warning)
+                return True, None
             case _:
                 return self._end_one(step)
 
@@ -255,8 +278,8 @@ class Run:
             else:
                 self.is_alive = False
 
-    def _committed(self, ledger: Ledger) -> None:
-        self.known = ledger
+    def _committed(self, done: Committed) -> None:
+        self.known, self.is_swept = done.ledger, done.is_swept
         self.world.committed_batch = max(self.world.committed_batch, self.batch_id)
         self.batch_id += 1
         self.batch = None

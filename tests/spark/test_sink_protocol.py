@@ -8,6 +8,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import settings
@@ -26,6 +27,9 @@ from tests.spark.sink_world import ROWS_PER_BATCH, FencedError, Row, Run, State,
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
 RUNS_ALIVE_MAX = 3
+
+LOSABLE = tuple(kind for kind in get_args(protocol.Step) if kind is not protocol.Tell)
+"""Steps that ask brokers."""
 
 parts_sizes = st.lists(st.integers(0, ROWS_PER_BATCH - 1), min_size=0, max_size=2)
 
@@ -92,6 +96,14 @@ class SinkModel(RuleBasedStateMachine):
             with contextlib.suppress(FencedError):
                 run.carry_out(run.step)
         run.is_alive = False
+
+    @precondition(lambda self: any(run.step for run in self.alive()))
+    @rule(which=st.integers(0, RUNS_ALIVE_MAX - 1), is_carried_out=st.booleans())
+    def brokers_are_away(self, which: int, is_carried_out: bool) -> None:
+        """A step fails, or only its answer is lost; the driver lives on."""
+        busy = [run for run in self.alive() if isinstance(run.step, LOSABLE)]
+        if busy:
+            busy[which % len(busy)].fail(is_carried_out=is_carried_out)
 
     @precondition(lambda self: any(run.batch and not run.steps for run in self.alive()))
     @rule()
@@ -340,3 +352,24 @@ def test_leftovers_of_dead_attempts_are_aborted() -> None:
     finish(run)
     assert State.OPEN not in {one.state for one in world.transactions.values()}
     assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
+
+
+@pytest.mark.parametrize("step", [protocol.ListOpen, protocol.Fence])
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_a_sweep_that_fails_is_no_failure_of_the_batch(step: type, is_carried_out: bool) -> None:
+    world = World()
+    world.open_transaction("before", rows_of(0))
+    run = new_run(world, "a")
+    run.write(cut(rows_of(0), [2]), skips=True)
+    run.begin_commit(remembers=True, sweeps=False)
+    advance_to(run, step)
+    run.fail(is_carried_out=is_carried_out)
+    finish(run)
+    assert run.failure is None
+    assert world.committed_batch == 0
+    assert ["could not be aborted" in one for one in run.warnings] == [True]
+
+    write_and_commit(run)  # looks for all of them again
+    assert run.failure is None
+    assert not world.open_names()
+    assert len(run.warnings) == 1

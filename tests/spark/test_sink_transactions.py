@@ -14,6 +14,7 @@ from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.producer_transactions import ProducerTransactions
+from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.decision_log import DecisionLog, ensure_topic
 from penstock.spark.errors import OptionError
@@ -190,6 +191,21 @@ def test_attempts_that_died_are_swept(job: Job) -> None:
     ]
     assert job.is_anything_open()
     run.driver.commit(results, 1)
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+
+
+def test_a_sweep_that_fails_is_told_and_tried_again(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.start().write(0, cut(VALUES, 1))  # a run that is gone
+    run = job.start(protocol.ListOpen)
+    run.driver.error = BrokerUnreachableError("no broker at 127.0.0.1:9")
+    run.run_batch(0, cut(VALUES, 2))
+    assert "no broker at 127.0.0.1:9" in caplog.text
+    assert job.is_anything_open()
+    run.driver.crash_at = None
+    run.run_batch(1, cut(NEXT_VALUES, 1))
     wait_for(lambda: not job.is_anything_open())
     assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
 

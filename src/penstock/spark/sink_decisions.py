@@ -12,6 +12,8 @@ then it commits the transactions. The rules:
 4. A decision none of whose transactions could be committed (all were aborted by the cluster) is
    void, and the batch may be decided again. When some could and some could not: a loud error.
 5. A run that was replaced by another one takes nothing back from it: it stops.
+6. A batch is over when it is noted as done. What is swept up afterwards may fail: it is told, and
+   tried again with a later batch.
 
 `commit_batch` and `abort_batch` are generators that yield what is to be done and are sent what came
 of it, so that a test can stop, crash or interleave them anywhere. Who carries the steps out is
@@ -20,9 +22,11 @@ of it, so that a test can stop, crash or interleave them anywhere. Who carries t
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
 
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.core.errors import PenstockError
 from penstock.spark.sink_errors import (
     CheckpointSetBackError,
     OutcomeUnknownError,
@@ -120,6 +124,13 @@ class Fence:
     transactional_ids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Warn whoever runs the query."""
+
+    warning: str
+
+
 Step = (
     ReadLedger
     | TakeOwnership
@@ -130,7 +141,9 @@ Step = (
     | WriteDone
     | ListOpen
     | Fence
+    | Tell
 )
+"""A step that fails raises its error where it was yielded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +164,30 @@ class WrittenBatch:
     fails_on_difference: bool = True
 
 
+class Sweep(Enum):
+    """Whose leftover transactions are looked for after a batch."""
+
+    NONE = auto()
+    OWN_RUN = auto()
+    ALL_RUNS = auto()
+
+
+class Committed(NamedTuple):
+    """What a commit leaves behind."""
+
+    ledger: Ledger
+    """What the log says now."""
+    is_swept: bool
+    """Nothing is left of what was looked for."""
+
+
 # --- The driver ---
 
 
 def commit_batch(
-    batch: WrittenBatch, known: Ledger | None, *, sweeps: bool
-) -> Generator[Step, Any, Ledger]:
-    """Make the batch visible exactly once; gives what the log says afterwards.
+    batch: WrittenBatch, known: Ledger | None, sweep: Sweep
+) -> Generator[Step, Any, Committed]:
+    """Make the batch visible exactly once.
 
     `known` is what this run itself left in the log with its last batch, while it still owns it.
     """
@@ -165,7 +195,6 @@ def commit_batch(
     if ledger is None:
         ledger = yield from _take_over(batch.run)
     decision = ledger.decision
-    is_new_run = decision is None or batch.run not in decision.runs
     if decision is not None and decision.batch_id > batch.batch_id:
         raise CheckpointSetBackError(batch.batch_id, decision.batch_id)
     if decision is not None and not ledger.is_done:
@@ -174,9 +203,8 @@ def commit_batch(
         ledger = yield from _skip(ledger.decision, batch)
     else:
         ledger = yield from _decide(decision, batch)
-    if sweeps or is_new_run:
-        yield from _sweep(ledger, batch.run_prefix, of_all_runs=is_new_run)
-    return ledger
+    is_swept = yield from _sweep(ledger, batch.run_prefix, sweep)
+    return Committed(ledger, is_swept)
 
 
 def abort_batch(
@@ -194,7 +222,7 @@ def abort_batch(
     kept = _decided_ids(ledger)
     yield AbortAll(tuple(one for one in transactions if one.transactional_id not in kept))
     if is_ours:
-        yield from _sweep(ledger, run_prefix, of_all_runs=False)
+        yield from _sweep(ledger, run_prefix, Sweep.OWN_RUN)
 
 
 def _take_over(run: str) -> Generator[Step, Any, Ledger]:
@@ -262,15 +290,31 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
     return Ledger(decision, is_done=True)
 
 
-def _sweep(ledger: Ledger, run_prefix: str, *, of_all_runs: bool) -> Generator[Step, Any, None]:
-    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced."""
-    listed: Iterable[str] = yield ListOpen()
-    kept = _decided_ids(ledger)
-    leftover = sorted(
-        name for name in listed if name not in kept and (of_all_runs or name.startswith(run_prefix))
-    )
-    if leftover:
-        yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
+def _sweep(ledger: Ledger, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
+    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced.
+
+    Whether nothing of it is left. The batch is over, so a failure here is none of the batch.
+    """
+    if sweep is Sweep.NONE:
+        return True
+    try:
+        listed: Iterable[str] = yield ListOpen()
+        kept = _decided_ids(ledger)
+        leftover = sorted(
+            name
+            for name in listed
+            if name not in kept and (sweep is Sweep.ALL_RUNS or name.startswith(run_prefix))
+        )
+        if leftover:
+            yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
+    except PenstockError as error:
+        yield Tell(
+            f"transactions that died tasks left open could not be aborted: {error}. The "
+            "micro-batch is not concerned. A later one tries again; until then, or until "
+            "kafka.transaction.timeout.ms is over, readers of committed records may wait for them."
+        )
+        return False
+    return len(leftover) <= FENCED_AT_ONCE_MAX
 
 
 def _decided_ids(ledger: Ledger) -> frozenset[str]:

@@ -6,6 +6,7 @@ may use another process for the next batch; then it is read again. The tasks' si
 and `TaskWriting`. What is to be done is decided in `sink_decisions`, never here.
 """
 
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -13,13 +14,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.client.cluster import Cluster
 from penstock.client.producer_transactions import ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction, is_open
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.decision_log import DecisionLog, ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_decisions import Ledger, Step, WrittenBatch
+from penstock.spark.sink_decisions import Ledger, Step, Sweep, WrittenBatch
 from penstock.spark.sink_options import SinkOptions
+
+LOGGER: Final = logging.getLogger("penstock.spark")
 
 TASK_IDS: Final = 16_384
 """Transactional ids of a run. Spark numbers the tasks of an application, all attempts of all of
@@ -101,6 +104,7 @@ class SinkDriver:
         )
         self._known: Ledger | None = None
         self._swept_at_seconds: float | None = None
+        """None: not yet in this process, or not to the end."""
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Make what the tasks wrote visible, exactly once."""
@@ -115,12 +119,18 @@ class SinkDriver:
             fails_on_difference=self._options.fails_on_difference,
         )
         now = self._cluster.clock.monotonic()
-        is_due = self._swept_at_seconds is None or now - self._swept_at_seconds > SWEEP_SECONDS
-        sweeps = is_due or any(one.is_repeated for one in results)
+        sweep = self._sweep_due(now, is_repeated=any(one.is_repeated for one in results))
         known, self._known = self._known, None
-        self._known = self._carry_out(protocol.commit_batch(batch, known, sweeps=sweeps))
-        if sweeps:
-            self._swept_at_seconds = now
+        done = self._carry_out(protocol.commit_batch(batch, known, sweep))
+        self._known = done.ledger
+        if sweep is not Sweep.NONE:
+            self._swept_at_seconds = now if done.is_swept else None
+
+    def _sweep_due(self, now_seconds: float, *, is_repeated: bool) -> Sweep:
+        if self._swept_at_seconds is None:
+            return Sweep.ALL_RUNS
+        is_due = is_repeated or now_seconds - self._swept_at_seconds > SWEEP_SECONDS
+        return Sweep.OWN_RUN if is_due else Sweep.NONE
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Take back what the tasks wrote, unless it is decided."""
@@ -135,13 +145,18 @@ class SinkDriver:
 
     def _carry_out(self, steps: Generator[Step, Any, Result]) -> Result:
         answer: Any = None
+        failure: PenstockError | None = None
         while True:
             try:
-                step = steps.send(answer)
+                step = steps.send(answer) if failure is None else steps.throw(failure)
             except StopIteration as ended:
                 result: Result = ended.value
                 return result
-            answer = self.carry_out(step)
+            answer, failure = None, None
+            try:
+                answer = self.carry_out(step)
+            except PenstockError as error:
+                failure = error  # the protocol says what it means
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
         """Do one step, and give what came of it."""
@@ -158,6 +173,8 @@ class SinkDriver:
                 sights = self._transactions.look_at(one.transactional_id for one in transactions)
                 names = ((one, one.transactional_id) for one in transactions)
                 return frozenset(name for one, name in names if is_open(one, sights.get(name)))
+            case protocol.Tell(warning):
+                return LOGGER.warning("%s", warning)
             case _:
                 return self._end(step)
 
