@@ -43,8 +43,7 @@ class Transaction:
     rows: tuple[Row, ...]
     state: State = State.OPEN
     was_committed: bool = False
-    is_taken: bool = False
-    """Ended by somebody who knows nothing of its run: a timeout, or a run that takes over."""
+    is_timed_out: bool = False
 
 
 @dataclass
@@ -66,8 +65,8 @@ class World:
 
     @property
     def is_disturbed(self) -> bool:
-        """Others ended a decided transaction: the query may stay with a loud error."""
-        return any(self.transactions[name].is_taken for name in self.decided_names())
+        """A decided transaction timed out: the query may stay with a loud error."""
+        return any(self.transactions[name].is_timed_out for name in self.decided_names())
 
     def visible_rows(self) -> list[Row]:
         """What a reader of committed records sees."""
@@ -229,19 +228,10 @@ class Run:
                 return self._end_one(step)
 
     def _abort(self, name: str) -> CommitOutcome:
-        """A decided transaction must not be here, with one exception that the guide tells of.
-
-        A run that takes over may list a transaction of a third run, which then takes over from it
-        and decides, before the second one carries out what it set out to do.
-        """
-        world = self.world
-        one = world.transactions[name]
-        is_sweep_of_others = isinstance(self.step, protocol.Fence) and one.run != self.name
-        if one.state is State.OPEN and name in world.decided_names():
-            assert is_sweep_of_others
-            assert self.token < world.owner
-        one.is_taken |= is_sweep_of_others and one.state is State.OPEN
-        world.abort(name)
+        """A decided transaction must not be here, whoever wants to abort it."""
+        is_open = self.world.transactions[name].state is State.OPEN
+        assert not (is_open and name in self.world.decided_names())
+        self.world.abort(name)
         return CommitOutcome.ABORTED
 
     def _end_one(

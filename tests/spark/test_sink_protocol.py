@@ -131,7 +131,7 @@ class SinkModel(RuleBasedStateMachine):
         """The cluster aborts a transaction that was open for too long."""
         names = self.world.open_names()
         name = names[which % len(names)]
-        self.world.transactions[name].is_taken = True
+        self.world.transactions[name].is_timed_out = True
         self.world.abort(name)
 
     @invariant()
@@ -373,3 +373,48 @@ def test_a_sweep_that_fails_is_no_failure_of_the_batch(step: type, is_carried_ou
     assert run.failure is None
     assert not world.open_names()
     assert len(run.warnings) == 1
+
+
+@pytest.mark.parametrize("pause_at", [protocol.ListOpen, protocol.ReadLedger])
+def test_a_run_that_slept_in_its_sweep_leaves_its_successor_alone(pause_at: type) -> None:
+    """It takes over, sleeps, and a third run takes over from it and decides."""
+    world = World()
+    world.open_transaction("before", rows_of(0))
+    second = new_run(world, "b")
+    second.write(cut(rows_of(0), [2]), skips=True)
+    second.begin_commit(remembers=True, sweeps=False)
+    advance_to(second, protocol.WriteDone)
+    second.advance()
+    third = new_run(world, "c")
+    third.write(cut(rows_of(0), [1]), skips=False)
+    advance_to(second, pause_at)
+
+    third.begin_commit(remembers=True, sweeps=False)
+    finish(third)
+    third.write(cut(rows_of(1), [1]), skips=True)
+    third.begin_commit(remembers=True, sweeps=False)
+    advance_to(third, protocol.CommitAll)
+    finish(second)  # goes on where it slept
+    finish(third)
+    assert third.failure is None
+    assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
+
+
+def test_a_list_that_is_older_than_the_log_holds_nothing_that_is_decided_later() -> None:
+    """It sleeps after it has read the log: what it aborts then is of a batch that is over."""
+    world = World()
+    world.open_transaction("before", rows_of(0))
+    second = new_run(world, "b")
+    second.write(cut(rows_of(0), [2]), skips=True)
+    third = new_run(world, "c")
+    third.write(cut(rows_of(0), [1]), skips=False)
+    second.begin_commit(remembers=True, sweeps=False)
+    advance_to(second, protocol.Fence)
+    write_and_commit(third)
+    third.write(cut(rows_of(1), [1]), skips=True)
+    third.begin_commit(remembers=True, sweeps=False)
+    advance_to(third, protocol.CommitAll)
+    finish(second)
+    finish(third)
+    assert third.failure is None
+    assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)

@@ -63,7 +63,7 @@ class DecisionLog:
         self._transactions = transactions
         self._topic = topic
         self._query = query
-        self._owner_id = f"{id_prefix}.{query}.decisions"
+        self.owner_id: Final = f"{id_prefix}.{query}.decisions"
         self._sleep = sleep
         self._at: TopicPartition | None = None
         self._owner: OpenTransaction | None = None
@@ -79,7 +79,7 @@ class DecisionLog:
 
     def take_ownership(self) -> None:
         """Fence whoever owned the log."""
-        self._owner = self._transactions.begin(self._owner_id, OWNER_TIMEOUT_MS)
+        self._owner = self._transactions.begin(self.owner_id, OWNER_TIMEOUT_MS)
         self._sequence = 0
 
     def write(self, decision: Decision) -> None:

@@ -114,7 +114,7 @@ class WriteDone:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """List the transactions of this query that are open; gives their ids."""
+    """List the transactions of this query's tasks that are open; gives their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def commit_batch(
         ledger = yield from _skip(ledger.decision, batch)
     else:
         ledger = yield from _decide(decision, batch)
-    is_swept = yield from _sweep(ledger, batch.run_prefix, sweep)
+    is_swept = yield from _sweep(ledger, batch.run, batch.run_prefix, sweep)
     return Committed(ledger, is_swept)
 
 
@@ -222,7 +222,7 @@ def abort_batch(
     kept = _decided_ids(ledger)
     yield AbortAll(tuple(one for one in transactions if one.transactional_id not in kept))
     if is_ours:
-        yield from _sweep(ledger, run_prefix, Sweep.OWN_RUN)
+        yield from _sweep(ledger, run, run_prefix, Sweep.OWN_RUN)
 
 
 def _take_over(run: str) -> Generator[Step, Any, Ledger]:
@@ -290,7 +290,9 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
     return Ledger(decision, is_done=True)
 
 
-def _sweep(ledger: Ledger, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
+def _sweep(
+    ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
+) -> Generator[Step, Any, bool]:
     """Abort what nobody will decide: attempts that lost or died, and runs that were replaced.
 
     Whether nothing of it is left. The batch is over, so a failure here is none of the batch.
@@ -298,13 +300,7 @@ def _sweep(ledger: Ledger, run_prefix: str, sweep: Sweep) -> Generator[Step, Any
     if sweep is Sweep.NONE:
         return True
     try:
-        listed: Iterable[str] = yield ListOpen()
-        kept = _decided_ids(ledger)
-        leftover = sorted(
-            name
-            for name in listed
-            if name not in kept and (sweep is Sweep.ALL_RUNS or name.startswith(run_prefix))
-        )
+        leftover = yield from _leftover(ledger, run, run_prefix, sweep)
         if leftover:
             yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
     except PenstockError as error:
@@ -317,6 +313,26 @@ def _sweep(ledger: Ledger, run_prefix: str, sweep: Sweep) -> Generator[Step, Any
     return len(leftover) <= FENCED_AT_ONCE_MAX
 
 
+def _leftover(
+    ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
+) -> Generator[Step, Any, list[str]]:
+    """Open transactions that can never be decided.
+
+    Those of the own run: this driver alone decides them, and the batch is over. Those of another
+    run: its tasks begin the next batch only after its driver noted itself in the log, with the
+    batch that is committed here or a later one. So the list comes first and the log afterwards: if
+    this run is still the newest, all that was listed is of batches that are decided.
+    """
+    listed: Iterable[str] = yield ListOpen()
+    kept = _decided_ids(ledger)
+    names = sorted(name for name in listed if name not in kept)
+    own = [name for name in names if name.startswith(run_prefix)]
+    if sweep is Sweep.OWN_RUN or len(own) == len(names):
+        return own
+    ledger = yield ReadLedger()
+    return names if _is_newest(ledger, run) else own
+
+
 def _decided_ids(ledger: Ledger) -> frozenset[str]:
     if ledger.decision is None:
         return frozenset()
@@ -327,6 +343,10 @@ def _with_run(decision: Decision | None, run: str) -> tuple[str, ...]:
     before = decision.runs if decision is not None else ()
     others = tuple(one for one in before if one != run)
     return (*others, run)[-RUNS_REMEMBERED_MAX:]
+
+
+def _is_newest(ledger: Ledger, run: str) -> bool:
+    return ledger.decision is not None and ledger.decision.runs[-1] == run
 
 
 def _is_superseded(ledger: Ledger, run: str) -> bool:

@@ -187,8 +187,11 @@ class SinkDriver:
             case protocol.AbortAll(transactions):
                 return self._transactions.abort_all(transactions)
             case protocol.ListOpen():
-                prefix = query_prefix(self._options, self._identity.query)
-                return self._transactions.list_open(prefix)
+                names = self._transactions.list_open(
+                    query_prefix(self._options, self._identity.query)
+                )
+                # The log's own transaction is ended by who writes it, or by its short timeout.
+                return [name for name in names if name != self._log.owner_id]
             case protocol.Fence(names):
                 return self._transactions.fence_all(names, self._options.transaction_timeout_ms)
 
