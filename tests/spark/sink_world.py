@@ -14,11 +14,12 @@ from typing import Any
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.sink_decisions import Committed, Ledger, Step, Sweep, WrittenBatch
+from penstock.spark.sink_decisions import Committed, Ledger, Sight, Step, Sweep, WrittenBatch
 from penstock.spark.sink_records import decision_record, done_record, fold
 
 QUERY = "query"
 ROWS_PER_BATCH = 4
+TIMEOUT_MS = 900_000
 Row = tuple[int, int]
 
 
@@ -43,6 +44,8 @@ class Transaction:
     rows: tuple[Row, ...]
     state: State = State.OPEN
     was_committed: bool = False
+    is_old: bool = False
+    """Close to its timeout."""
     is_timed_out: bool = False
 
 
@@ -76,11 +79,18 @@ class World:
         """Transactions that nobody ended yet."""
         return [name for name, one in self.transactions.items() if one.state is State.OPEN]
 
-    def open_among(self, transactions: Sequence[OpenTransaction]) -> frozenset[str]:
-        """Those of them that nobody ended."""
-        return frozenset(self.open_names()).intersection(
-            one.transactional_id for one in transactions
-        )
+    def sight(self) -> Sight:
+        """What there is to be seen of transactions before they are decided."""
+        names = frozenset(self.open_names())
+        return Sight(names, frozenset(name for name in names if self.transactions[name].is_old))
+
+    def pass_time(self, name: str) -> None:
+        """A transaction comes close to its timeout; with the next call it is over."""
+        one = self.transactions[name]
+        if one.is_old and one.state is State.OPEN:
+            one.is_timed_out = True
+            one.state = State.ABORTED
+        one.is_old = True
 
     def decided_names(self) -> set[str]:
         """Transactions of the newest decision."""
@@ -147,7 +157,13 @@ class Run:
         ]
         count = sum(len(rows) for rows in parts)
         self.batch = WrittenBatch(
-            self.name, self.batch_id, count, tuple(made), self.prefix, has_skipped=is_skipped
+            self.name,
+            self.batch_id,
+            count,
+            tuple(made),
+            self.prefix,
+            TIMEOUT_MS,
+            has_skipped=is_skipped,
         )
 
     def begin_commit(self, *, remembers: bool, sweeps: bool) -> None:
@@ -209,8 +225,8 @@ class Run:
                 world.owner += 1
                 self.token = world.owner
                 return True, None
-            case protocol.LookAt(transactions):
-                return True, world.open_among(transactions)
+            case protocol.LookAt():
+                return True, world.sight()
             case protocol.WriteDecision(decision):
                 if self.token != world.owner:
                     raise FencedError

@@ -22,6 +22,7 @@ from penstock.spark.sink_errors import (
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
+    TransactionsTooOldError,
 )
 from tests.spark.sink_world import ROWS_PER_BATCH, FencedError, Row, Run, State, World
 
@@ -127,12 +128,10 @@ class SinkModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.open_names())
     @rule(which=st.integers(0, 99))
-    def time_out(self, which: int) -> None:
+    def pass_time(self, which: int) -> None:
         """The cluster aborts a transaction that was open for too long."""
         names = self.world.open_names()
-        name = names[which % len(names)]
-        self.world.transactions[name].is_timed_out = True
-        self.world.abort(name)
+        self.world.pass_time(names[which % len(names)])
 
     @invariant()
     def nothing_is_visible_twice(self) -> None:
@@ -303,6 +302,31 @@ def test_a_transaction_that_ended_before_the_decision_stops_the_batch() -> None:
     assert isinstance(run.failure, TransactionsLostError)
     assert "kafka.transaction.timeout.ms" in str(run.failure)
     assert world.visible_rows() == []
+
+
+def test_a_transaction_close_to_its_timeout_is_not_decided() -> None:
+    """The cluster might abort it before it is committed, and then part of the batch is missing."""
+    world = World()
+    run = new_run(world, "a")
+    run.write(cut(rows_of(0), [2]), skips=True)
+    old = list(world.transactions)[1]
+    world.pass_time(old)
+    run.begin_commit(remembers=False, sweeps=False)
+    finish(run)
+    assert isinstance(run.failure, TransactionsTooOldError)
+    assert old in str(run.failure)
+    assert "kafka.transaction.timeout.ms" in str(run.failure)
+    assert world.ledger().decision is None
+    write_and_commit(new_run(world, "b"))
+    assert sorted(world.visible_rows()) == rows_of(0)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "age_ms_max"),
+    [(900_000, 810_000), (60_000, 54_000), (20_000, 15_000), (10_000, 5_000), (1_000, 500)],
+)
+def test_how_old_a_transaction_may_be(timeout_ms: int, age_ms_max: int) -> None:
+    assert protocol.longest_age_ms(timeout_ms) == age_ms_max
 
 
 def test_a_replay_with_more_rows_is_told() -> None:

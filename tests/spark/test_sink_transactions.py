@@ -25,10 +25,11 @@ from penstock.spark.sink_errors import (
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
+    TransactionsTooOldError,
 )
 from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
 from penstock.spark.sink_process import close_all
-from penstock.spark.sink_transactions import TaskResult, check_start
+from penstock.spark.sink_transactions import TaskResult, check_start, run_prefix
 from penstock.spark.task_writing import TaskIdentity, write_exactly_once
 from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 from tests.spark.sink_jobs import CrashError, CrashingDriver, Job, JobRun
@@ -245,8 +246,40 @@ def test_a_batch_that_takes_longer_than_its_transactions_is_told(bootstrap: str)
     job.close()
 
 
+def test_a_batch_whose_transactions_are_about_to_time_out_is_not_decided(bootstrap: str) -> None:
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "8000"})
+    run = job.start()
+    results = run.write(0, cut(VALUES, 2))
+    transactions = ProducerTransactions(job.cluster)
+    prefix = run_prefix(job.options, run.identity)
+    wait_for(lambda: len(transactions.list_open(prefix, longer_than_ms=4_000)) == 2)
+    with pytest.raises(TransactionsTooOldError, match="more than 4000 ms"):
+        run.driver.commit(results, 0)
+    assert protocol.WriteDecision not in run.driver.steps
+    run.driver.abort(results)
+    assert job.visible_values() == []
+    job.start().run_batch(0, cut(VALUES, 1))
+    assert job.visible_values() == VALUES
+    job.close()
+
+
+def test_the_age_of_a_batch_is_known_without_asking(job: Job) -> None:
+    """A driver that goes on measures by itself; only one that waited long asks the brokers."""
+    run = job.start()
+    run.run_batch(0, cut(VALUES, 1))
+    asked = []
+    run.driver._transactions.list_open = (  # type: ignore[method-assign]
+        lambda prefix, longer_than_ms=-1: asked.append(longer_than_ms) or []
+    )
+    run.run_batch(1, cut(NEXT_VALUES, 1))
+    assert asked == []
+    run.driver._committed_at_seconds -= 810.0
+    run.run_batch(2, cut(NEXT_VALUES, 1))
+    assert asked == [810_000]
+
+
 def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> None:
-    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "1000"})
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "3000"})
     with pytest.raises(CrashError):
         job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 2))
     wait_for(lambda: not job.is_anything_open())

@@ -26,7 +26,7 @@ from penstock.client.transaction_outcomes import (
     TransactionSight,
     outcome_of_sight,
 )
-from penstock.client.transactions import Transactions
+from penstock.client.transactions import NO_TIME, Transactions
 from penstock.client.versions import ASK_VERSIONS, ask_versions
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
@@ -124,9 +124,13 @@ class ProducerTransactions:
         self._cluster.repeat(attempt, repeatable=True)
         return sights
 
-    def list_open(self, prefix: str) -> list[str]:
-        """The transactional ids that begin so and have a transaction open, on all brokers."""
-        listed = Transactions(self._cluster).list_all([OPEN_STATE])
+    def list_open(self, prefix: str, *, longer_than_ms: int = NO_TIME) -> list[str]:
+        """The transactional ids that begin so and have a transaction open, on all brokers.
+
+        With a duration, those that are open for longer; brokers before Kafka 3.8 cannot tell, which
+        is the error UNSUPPORTED_VERSION.
+        """
+        listed = Transactions(self._cluster).list_all([OPEN_STATE], longer_than_ms=longer_than_ms)
         names = (one.transactional_id for one in listed)
         return [name for name in names if name.startswith(prefix)]
 

@@ -34,10 +34,14 @@ from penstock.spark.sink_errors import (
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
+    TransactionsTooOldError,
 )
 
 RUNS_REMEMBERED_MAX: Final = 32
 """Runs in a decision: a driver that comes back after so many successors counts as a new one."""
+MARGIN_MS_MIN: Final = 5_000
+"""What must be left of the transaction timeout when a batch is decided: a tenth of it, and at least
+this; but never more than half of it, so that a short timeout can be used at all."""
 FENCED_AT_ONCE_MAX: Final = 1_000
 """Leftover transactions aborted after one batch; the next batch goes on with the rest."""
 
@@ -79,9 +83,19 @@ class TakeOwnership:
 
 @dataclass(frozen=True, slots=True)
 class LookAt:
-    """Which of these transactions are open as the tasks left them; gives a set of their ids."""
+    """How these transactions are; gives a `Sight`."""
 
     transactions: tuple[OpenTransaction, ...]
+    age_ms_max: int
+
+
+class Sight(NamedTuple):
+    """Which transactions may be decided, by their ids."""
+
+    open_ids: frozenset[str]
+    """Those that are open as the tasks left them."""
+    old_ids: frozenset[str]
+    """Those that are open for longer than was asked, measured by their coordinators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +171,10 @@ class WrittenBatch:
     """Tasks that had no rows have none."""
     run_prefix: str
     """What the ids of this run's transactions begin with."""
+    timeout_ms: int
+    """How long the cluster lets a transaction be open."""
     has_skipped: bool = False
     """A task found the batch committed and wrote nothing."""
-    timeout_ms: int = 0
-    """How long a transaction may be open, for the error."""
     fails_on_difference: bool = True
 
 
@@ -267,11 +281,7 @@ def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledge
 
 def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
     assert not batch.has_skipped, "a task found the batch committed, and the driver did not"
-    open_ids: frozenset[str] = yield LookAt(batch.transactions)
-    lost = [one.transactional_id for one in batch.transactions]
-    lost = [name for name in lost if name not in open_ids]
-    if lost:
-        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    yield from _look(batch)
     decision = Decision(
         batch.batch_id,
         batch.run,
@@ -288,6 +298,25 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
         raise PartialCommitError(batch.batch_id, len(outcomes) - len(lost), lost)
     yield WriteDone(decision)
     return Ledger(decision, is_done=True)
+
+
+def _look(batch: WrittenBatch) -> Generator[Step, Any, None]:
+    """Refuse a batch that has lost transactions, or may lose some before they are committed."""
+    age_ms_max = longest_age_ms(batch.timeout_ms)
+    sight: Sight = yield LookAt(batch.transactions, age_ms_max)
+    names = [one.transactional_id for one in batch.transactions]
+    lost = [name for name in names if name not in sight.open_ids]
+    if lost:
+        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    old = [name for name in names if name in sight.old_ids]
+    if old:
+        raise TransactionsTooOldError(batch.batch_id, old, age_ms_max, batch.timeout_ms)
+
+
+def longest_age_ms(timeout_ms: int) -> int:
+    """How long a transaction may be open when its batch is decided."""
+    margin_ms = max(timeout_ms // 10, MARGIN_MS_MIN)
+    return timeout_ms - min(margin_ms, timeout_ms // 2)
 
 
 def _sweep(

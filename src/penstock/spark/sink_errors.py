@@ -79,6 +79,21 @@ class TransactionsLostError(SinkError):
         )
 
 
+class TransactionsTooOldError(SinkError):
+    """Transactions of a batch are so close to their timeout that it is not safe to decide."""
+
+    def __init__(
+        self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int
+    ) -> None:
+        super().__init__(
+            f"batch {batch_id} took too long: {_named(old)} began more than {age_ms_max} ms ago, "
+            f"and the cluster aborts a transaction after {timeout_ms} ms, which could happen in the "
+            "middle of the commit. Nothing of the batch is visible, and a restart of the query "
+            "writes it anew. Raise kafka.transaction.timeout.ms (and the brokers' transaction.max.timeout.ms "
+            "with it) or make batches smaller (maxOffsetsPerTrigger)."
+        )
+
+
 class PartialCommitError(SinkError):
     """A decided batch cannot be completed: part of it is visible, and the rest is gone."""
 

@@ -105,6 +105,8 @@ class SinkDriver:
         self._known: Ledger | None = None
         self._swept_at_seconds: float | None = None
         """None: not yet in this process, or not to the end."""
+        self._committed_at_seconds: float | None = None
+        """When the last batch was over; None: not in this process."""
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Make what the tasks wrote visible, exactly once."""
@@ -125,6 +127,7 @@ class SinkDriver:
         self._known = done.ledger
         if sweep is not Sweep.NONE:
             self._swept_at_seconds = now if done.is_swept else None
+        self._committed_at_seconds = self._cluster.clock.monotonic()
 
     def _sweep_due(self, now_seconds: float, *, is_repeated: bool) -> Sweep:
         if self._swept_at_seconds is None:
@@ -169,14 +172,37 @@ class SinkDriver:
                 return self._log.write(decision)
             case protocol.WriteDone(decision):
                 return self._log.write_done(decision)
-            case protocol.LookAt(transactions):
-                sights = self._transactions.look_at(one.transactional_id for one in transactions)
-                names = ((one, one.transactional_id) for one in transactions)
-                return frozenset(name for one, name in names if is_open(one, sights.get(name)))
+            case protocol.LookAt(transactions, age_ms_max):
+                return self._look_at(transactions, age_ms_max)
             case protocol.Tell(warning):
                 return LOGGER.warning("%s", warning)
             case _:
                 return self._end(step)
+
+    def _look_at(
+        self, transactions: Sequence[OpenTransaction], age_ms_max: int
+    ) -> protocol.Sight:
+        sights = self._transactions.look_at(one.transactional_id for one in transactions)
+        names = ((one, one.transactional_id) for one in transactions)
+        open_ids = frozenset(name for one, name in names if is_open(one, sights.get(name)))
+        return protocol.Sight(open_ids, self._older_than(age_ms_max))
+
+    def _older_than(self, age_ms: int) -> frozenset[str]:
+        """Transactions of this run that are older: the brokers know, and need not be asked often.
+
+        All of a batch began after the batch before it was committed. If that was here, and later
+        than so long ago, none is older.
+        """
+        after, now = self._committed_at_seconds, self._cluster.clock.monotonic()
+        if after is not None and now - after < age_ms / 1000:
+            return frozenset()
+        prefix = run_prefix(self._options, self._identity)
+        try:
+            return frozenset(self._transactions.list_open(prefix, longer_than_ms=age_ms))
+        except BrokerAnswerError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return frozenset()  # brokers before Kafka 3.8 cannot be asked
 
     def _end(
         self, step: protocol.CommitAll | protocol.AbortAll | protocol.ListOpen | protocol.Fence
