@@ -292,6 +292,32 @@ def test_a_decision_that_lost_some_of_its_transactions_is_told() -> None:
     assert world.committed_batch == -1
 
 
+@pytest.mark.parametrize("lost_count", [1, 2])
+def test_a_lost_batch_that_spark_has_left_behind_is_told_once(lost_count: int) -> None:
+    """Somebody wrote it with another guarantee, or nobody did: it cannot be known."""
+    world = World()
+    first = new_run(world, "a")
+    first.write(cut(rows_of(0), [2]), skips=True)
+    first.begin_commit(remembers=False, sweeps=False)
+    advance_to(first, protocol.CommitAll)
+    lost = list(world.transactions)[:lost_count]
+    for name in lost:
+        world.abort(name)
+    first.is_alive = False
+    world.committed_batch = 0  # as a run with at-least-once leaves it
+
+    second = new_run(world, "b")
+    write_and_commit(second)
+    assert second.failure is None
+    (warning,) = second.warnings
+    assert "batch 0 was decided" in warning
+    assert "offsets/0" in warning
+    assert all(name in warning for name in lost)
+    write_and_commit(second)
+    write_and_commit(new_run(world, "c"))
+    assert len(second.warnings) == 1
+
+
 def test_a_transaction_that_ended_before_the_decision_stops_the_batch() -> None:
     world = World()
     run = new_run(world, "a")

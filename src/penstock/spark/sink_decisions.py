@@ -20,7 +20,7 @@ of it, so that a test can stop, crash or interleave them anywhere. Who carries t
 `sink_transactions`; how records look is `sink_records`. No Spark, no Arrow, no IO.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
@@ -35,6 +35,7 @@ from penstock.spark.sink_errors import (
     SupersededError,
     TransactionsLostError,
     TransactionsTooOldError,
+    named,
 )
 
 RUNS_REMEMBERED_MAX: Final = 32
@@ -258,7 +259,9 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
         yield WriteDone(decision)
         return Ledger(decision, is_done=True)
     if decision.batch_id < batch.batch_id:
-        # Spark has gone on since: somebody wrote the batch with another guarantee.
+        # Spark has gone on since. That is the remedy for a batch that was lost in part, and nothing
+        # in the log or the cluster proves that somebody applied it: so it is told, and no error.
+        yield Tell(_overtaken(decision, batch, len(committed), lost))
         return Ledger(decision, is_done=True)
     unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
     if unknown:
@@ -266,6 +269,19 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
     if committed:
         raise PartialCommitError(decision.batch_id, len(committed), lost)
     return Ledger()
+
+
+def _overtaken(
+    decision: Decision, batch: WrittenBatch, committed_count: int, lost: Sequence[str]
+) -> str:
+    return (
+        f"batch {decision.batch_id} was decided, {committed_count} of its transactions are "
+        f"committed, and {named(lost)} never were; and Spark is at batch {batch.batch_id}. This is "
+        f"as it should be if the query ran with deliveryGuarantee=at-least-once in between, which "
+        f"wrote batch {decision.batch_id} again. If it did not, rows of that batch are missing in "
+        "the output: compare them with the input, whose offsets are in "
+        f"offsets/{decision.batch_id} of the checkpoint."
+    )
 
 
 def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:

@@ -70,7 +70,7 @@ class TransactionsLostError(SinkError):
 
     def __init__(self, batch_id: int, lost: Sequence[str], timeout_ms: int) -> None:
         super().__init__(
-            f"{_named(lost)} of batch {batch_id} ended before the batch could be committed. "
+            f"{named(lost)} of batch {batch_id} ended before the batch could be committed. "
             "Nothing of the batch is visible, and a restart of the query writes it anew. The "
             f"cluster aborts a transaction that is open for longer than {timeout_ms} ms: if the "
             "batch takes as long, raise kafka.transaction.timeout.ms (and the brokers' "
@@ -86,7 +86,7 @@ class TransactionsTooOldError(SinkError):
         self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int
     ) -> None:
         super().__init__(
-            f"batch {batch_id} took too long: {_named(old)} began more than {age_ms_max} ms ago, "
+            f"batch {batch_id} took too long: {named(old)} began more than {age_ms_max} ms ago, "
             f"and the cluster aborts a transaction after {timeout_ms} ms, which could happen in the "
             "middle of the commit. Nothing of the batch is visible, and a restart of the query "
             "writes it anew. Raise kafka.transaction.timeout.ms (and the brokers' transaction.max.timeout.ms "
@@ -100,7 +100,7 @@ class PartialCommitError(SinkError):
     def __init__(self, batch_id: int, visible_count: int, lost: Sequence[str]) -> None:
         super().__init__(
             f"batch {batch_id} was decided, {visible_count} of its transactions are committed, and "
-            f"{_named(lost)} cannot be: the cluster aborted or forgot them before the driver came "
+            f"{named(lost)} cannot be: the cluster aborted or forgot them before the driver came "
             "back (kafka.transaction.timeout.ms counts on while the query is down). Rows of the "
             "batch are missing in the output. To write the whole batch again, with the rows that "
             "are visible twice, start the query once with deliveryGuarantee=at-least-once until "
@@ -113,7 +113,7 @@ class OutcomeUnknownError(SinkError):
 
     def __init__(self, batch_id: int, forgotten: Sequence[str]) -> None:
         super().__init__(
-            f"batch {batch_id} was decided, and the cluster does not know {_named(forgotten)} any "
+            f"batch {batch_id} was decided, and the cluster does not know {named(forgotten)} any "
             "more, so nobody can tell whether its rows are in the output. This happens when a "
             "query comes back after longer than the brokers' transactional.id.expiration.ms. Look "
             "at the output. To write the batch again, which gives duplicates if it is there, start "
@@ -126,7 +126,8 @@ class DecisionTopicError(SinkError):
     """The topic of decisions cannot be used."""
 
 
-def _named(transactional_ids: Sequence[str]) -> str:
+def named(transactional_ids: Sequence[str]) -> str:
+    """These transactions in a sentence: the first few by name."""
     shown = ", ".join(transactional_ids[:_NAMED_MAX])
     more = len(transactional_ids) - _NAMED_MAX
     noun = "transaction" if len(transactional_ids) == 1 else "transactions"
