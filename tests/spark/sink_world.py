@@ -275,6 +275,8 @@ class Run:
                 self._committed(ended.value)
             else:
                 self.is_alive = False
+        except AssertionError:
+            raise
         except Exception as error:  # noqa: BLE001 - Spark takes any error of a commit this way
             self.steps, self.step = None, None
             self.known = None

@@ -18,13 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.sink_errors import (
     CheckpointSetBackError,
+    DecisionMissingError,
     PartialCommitError,
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
     TransactionsTooOldError,
 )
-from tests.spark.sink_world import ROWS_PER_BATCH, FencedError, Row, Run, State, World
+from tests.spark.sink_world import QUERY, ROWS_PER_BATCH, FencedError, Row, Run, State, World
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
 RUNS_ALIVE_MAX = 3
@@ -258,6 +259,35 @@ def test_a_replaced_run_stops_and_takes_nothing_back() -> None:
     assert world.owner == owner
     write_and_commit(second)
     assert second.failure is None
+
+
+def test_a_run_whose_tasks_saw_its_successor_stops() -> None:
+    """Its driver still knows the log as it left it, and its tasks have read what came after."""
+    world = World()
+    first = new_run(world, "a")
+    write_and_commit(first)
+    second = new_run(world, "b")
+    write_and_commit(second)
+    world.committed_batch = 0  # both are at batch 1
+    first.write(cut(rows_of(1), [1]), skips=True)
+    first.begin_commit(remembers=True, sweeps=False)
+    finish(first)
+    assert isinstance(first.failure, SupersededError)
+    assert "run b" in str(first.failure)
+    assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
+
+
+def test_a_decision_that_was_deleted_after_tasks_saw_it_is_told() -> None:
+    world = World()
+    write_and_commit(new_run(world, "a"))
+    world.committed_batch = -1
+    second = new_run(world, "b")
+    second.write(cut(rows_of(0), [1]), skips=True)
+    world.log.append((QUERY.encode(), None))
+    second.begin_commit(remembers=True, sweeps=False)
+    finish(second)
+    assert isinstance(second.failure, DecisionMissingError)
+    assert "offsets/0" in str(second.failure)
 
 
 def test_a_decision_that_lost_all_its_transactions_is_void() -> None:

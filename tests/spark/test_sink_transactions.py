@@ -13,13 +13,15 @@ import pytest
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.producer_transactions import ProducerTransactions
+from penstock.client.producer_transactions import VERSION_2, ProducerTransactions
+from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.decision_log import DecisionLog, ensure_topic
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_errors import (
     DecisionTopicError,
+    OwnershipForgottenError,
     OwnershipLostError,
     PartialCommitError,
     ReplayDiffersError,
@@ -175,11 +177,23 @@ def test_an_owner_that_was_fenced_decides_nothing(job: Job) -> None:
         id_prefix=job.options.id_prefix,
     )
     other.take_ownership()
-    with pytest.raises(OwnershipLostError):
+    with pytest.raises(OwnershipLostError, match="another driver"):
         first.driver.commit(results, 1)
     first.driver.abort(results)
     assert job.visible_values() == VALUES
     assert not job.is_anything_open()
+
+
+def test_an_owner_that_the_cluster_forgot_is_told(job: Job) -> None:
+    first = job.start()
+    first.run_batch(0, cut(VALUES, 1))
+    results = first.write(1, cut(NEXT_VALUES, 1))
+    first.driver._log._owner = OpenTransaction(f"nobody-{uuid.uuid4()}", 4711, 0, VERSION_2)
+    with pytest.raises(OwnershipForgottenError, match="Restart the query"):
+        first.driver.commit(results, 1)
+    first.driver.abort(results)
+    job.start().run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
 
 
 def test_attempts_that_died_are_swept(job: Job) -> None:

@@ -22,14 +22,18 @@ from penstock.client.producer_transactions import VERSION_0, ProducerTransaction
 from penstock.client.range_reader import RangeReader
 from penstock.client.retries import Pauses
 from penstock.client.transaction_outcomes import REFUSALS, OpenTransaction
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.sink_decisions import Decision, Ledger
-from penstock.spark.sink_errors import DecisionTopicError, OwnershipLostError
+from penstock.spark.sink_errors import (
+    DecisionTopicError,
+    OwnershipForgottenError,
+    OwnershipLostError,
+)
 from penstock.spark.sink_records import decision_record, done_record, fold
 
 PARTITIONS: Final = 8
@@ -44,6 +48,8 @@ OWNER_TIMEOUT_MS: Final = 60_000
 """A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""
 STABLE_SECONDS_MAX: Final = 90.0
 """How long `read` waits for decisions of others: their timeout, and the cluster's leisure."""
+
+_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 class DecisionLog:
@@ -85,7 +91,7 @@ class DecisionLog:
     def write(self, decision: Decision) -> None:
         """Make the decision, as the owner; `OwnershipLostError` when somebody else is it now.
 
-        After any other error it is not known whether it is made.
+        After any error it is not known whether it is made: an answer may have been lost before.
         """
         owner, at = self._owner, self._partition()
         assert owner is not None
@@ -105,9 +111,7 @@ class DecisionLog:
             sender.flush()
             after = self._transactions.end(owner, commits=True)
         except BrokerAnswerError as error:
-            if ErrorCode(error.code) in REFUSALS:
-                raise OwnershipLostError(decision.batch_id) from error
-            raise
+            raise _ownership_problem(error, decision.batch_id) from error
         # A new epoch numbers anew.
         is_same = after.producer_epoch == owner.producer_epoch
         self._sequence = self._sequence + 1 if is_same else 0
@@ -168,6 +172,16 @@ class DecisionLog:
                 yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
         for rows in decoder.finish():
             yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+
+
+def _ownership_problem(error: BrokerAnswerError, batch_id: int) -> PenstockError:
+    """What it means for the owner that its write or its commit was answered so."""
+    code = ErrorCode(error.code)
+    if code not in REFUSALS:
+        return error
+    if code in _FENCED:
+        return OwnershipLostError(batch_id, error.name)
+    return OwnershipForgottenError(batch_id, error.name)
 
 
 def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:

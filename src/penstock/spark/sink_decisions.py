@@ -29,6 +29,7 @@ from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import PenstockError
 from penstock.spark.sink_errors import (
     CheckpointSetBackError,
+    DecisionMissingError,
     OutcomeUnknownError,
     PartialCommitError,
     ReplayDiffersError,
@@ -296,7 +297,8 @@ def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledge
 
 
 def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    assert not batch.has_skipped, "a task found the batch committed, and the driver did not"
+    if batch.has_skipped:
+        yield from _refuse_skipped(batch)
     yield from _look(batch)
     decision = Decision(
         batch.batch_id,
@@ -327,6 +329,15 @@ def _look(batch: WrittenBatch) -> Generator[Step, Any, None]:
     old = [name for name in names if name in sight.old_ids]
     if old:
         raise TransactionsTooOldError(batch.batch_id, old, age_ms_max, batch.timeout_ms)
+
+
+def _refuse_skipped(batch: WrittenBatch) -> Generator[Step, Any, None]:
+    """A task found the batch committed, and this driver knows nothing of it: say why."""
+    ledger: Ledger = yield ReadLedger()
+    decision = ledger.decision
+    if decision is not None and is_committed(ledger, batch.batch_id):
+        raise SupersededError(batch.run, decision.runs[-1])
+    raise DecisionMissingError(batch.batch_id)
 
 
 def longest_age_ms(timeout_ms: int) -> int:

@@ -28,13 +28,41 @@ class SupersededError(SinkError):
 
 
 class OwnershipLostError(SinkError):
-    """Another driver of the same query took the log of decisions in the middle of a commit."""
+    """The driver was fenced from the log of decisions in the middle of a commit."""
+
+    def __init__(self, batch_id: int, answer: str) -> None:
+        super().__init__(
+            f"another driver of this query took the log of decisions while this one committed "
+            f"batch {batch_id}, or the brokers took longer than a minute for it and gave it up "
+            f"({answer}). Whether the batch is decided is in the log, and a restart of the query "
+            "goes on from there. If a second driver runs this query, stop the one that should not."
+        )
+
+
+class OwnershipForgottenError(SinkError):
+    """The cluster does not know the owner of the log of decisions any more."""
+
+    def __init__(self, batch_id: int, answer: str) -> None:
+        super().__init__(
+            f"the cluster has forgotten that this driver owns the log of decisions ({answer}), so "
+            f"that batch {batch_id} could not be decided. A transactional id is forgotten when "
+            "nobody used it for the brokers' transactional.id.expiration.ms, or when they lost "
+            "their state of transactions. Restart the query: it takes the log again, and writes "
+            "the batch anew if it is not decided. If it happens again soon, look at the brokers' "
+            "__transaction_state."
+        )
+
+
+class DecisionMissingError(SinkError):
+    """Tasks found a batch committed, and the log does not say so any more."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(
-            f"another driver of this query took over while this one committed batch {batch_id}, "
-            "which was not decided by this one. Stop the driver that should not run; a restart "
-            "goes on where the other one stopped."
+            f"tasks found batch {batch_id} committed and wrote nothing, and now the topic of "
+            "decisions does not say so: the topic or records of it were deleted meanwhile. "
+            "Nothing of the batch was made visible by this run. A restart writes the batch; if it "
+            "is in the output already, that is a second time. So compare the output with the "
+            f"input first, whose offsets are in offsets/{batch_id} of the checkpoint."
         )
 
 
