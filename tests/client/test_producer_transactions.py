@@ -23,6 +23,7 @@ from penstock.client.transaction_outcomes import (
     is_open,
     outcome_of_sight,
 )
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -42,12 +43,15 @@ def bootstrap(
         yield address
 
 
-def opened_cluster(bootstrap: str, timeout_seconds: float = 10) -> Cluster:
+def opened_cluster(
+    bootstrap: str, timeout_seconds: float = 10, clock: Clock | None = None
+) -> Cluster:
     return Cluster(
         parse_addresses(bootstrap),
         lambda address: connect(address, timeout_seconds=10),
         timeout_seconds=timeout_seconds,
         request_timeout_seconds=10,
+        clock=clock,
     )
 
 
@@ -208,6 +212,54 @@ def test_the_next_transaction_of_a_producer_goes_on(writer: Writer) -> None:
     writer.write(second, sequence=0 if is_bumped else 1)
     writer.transactions.end(second, commits=True)
     wait_for(lambda: visible_end(writer.cluster, writer.at) == 4)
+
+
+def test_an_id_under_which_something_is_open_is_left_alone(writer: Writer) -> None:
+    names = [f"free-{uuid.uuid4()}" for _ in range(3)]
+    first = writer.open(names[0])
+    second = writer.transactions.begin_unused(names, TIMEOUT_MS)
+    assert second is not None
+    assert second.transactional_id == names[1]
+    assert outcome(writer, first) is CommitOutcome.COMMITTED
+    wait_for(lambda: writer.transactions.look_at([names[0]])[names[0]].state == "CompleteCommit")
+    again = writer.transactions.begin_unused(names, TIMEOUT_MS)
+    assert again is not None
+    assert again.transactional_id == names[0]
+    assert writer.transactions.begin_unused([], TIMEOUT_MS) is None
+
+
+class SleepyClock(SystemClock):
+    """A clock whose process may sleep."""
+
+    slept_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.slept_seconds
+
+
+def test_who_slept_after_the_look_looks_again(
+    bootstrap: str, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that sleeps does not take the id that another one wrote under meanwhile."""
+    names = [f"late-{uuid.uuid4()}" for _ in range(2)]
+    clock = SleepyClock()
+    with opened_cluster(bootstrap, timeout_seconds=60, clock=clock) as cluster:
+        late = ProducerTransactions(cluster)
+        look_at = late.look_at
+        opened: list[OpenTransaction] = []
+
+        def look_and_sleep(wanted: list[str]) -> dict[str, TransactionSight]:
+            sights = look_at(wanted)
+            if not opened:
+                opened.append(writer.open(names[0]))
+                clock.slept_seconds += 10
+            return sights
+
+        monkeypatch.setattr(late, "look_at", look_and_sleep)
+        begun = late.begin_unused(names, TIMEOUT_MS)
+    assert begun is not None
+    assert begun.transactional_id == names[1]
+    assert outcome(writer, opened[0]) is CommitOutcome.COMMITTED
 
 
 def test_a_timeout_that_brokers_do_not_allow_is_told(cluster: Cluster) -> None:

@@ -4,7 +4,6 @@ A `Job` is one query with its topics; a `JobRun` is one start of it. A driver ma
 before or after any of its steps.
 """
 
-import itertools
 import time
 import uuid
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from penstock.spark.task_writing import TaskIdentity, write_exactly_once
 
 PARTITIONS = 3
 PATIENCE_SECONDS = 30.0
-_attempts = itertools.count()
 
 
 class CrashError(Exception):
@@ -128,7 +126,7 @@ class JobRun:
         columns = find_columns([("value", "binary")], self.job.topic)
         results = []
         for number, values in enumerate(parts):
-            task = TaskIdentity(self.identity, batch_id, number, 0, next(_attempts))
+            task = TaskIdentity(self.identity, batch_id, number, attempt_number=0)
             rows = pa.record_batch([pa.array(values, pa.binary())], names=["value"])
             results.append(write_exactly_once(self.job.options, columns, iter([rows]), task))
         return results

@@ -15,6 +15,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.producer_transactions import VERSION_2, ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions import Transactions
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import sink_decisions as protocol
 from penstock.spark.decision_log import DecisionLog, ensure_topic
@@ -26,12 +27,20 @@ from penstock.spark.sink_errors import (
     PartialCommitError,
     ReplayDiffersError,
     SupersededError,
+    TransactionsLeftOpenError,
     TransactionsLostError,
     TransactionsTooOldError,
 )
 from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
 from penstock.spark.sink_process import close_all
-from penstock.spark.sink_transactions import TaskResult, check_start, run_prefix
+from penstock.spark.sink_transactions import (
+    IDS_PER_TASK_MAX,
+    RunIdentity,
+    TaskResult,
+    check_start,
+    run_prefix,
+    task_ids,
+)
 from penstock.spark.task_writing import TaskIdentity, write_exactly_once
 from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 from tests.spark.sink_jobs import CrashError, CrashingDriver, Job, JobRun
@@ -210,6 +219,45 @@ def test_attempts_that_died_are_swept(job: Job) -> None:
     assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
 
 
+def test_attempts_that_live_at_the_same_time_share_no_id(job: Job) -> None:
+    """Two attempts of a stage number their tasks in the same way, and both may be under way."""
+    run = job.start()
+    first = run.write(0, cut(VALUES, 3))
+    second = run.write(0, cut(VALUES, 3))
+    ids = [one.transaction.transactional_id for one in first + second if one.transaction]
+    assert len(set(ids)) == 6
+    run.driver.commit(first, 0)  # the one that Spark takes
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == VALUES
+
+
+def test_ids_are_used_again(job: Job) -> None:
+    """Brokers remember an id for a week: there are as many as tasks, and not one for each batch."""
+    run = job.start()
+    for batch_id in range(12):
+        run.run_batch(batch_id, cut(VALUES, 3))
+    prefix = run_prefix(job.options, run.identity)
+    listed = [one.transactional_id for one in Transactions(job.cluster).list_all()]
+    used = [name for name in listed if name.startswith(prefix)]
+    # A transaction that is still being ended is not waited for.
+    assert 3 <= len(used) <= 6
+
+
+def test_tasks_of_a_large_stage_share_no_id() -> None:
+    options = options_of("localhost:9092")
+    identity = RunIdentity("query", "run")
+    ids = [task_ids(options, identity, partition, 0)[0] for partition in range(50_000)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_task_whose_attempts_left_everything_open_is_told(job: Job) -> None:
+    run = job.start()
+    for _ in range(IDS_PER_TASK_MAX):
+        run.write(0, [VALUES])
+    with pytest.raises(TransactionsLeftOpenError, match="task 0 has 32 transactions open"):
+        run.write(0, [VALUES])
+
+
 def test_a_sweep_that_fails_is_told_and_tried_again(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,7 +280,7 @@ def test_a_task_that_fails_leaves_nothing_open(job: Job) -> None:
 
     run = job.start()
     columns = find_columns([("value", "binary")], job.topic)
-    task = TaskIdentity(run.identity, 0, 0, 0, 1)
+    task = TaskIdentity(run.identity, 0, 0, 0)
     with pytest.raises(ValueError, match="the query failed"):
         write_exactly_once(job.options, columns, rows(), task)
     wait_for(lambda: not job.is_anything_open())

@@ -122,6 +122,18 @@ class TransactionsTooOldError(SinkError):
         )
 
 
+class TransactionsLeftOpenError(SinkError):
+    """Attempts of a task died and left so many transactions open that there is no id for another."""
+
+    def __init__(self, partition: int, left: Sequence[str], timeout_ms: int) -> None:
+        super().__init__(
+            f"task {partition} has {len(left)} transactions open, {named(left)}: as many attempts "
+            "of it died, and nobody has aborted what they left. Look at why its processes die. "
+            "What they left is aborted after the next micro-batch, or by the cluster after "
+            f"{timeout_ms} ms."
+        )
+
+
 class PartialCommitError(SinkError):
     """A decided batch cannot be completed: part of it is visible, and the rest is gone."""
 

@@ -24,10 +24,9 @@ from penstock.spark.sink_options import SinkOptions
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
-TASK_IDS: Final = 16_384
-"""Transactional ids of a run. Spark numbers the tasks of an application, all attempts of all of
-them; the number modulo this is the id's end. So two attempts that live at the same time never share
-an id, unless so many tasks were started in between, and brokers keep no more ids than this."""
+IDS_PER_TASK_MAX: Final = 32
+"""Ids that an attempt of a task tries until it finds one under which nothing is open. As many
+transactions of one task are open only when as many attempts died within a few batches."""
 SWEEP_SECONDS: Final = 30.0
 """How often the driver looks for transactions of attempts that died."""
 
@@ -64,9 +63,12 @@ def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
     return f"{query_prefix(options, identity.query)}{identity.run}."
 
 
-def task_id(options: SinkOptions, identity: RunIdentity, task_attempt: int) -> str:
-    """The transactional id of one attempt of a task."""
-    return f"{run_prefix(options, identity)}{task_attempt % TASK_IDS}"
+def task_ids(
+    options: SinkOptions, identity: RunIdentity, partition: int, attempt_number: int
+) -> list[str]:
+    """The transactional ids of a task, in the order in which an attempt of it tries them."""
+    numbers = range(attempt_number, attempt_number + IDS_PER_TASK_MAX)
+    return [f"{run_prefix(options, identity)}{partition}.{number}" for number in numbers]
 
 
 def check_start(cluster: Cluster, options: SinkOptions) -> None:

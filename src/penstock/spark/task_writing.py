@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.producer_transactions import ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.core.errors import PenstockError
 from penstock.spark.row_writer import RowWriter
 from penstock.spark.sink_decisions import is_committed
+from penstock.spark.sink_errors import TransactionsLeftOpenError
 from penstock.spark.sink_options import SinkColumns, SinkOptions
-from penstock.spark.sink_process import cluster_of, ledger_of
-from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_id
+from penstock.spark.sink_process import cluster_of, ledger_of, transactions_of
+from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_ids
 
 
 class TaskIdentity(NamedTuple):
@@ -32,9 +32,7 @@ class TaskIdentity(NamedTuple):
     batch_id: int
     partition: int
     attempt_number: int
-    """How often the task was tried before."""
-    attempt_id: int
-    """No other attempt of a task of the application has it."""
+    """How often the task was tried before in this attempt of its stage."""
 
 
 def write_at_least_once(
@@ -98,7 +96,7 @@ class _Writing:
         self._columns = columns
         self._task = task
         self._cluster = cluster_of(options.client)
-        self._transactions = ProducerTransactions(self._cluster)
+        self._transactions = transactions_of(options, task.run)
         self._writer: RowWriter | None = None
         self.transaction: OpenTransaction | None = None
 
@@ -110,10 +108,7 @@ class _Writing:
     def write(self, rows: pa.RecordBatch) -> None:
         """Take some rows."""
         if self._writer is None:
-            self.transaction = self._transactions.begin(
-                task_id(self._options, self._task.run, self._task.attempt_id),
-                self._options.transaction_timeout_ms,
-            )
+            self.transaction = self._begin()
             self._writer = RowWriter(
                 self._cluster,
                 self._options,
@@ -123,6 +118,15 @@ class _Writing:
                 transactions=self._transactions,
             )
         self._writer.write(rows)
+
+    def _begin(self) -> OpenTransaction:
+        task = self._task
+        names = task_ids(self._options, task.run, task.partition, task.attempt_number)
+        timeout_ms = self._options.transaction_timeout_ms
+        begun = self._transactions.begin_unused(names, timeout_ms)
+        if begun is None:
+            raise TransactionsLeftOpenError(task.partition, names, timeout_ms)
+        return begun
 
     def finish(self) -> None:
         """Wait until every row is stored."""

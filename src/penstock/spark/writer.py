@@ -144,7 +144,6 @@ def _task_identity() -> TaskIdentity:
         int(batch_id),
         context.partitionId(),
         context.attemptNumber(),
-        context.taskAttemptId(),
     )
 
 
