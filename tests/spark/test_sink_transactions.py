@@ -18,7 +18,8 @@ from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.client.transactions import Transactions
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.spark.decision_log import DecisionLog
+from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_errors import (
     DecisionTopicError,

@@ -6,7 +6,8 @@ made before it was called. All of it rests on Kafka's transactions: the owner's 
 the same for every driver of the query, and taking it fences the last one.
 
 A decision of another query that is being written in the same partition holds `read` up, for a
-minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`.
+minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`; and
+`decision_topic` makes the topic.
 """
 
 import time
@@ -14,8 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from penstock.client.batch_sender import BatchSender
-from penstock.client.call import raise_error
-from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
 from penstock.client.partitioner import partition_of_key
 from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
@@ -28,6 +28,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
 from penstock.spark.decode.columns import BatchDecoder
+from penstock.spark.decision_topic import PARTITIONS
 from penstock.spark.sink_decisions import Decision, Ledger
 from penstock.spark.sink_errors import (
     DecisionTopicError,
@@ -36,14 +37,6 @@ from penstock.spark.sink_errors import (
 )
 from penstock.spark.sink_records import decision_record, done_record, fold
 
-PARTITIONS: Final = 8
-"""Of a topic of decisions that is created here: queries in different ones do not wait."""
-TOPIC_CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": "1048576",
-}
-"""Each query keeps two records; small segments are compacted soon, so that reading stays short."""
 OWNER_TIMEOUT_MS: Final = 60_000
 """A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""
 STABLE_SECONDS_MAX: Final = 90.0
@@ -182,42 +175,3 @@ def _ownership_problem(error: BrokerAnswerError, batch_id: int) -> PenstockError
     if code in _FENCED:
         return OwnershipLostError(batch_id, error.name)
     return OwnershipForgottenError(batch_id, error.name)
-
-
-def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Create the topic of decisions if it is not there; refuse one that forgets decisions."""
-    if name not in cluster.describe([name]):
-        try:
-            cluster.create_topic(NewTopic(name, PARTITIONS, configs=TOPIC_CONFIGS))
-        except BrokerAnswerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise DecisionTopicError(
-                    f"the topic of decisions, {name}, is not there and cannot be created: {error}. "
-                    "Create it with cleanup.policy=compact, or name another one with the option "
-                    "decisionTopic."
-                ) from error
-        _wait_until_it_appears(cluster, name, sleep)
-    described = cluster.topic_configs([name])[name]
-    raise_error(described.error_code, described.error_message, name)
-    configs = {one.name: one.value for one in described.configs}
-    policy = configs.get("cleanup.policy", "compact")
-    if policy != "compact":
-        raise DecisionTopicError(
-            f"the topic of decisions, {name}, has cleanup.policy={policy}: it would forget what "
-            "was decided, and a restarted query would write batches twice. Set it to compact, or "
-            "name another topic with the option decisionTopic."
-        )
-
-
-def _wait_until_it_appears(cluster: Cluster, name: str, sleep: Callable[[float], None]) -> None:
-    """Kafka answers for a new topic before its brokers have heard of it."""
-    pauses = Pauses(cluster.deadline_seconds)
-    while name not in cluster.describe([name]):
-        pause = pauses.next_pause(cluster.clock.monotonic())
-        if pause is None:
-            raise DecisionTopicError(
-                f"the topic of decisions, {name}, was created and does not appear. See the logs of "
-                "the brokers, or name another topic with the option decisionTopic."
-            )
-        sleep(pause)
-    cluster.topic(name)  # its partitions may still have no leaders

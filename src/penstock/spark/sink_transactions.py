@@ -17,7 +17,8 @@ from penstock.client.transaction_outcomes import OpenTransaction, is_open
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.spark.decision_log import DecisionLog
+from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_decisions import Ledger, Step, Sweep, WrittenBatch
 from penstock.spark.sink_options import SinkOptions
