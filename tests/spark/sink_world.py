@@ -14,7 +14,8 @@ from typing import Any
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.sink_decisions import Committed, Ledger, Sight, Step, Sweep, WrittenBatch
+from penstock.spark import sink_steps
+from penstock.spark.sink_steps import Committed, Ledger, Sight, Step, Sweep, WrittenBatch
 from penstock.spark.sink_records import decision_record, done_record, fold
 
 QUERY = "query"
@@ -219,25 +220,25 @@ class Run:
         """Whether the step is over, and what came of it."""
         world = self.world
         match step:
-            case protocol.ReadLedger():
+            case sink_steps.ReadLedger():
                 return True, world.ledger()
-            case protocol.TakeOwnership():
+            case sink_steps.TakeOwnership():
                 world.owner += 1
                 self.token = world.owner
                 return True, None
-            case protocol.LookAt():
+            case sink_steps.LookAt():
                 return True, world.sight()
-            case protocol.WriteDecision(decision):
+            case sink_steps.WriteDecision(decision):
                 if self.token != world.owner:
                     raise FencedError
                 world.log.append(decision_record(QUERY, decision))
                 return True, None
-            case protocol.WriteDone(decision):
+            case sink_steps.WriteDone(decision):
                 world.log.append(done_record(QUERY, decision))
                 return True, None
-            case protocol.ListOpen():
+            case sink_steps.ListOpen():
                 return True, world.open_names()
-            case protocol.Tell(warning):
+            case sink_steps.Tell(warning):
                 self.warnings.append(warning)
                 return True, None
             case _:
@@ -251,16 +252,16 @@ class Run:
         return CommitOutcome.ABORTED
 
     def _end_one(
-        self, step: protocol.CommitAll | protocol.AbortAll | protocol.Fence
+        self, step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.Fence
     ) -> tuple[bool, dict[str, CommitOutcome]]:
         """End one transaction of those that are meant: the driver may crash before the next."""
-        if isinstance(step, protocol.Fence):
+        if isinstance(step, sink_steps.Fence):
             names = list(step.transactional_ids)
         else:
             names = [one.transactional_id for one in step.transactions]
         left = [name for name in names if name not in self.outcomes]
         if left:
-            commits = isinstance(step, protocol.CommitAll)
+            commits = isinstance(step, sink_steps.CommitAll)
             end = self.world.commit if commits else self._abort
             self.outcomes[left[0]] = end(left[0])
         return len(left) <= 1, dict(self.outcomes)
@@ -291,3 +292,41 @@ class Run:
         self.world.committed_batch = max(self.world.committed_batch, self.batch_id)
         self.batch_id += 1
         self.batch = None
+
+
+# --- What tests do with them ---
+
+
+def rows_of(batch_id: int) -> list[Row]:
+    """Batch 3 is empty each time: empty batches are decided too."""
+    return [] if batch_id % 4 == 3 else [(batch_id, n) for n in range(ROWS_PER_BATCH)]
+
+
+def cut(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[Row]]:
+    """The rows of a batch, cut into tasks in another way each time."""
+    parts = []
+    rest = list(rows)
+    for size in sizes:
+        parts.append(rest[:size])
+        rest = rest[size:]
+    return [*parts, rest]
+
+
+def new_run(world: World, name: str) -> Run:
+    return Run(world, name, world.committed_batch + 1)
+
+
+def finish(run: Run) -> None:
+    while run.is_alive and run.steps is not None:
+        run.advance()
+
+
+def write_and_commit(run: Run, sizes: Sequence[int] = (2,)) -> None:
+    run.write(cut(rows_of(run.batch_id), sizes), skips=True)
+    run.begin_commit(remembers=True, sweeps=False)
+    finish(run)
+
+
+def advance_to(run: Run, kind: type) -> None:
+    while not isinstance(run.step, kind):
+        run.advance()

@@ -18,6 +18,7 @@ from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.client.transactions import Transactions
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import sink_decisions as protocol
+from penstock.spark import sink_steps
 from penstock.spark.decision_log import DecisionLog
 from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
@@ -113,14 +114,14 @@ def test_there_are_as_many_steps_as_the_crashes_cover(job: Job) -> None:
     run = job.start()
     run.run_batch(0, cut(VALUES, 1))
     kinds = [
-        protocol.ReadLedger,
-        protocol.TakeOwnership,
-        protocol.ReadLedger,
-        protocol.LookAt,
-        protocol.WriteDecision,
-        protocol.CommitAll,
-        protocol.WriteDone,
-        protocol.ListOpen,
+        sink_steps.ReadLedger,
+        sink_steps.TakeOwnership,
+        sink_steps.ReadLedger,
+        sink_steps.LookAt,
+        sink_steps.WriteDecision,
+        sink_steps.CommitAll,
+        sink_steps.WriteDone,
+        sink_steps.ListOpen,
     ]
     assert run.driver.steps == kinds
     assert len(kinds) == STEPS_OF_A_FIRST_COMMIT
@@ -143,7 +144,7 @@ def test_a_replay_of_a_committed_batch_writes_nothing(job: Job) -> None:
 
 def test_the_first_task_finishes_what_was_decided(job: Job) -> None:
     with pytest.raises(CrashError):
-        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 3))
+        job.start(sink_steps.CommitAll).run_batch(0, cut(VALUES, 3))
     assert job.visible_values() == []
     second = job.start()
     results = second.write(0, cut(VALUES, 2))
@@ -263,7 +264,7 @@ def test_a_sweep_that_fails_is_told_and_tried_again(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
     job.start().write(0, cut(VALUES, 1))  # a run that is gone
-    run = job.start(protocol.ListOpen)
+    run = job.start(sink_steps.ListOpen)
     run.driver.error = BrokerUnreachableError("no broker at 127.0.0.1:9")
     run.run_batch(0, cut(VALUES, 2))
     assert "no broker at 127.0.0.1:9" in caplog.text
@@ -318,7 +319,7 @@ def test_a_batch_whose_transactions_are_about_to_time_out_is_not_decided(bootstr
     wait_for(lambda: len(transactions.list_open(prefix, longer_than_ms=4_000)) == 2)
     with pytest.raises(TransactionsTooOldError, match="more than 4000 ms"):
         run.driver.commit(results, 0)
-    assert protocol.WriteDecision not in run.driver.steps
+    assert sink_steps.WriteDecision not in run.driver.steps
     run.driver.abort(results)
     assert job.visible_values() == []
     job.start().run_batch(0, cut(VALUES, 1))
@@ -344,7 +345,7 @@ def test_the_age_of_a_batch_is_known_without_asking(job: Job) -> None:
 def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> None:
     job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "3000"})
     with pytest.raises(CrashError):
-        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 2))
+        job.start(sink_steps.CommitAll).run_batch(0, cut(VALUES, 2))
     wait_for(lambda: not job.is_anything_open())
     job.start().run_batch(0, cut(VALUES, 3))
     assert job.visible_values() == VALUES
@@ -352,7 +353,7 @@ def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> 
 
 
 def test_a_decision_that_can_only_be_kept_in_part_is_told(job: Job) -> None:
-    run = job.start(protocol.CommitAll)
+    run = job.start(sink_steps.CommitAll)
     results = run.write(0, cut(VALUES, 2))
     with pytest.raises(CrashError):
         run.driver.commit(results, 0)

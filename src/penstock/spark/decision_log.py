@@ -29,7 +29,7 @@ from penstock.records.builder import build_batch
 from penstock.records.record import Record
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.decision_topic import PARTITIONS
-from penstock.spark.sink_decisions import Decision, Ledger
+from penstock.spark.sink_steps import Decision, Ledger
 from penstock.spark.sink_errors import (
     DecisionTopicError,
     OwnershipForgottenError,

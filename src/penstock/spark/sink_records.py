@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.spark.sink_decisions import Decision, Ledger
+from penstock.spark.sink_steps import Decision, Ledger
 from penstock.spark.sink_errors import DecisionTopicError
 
 VERSION: Final = 1

@@ -17,10 +17,11 @@ from penstock.client.transaction_outcomes import OpenTransaction, is_open
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark import sink_decisions as protocol
+from penstock.spark import sink_steps
 from penstock.spark.decision_log import DecisionLog
 from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_decisions import Ledger, Step, Sweep, WrittenBatch
+from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch
 from penstock.spark.sink_options import SinkOptions
 
 LOGGER: Final = logging.getLogger("penstock.spark")
@@ -167,28 +168,28 @@ class SinkDriver:
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
         """Do one step, and give what came of it."""
         match step:
-            case protocol.ReadLedger():
+            case sink_steps.ReadLedger():
                 return self._log.read()
-            case protocol.TakeOwnership():
+            case sink_steps.TakeOwnership():
                 return self._log.take_ownership()
-            case protocol.WriteDecision(decision):
+            case sink_steps.WriteDecision(decision):
                 return self._log.write(decision)
-            case protocol.WriteDone(decision):
+            case sink_steps.WriteDone(decision):
                 return self._log.write_done(decision)
-            case protocol.LookAt(transactions, age_ms_max):
+            case sink_steps.LookAt(transactions, age_ms_max):
                 return self._look_at(transactions, age_ms_max)
-            case protocol.Tell(warning):
+            case sink_steps.Tell(warning):
                 return LOGGER.warning("%s", warning)
             case _:
                 return self._end(step)
 
     def _look_at(
         self, transactions: Sequence[OpenTransaction], age_ms_max: int
-    ) -> protocol.Sight:
+    ) -> sink_steps.Sight:
         sights = self._transactions.look_at(one.transactional_id for one in transactions)
         names = ((one, one.transactional_id) for one in transactions)
         open_ids = frozenset(name for one, name in names if is_open(one, sights.get(name)))
-        return protocol.Sight(open_ids, self._older_than(age_ms_max))
+        return sink_steps.Sight(open_ids, self._older_than(age_ms_max))
 
     def _older_than(self, age_ms: int) -> frozenset[str]:
         """Transactions of this run that are older: the brokers know, and need not be asked often.
@@ -208,20 +209,20 @@ class SinkDriver:
             return frozenset()  # brokers before Kafka 3.8 cannot be asked
 
     def _end(
-        self, step: protocol.CommitAll | protocol.AbortAll | protocol.ListOpen | protocol.Fence
+        self, step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.ListOpen | sink_steps.Fence
     ) -> Any:  # noqa: ANN401 - see above
         match step:
-            case protocol.CommitAll(transactions):
+            case sink_steps.CommitAll(transactions):
                 return self._transactions.commit_all(transactions)
-            case protocol.AbortAll(transactions):
+            case sink_steps.AbortAll(transactions):
                 return self._transactions.abort_all(transactions)
-            case protocol.ListOpen():
+            case sink_steps.ListOpen():
                 names = self._transactions.list_open(
                     query_prefix(self._options, self._identity.query)
                 )
                 # The log's own transaction is ended by who writes it, or by its short timeout.
                 return [name for name in names if name != self._log.owner_id]
-            case protocol.Fence(names):
+            case sink_steps.Fence(names):
                 return self._transactions.fence_all(names, self._options.transaction_timeout_ms)
 
 
