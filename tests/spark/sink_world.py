@@ -129,6 +129,7 @@ class Run:
     world: World
     name: str
     batch_id: int
+    id_prefix: str = "sink"
     token: int = -1
     known: Ledger | None = None
     batch: WrittenBatch | None = None
@@ -163,6 +164,7 @@ class Run:
             count,
             tuple(made),
             self.prefix,
+            self.id_prefix,
             TIMEOUT_MS,
             has_skipped=is_skipped,
         )

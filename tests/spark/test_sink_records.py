@@ -27,6 +27,7 @@ decisions = st.builds(
     st.integers(0, 2**62),
     st.lists(transactions, max_size=5).map(tuple),
     st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=4).map(tuple),
+    st.text(max_size=10),
 )
 
 
@@ -79,6 +80,15 @@ def test_too_many_transactions_are_told() -> None:
 def test_a_record_that_is_not_ours_is_told(value: bytes) -> None:
     with pytest.raises(DecisionTopicError, match="decisionTopic"):
         fold(QUERY, [(QUERY.encode(), value)])
+
+
+def test_a_record_without_a_prefix_is_read() -> None:
+    """As it was written before the prefix was kept."""
+    key, value = decision_record(QUERY, decision(1, "a"))
+    fields = json.loads(value)
+    del fields["prefix"]
+    read = fold(QUERY, [(key, json.dumps(fields).encode())]).decision
+    assert read == decision(1, "a")
 
 
 def test_a_record_of_a_later_version_is_told() -> None:

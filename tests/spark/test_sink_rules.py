@@ -11,6 +11,7 @@ from penstock.spark.sink_errors import (
     CheckpointSetBackError,
     DecisionMissingError,
     PartialCommitError,
+    PrefixChangedError,
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
@@ -342,3 +343,33 @@ def test_a_list_that_is_older_than_the_log_holds_nothing_that_is_decided_later()
     finish(third)
     assert third.failure is None
     assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
+
+
+def test_another_prefix_on_a_living_checkpoint_is_refused() -> None:
+    """The log's owner would have another id, and fence nobody."""
+    world = World()
+    first = new_run(world, "a")
+    write_and_commit(first)
+    owner = world.owner
+    second = new_run(world, "b")
+    second.id_prefix = "other"
+    write_and_commit(second)
+    assert isinstance(second.failure, PrefixChangedError)
+    assert "transactionalIdPrefix=sink" in str(second.failure)
+    assert world.owner == owner + 1  # only to take back what its tasks wrote
+    assert not world.open_names()
+
+
+def test_a_query_that_goes_on_without_decisions_is_told() -> None:
+    """Another topic of decisions, or another guarantee until now: it cannot be known."""
+    world = World()
+    run = new_run(world, "a")
+    write_and_commit(run)
+    assert run.warnings == []
+    world.log.clear()
+    second = new_run(world, "b")
+    write_and_commit(second)
+    assert second.failure is None
+    assert ["decisionTopic" in one for one in second.warnings] == [True]
+    write_and_commit(second)
+    assert len(second.warnings) == 1

@@ -6,6 +6,7 @@ On Penstock in memory, and with the marker on a Penstock process and on Apache K
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -27,6 +28,7 @@ from penstock.spark.sink_errors import (
     OwnershipForgottenError,
     OwnershipLostError,
     PartialCommitError,
+    PrefixChangedError,
     ReplayDiffersError,
     SupersededError,
     TransactionsLeftOpenError,
@@ -370,6 +372,22 @@ def test_a_replay_with_more_rows_is_told(job: Job) -> None:
     with pytest.raises(ReplayDiffersError, match="offsets/0"):
         job.start().run_batch(0, cut(VALUES + NEXT_VALUES, 1))
     assert job.visible_values() == VALUES
+
+
+def test_options_that_name_the_log_must_not_change(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.start().run_batch(0, cut(VALUES, 1))
+    before = job.options
+    job.options = replace(before, id_prefix="other")
+    with pytest.raises(PrefixChangedError, match="transactionalIdPrefix=penstock-sink"):
+        job.start().run_batch(1, cut(NEXT_VALUES, 1))
+    assert job.visible_values() == VALUES
+
+    job.options = replace(before, decision_topic=f"decisions-{uuid.uuid4()}")
+    check_start(job.cluster, job.options)
+    job.start().run_batch(1, cut(NEXT_VALUES, 1))
+    assert "decisionTopic was changed" in caplog.text
 
 
 def test_an_empty_batch_is_decided_too(job: Job) -> None:

@@ -31,6 +31,7 @@ from penstock.spark.sink_errors import (
     DecisionMissingError,
     OutcomeUnknownError,
     PartialCommitError,
+    PrefixChangedError,
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
@@ -78,7 +79,7 @@ def commit_batch(
     """
     ledger = known
     if ledger is None:
-        ledger = yield from _take_over(batch.run)
+        ledger = yield from _take_over(batch)
     decision = ledger.decision
     if decision is not None and decision.batch_id > batch.batch_id:
         raise CheckpointSetBackError(batch.batch_id, decision.batch_id)
@@ -110,14 +111,26 @@ def abort_batch(
         yield from _sweep(ledger, run, run_prefix, Sweep.OWN_RUN)
 
 
-def _take_over(run: str) -> Generator[Step, Any, Ledger]:
+def _take_over(batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
     """Own the log and know what it says; a run that was replaced leaves its successor alone."""
     ledger: Ledger = yield ReadLedger()
-    _refuse_superseded(ledger, run)
+    _refuse_stranger(ledger, batch)
     yield TakeOwnership()
     ledger = yield ReadLedger()
-    _refuse_superseded(ledger, run)
+    _refuse_stranger(ledger, batch)
+    if ledger.decision is None and batch.batch_id > 0:
+        yield Tell(_undecided(batch.batch_id))
     return ledger
+
+
+def _undecided(batch_id: int) -> str:
+    return (
+        f"Spark is at batch {batch_id}, and the topic of decisions has no decision of this query. "
+        "This is as it should be if the query wrote without exactly-once until now, or with "
+        "another sink. If it did not, the option decisionTopic was changed, or the cluster, or the "
+        f"topic was deleted: then batch {batch_id} may be in the output already and is now written "
+        "a second time. Stop the query, set the option back, and compare the output."
+    )
 
 
 def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
@@ -175,6 +188,7 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
         batch.row_count,
         batch.transactions,
         _with_run(before, batch.run),
+        batch.id_prefix,
     )
     yield WriteDecision(decision)
     outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
@@ -279,10 +293,15 @@ def _is_superseded(ledger: Ledger, run: str) -> bool:
     return decision is not None and run in decision.runs and decision.runs[-1] != run
 
 
-def _refuse_superseded(ledger: Ledger, run: str) -> None:
-    if _is_superseded(ledger, run):
-        assert ledger.decision is not None
-        raise SupersededError(run, ledger.decision.runs[-1])
+def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
+    """A run that was replaced, or that another prefix keeps from fencing those before it."""
+    decision = ledger.decision
+    if decision is None:
+        return
+    if _is_superseded(ledger, batch.run):
+        raise SupersededError(batch.run, decision.runs[-1])
+    if decision.id_prefix not in ("", batch.id_prefix):
+        raise PrefixChangedError(decision.id_prefix, batch.id_prefix)
 
 
 # --- The tasks ---

@@ -79,6 +79,19 @@ class CheckpointSetBackError(SinkError):
         )
 
 
+class PrefixChangedError(SinkError):
+    """The query's transactional ids begin with something else than before."""
+
+    def __init__(self, decided: str, given: str) -> None:
+        super().__init__(
+            f"this query has committed batches with transactionalIdPrefix={decided}, and now it is "
+            f"{given}. A driver that still runs with the old one would not be fenced, and both "
+            "would write. Nothing of this micro-batch was made visible. Set the option back to "
+            f"{decided}; to use another one, start with a new checkpoint location and starting "
+            "offsets that fit what the output has."
+        )
+
+
 class ReplayDiffersError(SinkError):
     """A batch that was committed comes again with more or fewer rows."""
 

@@ -3,6 +3,7 @@
 The topic is compacted. Each query has two keys:
 
     <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "runs": ["…", "…"],
+                    "prefix": "penstock-sink",
                     "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
     <query>/done   {"version": 1, "batch": 7, "run": "…"}
 
@@ -38,6 +39,7 @@ def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
             "run": decision.run,
             "rows": decision.row_count,
             "runs": list(decision.runs),
+            "prefix": decision.id_prefix,
             "stem": stem,
             "transactions": [
                 [one.transactional_id[len(stem) :], *one[1:]] for one in decision.transactions
@@ -92,6 +94,7 @@ def _read_decision(fields: Mapping[str, Any]) -> Decision:
             for rest, producer_id, producer_epoch, version in fields["transactions"]
         ),
         tuple(fields["runs"]),
+        str(fields.get("prefix", "")),
     )
 
 

@@ -22,6 +22,9 @@ class Decision:
     transactions: tuple[OpenTransaction, ...]
     runs: tuple[str, ...]
     """The runs that owned the log so far, the newest last."""
+    id_prefix: str = ""
+    """What the ids of the query's transactions begin with, the log's owner among them; empty when
+    the record is from before it was kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,8 @@ class WrittenBatch:
     """Tasks that had no rows have none."""
     run_prefix: str
     """What the ids of this run's transactions begin with."""
+    id_prefix: str
+    """And what those of all queries with the same options begin with."""
     timeout_ms: int
     """How long the cluster lets a transaction be open."""
     has_skipped: bool = False

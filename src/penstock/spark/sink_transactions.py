@@ -120,6 +120,7 @@ class SinkDriver:
             row_count=sum(one.row_count for one in results),
             transactions=tuple(one.transaction for one in results if one.transaction),
             run_prefix=run_prefix(self._options, self._identity),
+            id_prefix=self._options.id_prefix,
             has_skipped=any(one.is_skipped for one in results),
             timeout_ms=self._options.transaction_timeout_ms,
             fails_on_difference=self._options.fails_on_difference,
