@@ -167,7 +167,7 @@ def test_one_that_timed_out_cannot_be_committed(writer: Writer) -> None:
 
 def test_one_that_was_fenced_cannot_be_committed(writer: Writer) -> None:
     transaction = writer.open()
-    writer.transactions.fence_all([transaction.transactional_id], TIMEOUT_MS)
+    writer.transactions.fence_all([transaction], TIMEOUT_MS)
     assert outcome(writer, transaction) is not CommitOutcome.COMMITTED
     with pytest.raises(BrokerAnswerError) as caught:
         writer.write(transaction, sequence=1)
@@ -188,6 +188,20 @@ def test_a_committed_one_cannot_be_aborted(writer: Writer) -> None:
     assert outcome(writer, transaction) is CommitOutcome.COMMITTED
 
 
+def test_the_abort_of_a_later_one_is_not_taken_for_ours(
+    cluster: Cluster, at: TopicPartition
+) -> None:
+    """Its id was used again: that it was committed cannot be seen any more."""
+    writer = Writer(cluster, at, VERSION_2)
+    first = writer.open()
+    assert outcome(writer, first) is CommitOutcome.COMMITTED
+    wait_for(lambda: visible_end(cluster, at) == 2)
+    second = writer.open(first.transactional_id)
+    writer.transactions.abort_all([second])
+    assert outcome(writer, second) is CommitOutcome.ABORTED
+    assert outcome(writer, first) is CommitOutcome.UNKNOWN
+
+
 def test_many_are_ended_and_looked_at_at_once(cluster: Cluster, at: TopicPartition) -> None:
     writer = Writer(cluster, at, VERSION_2)
     prefix = f"many-{uuid.uuid4()}"
@@ -200,7 +214,9 @@ def test_many_are_ended_and_looked_at_at_once(cluster: Cluster, at: TopicPartiti
 
     outcomes = writer.transactions.commit_all(opened[:10])
     assert set(outcomes.values()) == {CommitOutcome.COMMITTED}
-    writer.transactions.fence_all(names[10:], TIMEOUT_MS)
+    found = writer.transactions.find_open(prefix + ".")
+    assert sorted(found) == sorted(opened[10:])
+    writer.transactions.fence_all(found, TIMEOUT_MS)
     wait_for(lambda: not writer.transactions.list_open(prefix + "."))
 
 
@@ -286,6 +302,8 @@ def test_a_partition_that_is_not_there_cannot_be_added(bootstrap: str, cluster: 
         (TransactionSight("CompleteAbort", 8, 2), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteAbort", 7, 2), CommitOutcome.ABORTED),
         (TransactionSight("PrepareAbort", 7, 2), CommitOutcome.ABORTED),
+        (TransactionSight("CompleteAbort", 7, 3), CommitOutcome.ABORTED),
+        (TransactionSight("CompleteAbort", 7, 4), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteAbort", 7, 1), CommitOutcome.UNKNOWN),
         (TransactionSight("Empty", 7, 2), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteCommit", 7, 3), CommitOutcome.UNKNOWN),

@@ -6,6 +6,7 @@ its answer. What is visible is computed from the transactions that are committed
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -15,12 +16,20 @@ from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import sink_decisions as protocol
 from penstock.spark import sink_steps
-from penstock.spark.sink_steps import Committed, Ledger, Sight, Step, Sweep, WrittenBatch
 from penstock.spark.sink_records import decision_record, done_record, fold
+from penstock.spark.sink_steps import (
+    Committed,
+    Ledger,
+    Sight,
+    Step,
+    Sweep,
+    WrittenBatch,
+)
 
 QUERY = "query"
 ROWS_PER_BATCH = 4
 TIMEOUT_MS = 900_000
+PRODUCER_ID = 7
 Row = tuple[int, int]
 
 
@@ -34,7 +43,6 @@ class State(Enum):
     OPEN = auto()
     COMMITTED = auto()
     ABORTED = auto()
-    FORGOTTEN = auto()
 
 
 @dataclass
@@ -54,7 +62,8 @@ class Transaction:
 class World:
     """The cluster, and the checkpoint that all runs of the query share."""
 
-    transactions: dict[str, Transaction] = field(default_factory=dict)
+    transactions: dict[OpenTransaction, Transaction] = field(default_factory=dict)
+    """In the order in which they began; ids are used again."""
     log: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     owner: int = 0
     committed_batch: int = -1
@@ -70,56 +79,69 @@ class World:
     @property
     def is_disturbed(self) -> bool:
         """A decided transaction timed out: the query may stay with a loud error."""
-        return any(self.transactions[name].is_timed_out for name in self.decided_names())
+        return any(self.transactions[one].is_timed_out for one in self.decided())
 
     def visible_rows(self) -> list[Row]:
         """What a reader of committed records sees."""
         return [row for one in self.transactions.values() if one.was_committed for row in one.rows]
 
-    def open_names(self) -> list[str]:
-        """Transactions that nobody ended yet."""
-        return [name for name, one in self.transactions.items() if one.state is State.OPEN]
+    def open_ones(self) -> dict[str, OpenTransaction]:
+        """Transactions that nobody ended yet, by their ids."""
+        found = self.transactions.items()
+        return {one.transactional_id: one for one, what in found if what.state is State.OPEN}
 
-    def sight(self) -> Sight:
+    def sight(self, wanted: Sequence[OpenTransaction]) -> Sight:
         """What there is to be seen of transactions before they are decided."""
-        names = frozenset(self.open_names())
-        return Sight(names, frozenset(name for name in names if self.transactions[name].is_old))
+        found = self.open_ones()
+        old = (name for name, one in found.items() if self.transactions[one].is_old)
+        names = frozenset(one.transactional_id for one in wanted if one in found.values())
+        return Sight(names, frozenset(old))
 
-    def pass_time(self, name: str) -> None:
+    def pass_time(self, one: OpenTransaction) -> None:
         """A transaction comes close to its timeout; with the next call it is over."""
-        one = self.transactions[name]
-        if one.is_old and one.state is State.OPEN:
-            one.is_timed_out = True
-            one.state = State.ABORTED
-        one.is_old = True
+        what = self.transactions[one]
+        if what.is_old and what.state is State.OPEN:
+            what.is_timed_out = True
+            what.state = State.ABORTED
+        what.is_old = True
 
-    def decided_names(self) -> set[str]:
+    def decided(self) -> tuple[OpenTransaction, ...]:
         """Transactions of the newest decision."""
         decision = self.ledger().decision
-        return {one.transactional_id for one in decision.transactions} if decision else set()
+        return decision.transactions if decision else ()
 
     def open_transaction(self, run: str, rows: Sequence[Row]) -> OpenTransaction:
-        """What a task does, or a zombie."""
-        number = len(self.transactions)
-        name = f"sink.{QUERY}.{run}.{number}"
-        self.transactions[name] = Transaction(run, tuple(rows))
-        return OpenTransaction(name, number, 0, 2)
+        """What a task does, or a zombie: it takes the first id under which nothing is open.
 
-    def commit(self, name: str) -> CommitOutcome:
+        Nor one that a decision needs which is not carried out: that so many tasks start between
+        is left out here, and told in the documentation.
+        """
+        taken = set(self.open_ones())
+        taken.update(one.transactional_id for one in protocol.unfinished(self.ledger()))
+        ids = (f"sink.{QUERY}.{run}.{number}" for number in itertools.count())
+        name = next(name for name in ids if name not in taken)
+        epoch = sum(one.transactional_id == name for one in self.transactions)
+        one = OpenTransaction(name, PRODUCER_ID, epoch, 2)
+        self.transactions[one] = Transaction(run, tuple(rows))
+        return one
+
+    def commit(self, one: OpenTransaction) -> CommitOutcome:
         """EndTxn(commit), as often as one likes."""
-        one = self.transactions[name]
-        if one.state is State.OPEN:
-            one.state = State.COMMITTED
-            one.was_committed = True
-        if one.state is State.FORGOTTEN:
-            return CommitOutcome.UNKNOWN
-        return CommitOutcome.COMMITTED if one.state is State.COMMITTED else CommitOutcome.ABORTED
+        what = self.transactions[one]
+        if what.state is State.OPEN:
+            what.state = State.COMMITTED
+            what.was_committed = True
+        newest = [other for other in self.transactions if other[0] == one.transactional_id][-1]
+        if newest != one:
+            is_aborted = self.transactions[newest].state is State.ABORTED
+            return CommitOutcome.ABORTED if is_aborted else CommitOutcome.UNKNOWN
+        is_committed = what.state is State.COMMITTED
+        return CommitOutcome.COMMITTED if is_committed else CommitOutcome.ABORTED
 
-    def abort(self, name: str) -> None:
+    def abort(self, one: OpenTransaction) -> None:
         """EndTxn(abort), a fence or a timeout: ends what is open and nothing else."""
-        one = self.transactions[name]
-        if one.state is State.OPEN:
-            one.state = State.ABORTED
+        if self.transactions[one].state is State.OPEN:
+            self.transactions[one].state = State.ABORTED
 
 
 @dataclass
@@ -228,8 +250,8 @@ class Run:
                 world.owner += 1
                 self.token = world.owner
                 return True, None
-            case sink_steps.LookAt():
-                return True, world.sight()
+            case sink_steps.LookAt(transactions):
+                return True, world.sight(transactions)
             case sink_steps.WriteDecision(decision):
                 if self.token != world.owner:
                     raise FencedError
@@ -239,33 +261,28 @@ class Run:
                 world.log.append(done_record(QUERY, decision))
                 return True, None
             case sink_steps.ListOpen():
-                return True, world.open_names()
+                return True, list(world.open_ones().values())
             case sink_steps.Tell(warning):
                 self.warnings.append(warning)
                 return True, None
             case _:
                 return self._end_one(step)
 
-    def _abort(self, name: str) -> CommitOutcome:
+    def _abort(self, one: OpenTransaction) -> CommitOutcome:
         """A decided transaction must not be here, whoever wants to abort it."""
-        is_open = self.world.transactions[name].state is State.OPEN
-        assert not (is_open and name in self.world.decided_names())
-        self.world.abort(name)
+        is_open = self.world.transactions[one].state is State.OPEN
+        assert not (is_open and one in self.world.decided())
+        self.world.abort(one)
         return CommitOutcome.ABORTED
 
     def _end_one(
         self, step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.Fence
     ) -> tuple[bool, dict[str, CommitOutcome]]:
         """End one transaction of those that are meant: the driver may crash before the next."""
-        if isinstance(step, sink_steps.Fence):
-            names = list(step.transactional_ids)
-        else:
-            names = [one.transactional_id for one in step.transactions]
-        left = [name for name in names if name not in self.outcomes]
+        left = [one for one in step.transactions if one.transactional_id not in self.outcomes]
         if left:
-            commits = isinstance(step, sink_steps.CommitAll)
-            end = self.world.commit if commits else self._abort
-            self.outcomes[left[0]] = end(left[0])
+            end = self.world.commit if isinstance(step, sink_steps.CommitAll) else self._abort
+            self.outcomes[left[0].transactional_id] = end(left[0])
         return len(left) <= 1, dict(self.outcomes)
 
     def _resume(self, go_on: Callable[[], Step]) -> None:

@@ -76,7 +76,9 @@ def ensure(brokers: Brokers) -> None:
 def test_brokers_choose_the_replicas_and_two_must_have_a_decision() -> None:
     brokers = Brokers(3, replication_factor=3)
     ensure(brokers)
-    (made,) = [one for one in brokers.requests if isinstance(one, create_topics.CreateTopicsRequest)]
+    (made,) = [
+        one for one in brokers.requests if isinstance(one, create_topics.CreateTopicsRequest)
+    ]
     assert made.topics[0].replication_factor == -1
     assert brokers.settings_made() == [("min.insync.replicas", "2")]
 

@@ -109,14 +109,14 @@ class SinkModel(RuleBasedStateMachine):
     def task_finishes_early(self, count: int) -> None:
         """The first task of a run commits what an earlier run decided, or some of it."""
         for one in protocol.unfinished(self.world.ledger())[:count]:
-            self.world.commit(one.transactional_id)
+            self.world.commit(one)
 
-    @precondition(lambda self: self.world.open_names())
+    @precondition(lambda self: self.world.open_ones())
     @rule(which=st.integers(0, 99))
     def pass_time(self, which: int) -> None:
         """The cluster aborts a transaction that was open for too long."""
-        names = self.world.open_names()
-        self.world.pass_time(names[which % len(names)])
+        found = list(self.world.open_ones().values())
+        self.world.pass_time(found[which % len(found)])
 
     @invariant()
     def nothing_is_visible_twice(self) -> None:
@@ -139,7 +139,7 @@ class SinkModel(RuleBasedStateMachine):
             assert last.failure is None, last.failure
             self.committed_batches_are_whole()
             self.nothing_is_visible_twice()
-        assert not self.world.open_names()
+        assert not self.world.open_ones()
 
 
 SinkModel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)

@@ -113,7 +113,6 @@ def test_a_run_whose_tasks_saw_its_successor_stops() -> None:
     write_and_commit(first)
     second = new_run(world, "b")
     write_and_commit(second)
-    world.committed_batch = 0  # both are at batch 1
     first.write(cut(rows_of(1), [1]), skips=True)
     first.begin_commit(remembers=True, sweeps=False)
     finish(first)
@@ -141,8 +140,8 @@ def test_a_decision_that_lost_all_its_transactions_is_void() -> None:
     first.write(cut(rows_of(0), [2]), skips=True)
     first.begin_commit(remembers=False, sweeps=False)
     advance_to(first, sink_steps.CommitAll)
-    for name in world.transactions:
-        world.abort(name)
+    for one in world.transactions:
+        world.abort(one)
     finish(first)
     assert isinstance(first.failure, TransactionsLostError)
 
@@ -176,8 +175,8 @@ def test_a_lost_batch_that_spark_has_left_behind_is_told_once(lost_count: int) -
     first.begin_commit(remembers=False, sweeps=False)
     advance_to(first, sink_steps.CommitAll)
     lost = list(world.transactions)[:lost_count]
-    for name in lost:
-        world.abort(name)
+    for one in lost:
+        world.abort(one)
     first.is_alive = False
     world.committed_batch = 0  # as a run with at-least-once leaves it
 
@@ -187,7 +186,7 @@ def test_a_lost_batch_that_spark_has_left_behind_is_told_once(lost_count: int) -
     (warning,) = second.warnings
     assert "batch 0 was decided" in warning
     assert "offsets/0" in warning
-    assert all(name in warning for name in lost)
+    assert all(one.transactional_id in warning for one in lost)
     write_and_commit(second)
     write_and_commit(new_run(world, "c"))
     assert len(second.warnings) == 1
@@ -215,7 +214,7 @@ def test_a_transaction_close_to_its_timeout_is_not_decided() -> None:
     run.begin_commit(remembers=False, sweeps=False)
     finish(run)
     assert isinstance(run.failure, TransactionsTooOldError)
-    assert old in str(run.failure)
+    assert old.transactional_id in str(run.failure)
     assert "kafka.transaction.timeout.ms" in str(run.failure)
     assert world.ledger().decision is None
     write_and_commit(new_run(world, "b"))
@@ -296,7 +295,7 @@ def test_a_sweep_that_fails_is_no_failure_of_the_batch(step: type, is_carried_ou
 
     write_and_commit(run)  # looks for all of them again
     assert run.failure is None
-    assert not world.open_names()
+    assert not world.open_ones()
     assert len(run.warnings) == 1
 
 
@@ -357,7 +356,7 @@ def test_another_prefix_on_a_living_checkpoint_is_refused() -> None:
     assert isinstance(second.failure, PrefixChangedError)
     assert "transactionalIdPrefix=sink" in str(second.failure)
     assert world.owner == owner + 1  # only to take back what its tasks wrote
-    assert not world.open_names()
+    assert not world.open_ones()
 
 
 def test_a_query_that_goes_on_without_decisions_is_told() -> None:
@@ -373,3 +372,19 @@ def test_a_query_that_goes_on_without_decisions_is_told() -> None:
     assert ["decisionTopic" in one for one in second.warnings] == [True]
     write_and_commit(second)
     assert len(second.warnings) == 1
+
+
+def test_an_id_that_was_committed_before_is_no_reason_to_keep_what_is_open() -> None:
+    """The transactions of the next batch have the same ids: a failed batch is taken back."""
+    world = World()
+    run = new_run(world, "a")
+    write_and_commit(run)
+    run.write(cut(rows_of(1), [2]), skips=True)
+    first, *_, last = world.transactions
+    assert run.batch is not None
+    assert first.transactional_id in {one.transactional_id for one in run.batch.transactions}
+    assert first.producer_epoch < last.producer_epoch
+    run.begin_abort()
+    finish(run)
+    assert not world.open_ones()
+    assert sorted(world.visible_rows()) == rows_of(0)

@@ -170,9 +170,26 @@ class ProducerTransactions:
         names = (one.transactional_id for one in listed)
         return [name for name in names if name.startswith(prefix)]
 
-    def fence_all(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        """Abort what is open under these ids, and let whoever writes there fail."""
-        calls = {name: _init(name, timeout_ms) for name in transactional_ids}
+    def find_open(self, prefix: str) -> list[OpenTransaction]:
+        """The transactions that are open under ids that begin so, as anybody needs them."""
+        sights = self.look_at(self.list_open(prefix))
+        version = self.version()
+        return [
+            OpenTransaction(name, sight.producer_id, sight.producer_epoch, version)
+            for name, sight in sights.items()
+            if sight.state == OPEN_STATE
+        ]
+
+    def fence_all(self, transactions: Iterable[OpenTransaction], timeout_ms: int) -> None:
+        """Abort those of these that are still open, and let whoever writes them fail.
+
+        With version 2 the end of a transaction raises the epoch, so its writer is fenced, and what
+        others began since under the same id is not touched. With version 0 only a begin does so.
+        """
+        wanted = list(transactions)
+        self._end_all([one for one in wanted if one.version == VERSION_2], commits=False)
+        names = [one.transactional_id for one in wanted if one.version == VERSION_0]
+        calls = {name: _init(name, timeout_ms) for name in names}
         for answer in self._coordinators.ask_each(calls, repeatable=True).values():
             if isinstance(answer, BrokerAnswerError):
                 raise answer

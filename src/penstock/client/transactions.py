@@ -91,7 +91,7 @@ class Transactions:
     ) -> list[ListedTransaction]:
         """Every transactional id by name: each broker knows those it coordinates.
 
-        How long a transaction is open is measured by the coordinator, with the clock of its timeout.
+        How long a transaction is open the coordinator measures, with the clock of its timeout.
         """
         request = list_transactions.ListTransactionsRequest(
             state_filters=tuple(states),
@@ -201,9 +201,7 @@ def _listed(
         return answer.transaction_states
 
     version_min = None if request.duration_filter == NO_TIME else DURATION_VERSION_MIN
-    return Call(
-        request, list_transactions.ListTransactionsResponse, read, version_min=version_min
-    )
+    return Call(request, list_transactions.ListTransactionsResponse, read, version_min=version_min)
 
 
 def _described(transactional_id: str) -> Call[describe_transactions.TransactionState]:

@@ -27,15 +27,15 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.decision_topic import PARTITIONS
-from penstock.spark.sink_steps import Decision, Ledger
+from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.sink_errors import (
     DecisionTopicError,
     OwnershipForgottenError,
     OwnershipLostError,
 )
 from penstock.spark.sink_records import decision_record, done_record, fold
+from penstock.spark.sink_steps import Decision, Ledger
 
 OWNER_TIMEOUT_MS: Final = 60_000
 """A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""

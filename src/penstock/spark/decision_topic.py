@@ -34,7 +34,7 @@ INSYNC_REPLICAS_WANTED: Final = 2
 two it could not, so they keep the brokers' default."""
 REPLICAS_FOR_INSYNC_MIN: Final = 3
 BROKERS_FOR_REPLICAS_MIN: Final = 3
-"""A cluster of so many is there for its replicas: a topic without them is most often an oversight."""
+"""A cluster of so many is there for its replicas: a topic without them is mostly an oversight."""
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
@@ -97,9 +97,9 @@ def _warn_of_one_replica(name: str, replicas: int, broker_count: int) -> None:
     if replicas == 1 and broker_count >= BROKERS_FOR_REPLICAS_MIN:
         LOGGER.warning(
             "the topic of decisions, %s, has one replica on a cluster of %d brokers. While its "
-            "broker is away no micro-batch is committed; if its disk is lost, so are the decisions, "
-            "and a query that restarts then may write its last batch a second time. Give it three "
-            "replicas (kafka-reassign-partitions), and set %s to %d.",
+            "broker is away no micro-batch is committed; if its disk is lost, so are the "
+            "decisions, and a query that restarts then may write its last batch a second time. "
+            "Give it three replicas (kafka-reassign-partitions), and set %s to %d.",
             name,
             broker_count,
             INSYNC,

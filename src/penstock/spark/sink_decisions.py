@@ -105,8 +105,8 @@ def abort_batch(
     if is_ours:
         yield TakeOwnership()  # a decision whose answer was lost is now made or void
         ledger = yield ReadLedger()
-    kept = _decided_ids(ledger)
-    yield AbortAll(tuple(one for one in transactions if one.transactional_id not in kept))
+    kept = unfinished(ledger)
+    yield AbortAll(tuple(one for one in transactions if one not in kept))
     if is_ours:
         yield from _sweep(ledger, run, run_prefix, Sweep.OWN_RUN)
 
@@ -229,9 +229,7 @@ def longest_age_ms(timeout_ms: int) -> int:
     return timeout_ms - min(margin_ms, timeout_ms // 2)
 
 
-def _sweep(
-    ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
-) -> Generator[Step, Any, bool]:
+def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
     """Abort what nobody will decide: attempts that lost or died, and runs that were replaced.
 
     Whether nothing of it is left. The batch is over, so a failure here is none of the batch.
@@ -254,7 +252,7 @@ def _sweep(
 
 def _leftover(
     ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
-) -> Generator[Step, Any, list[str]]:
+) -> Generator[Step, Any, list[OpenTransaction]]:
     """Open transactions that can never be decided.
 
     Those of the own run: this driver alone decides them, and the batch is over. Those of another
@@ -262,20 +260,14 @@ def _leftover(
     batch that is committed here or a later one. So the list comes first and the log afterwards: if
     this run is still the newest, all that was listed is of batches that are decided.
     """
-    listed: Iterable[str] = yield ListOpen()
-    kept = _decided_ids(ledger)
-    names = sorted(name for name in listed if name not in kept)
-    own = [name for name in names if name.startswith(run_prefix)]
-    if sweep is Sweep.OWN_RUN or len(own) == len(names):
+    listed: Iterable[OpenTransaction] = yield ListOpen()
+    kept = unfinished(ledger)
+    found = sorted(one for one in listed if one not in kept)
+    own = [one for one in found if one.transactional_id.startswith(run_prefix)]
+    if sweep is Sweep.OWN_RUN or len(own) == len(found):
         return own
     ledger = yield ReadLedger()
-    return names if _is_newest(ledger, run) else own
-
-
-def _decided_ids(ledger: Ledger) -> frozenset[str]:
-    if ledger.decision is None:
-        return frozenset()
-    return frozenset(one.transactional_id for one in ledger.decision.transactions)
+    return found if _is_newest(ledger, run) else own
 
 
 def _with_run(decision: Decision | None, run: str) -> tuple[str, ...]:

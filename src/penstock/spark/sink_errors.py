@@ -123,27 +123,26 @@ class TransactionsLostError(SinkError):
 class TransactionsTooOldError(SinkError):
     """Transactions of a batch are so close to their timeout that it is not safe to decide."""
 
-    def __init__(
-        self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int
-    ) -> None:
+    def __init__(self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int) -> None:
         super().__init__(
             f"batch {batch_id} took too long: {named(old)} began more than {age_ms_max} ms ago, "
-            f"and the cluster aborts a transaction after {timeout_ms} ms, which could happen in the "
-            "middle of the commit. Nothing of the batch is visible, and a restart of the query "
-            "writes it anew. Raise kafka.transaction.timeout.ms (and the brokers' transaction.max.timeout.ms "
-            "with it) or make batches smaller (maxOffsetsPerTrigger)."
+            f"and the cluster aborts a transaction after {timeout_ms} ms, which could happen in "
+            "the middle of the commit. Nothing of the batch is visible, and a restart of the query "
+            "writes it anew. Raise kafka.transaction.timeout.ms (and the brokers' "
+            "transaction.max.timeout.ms with it) or make batches smaller (maxOffsetsPerTrigger)."
         )
 
 
 class TransactionsLeftOpenError(SinkError):
-    """Attempts of a task died and left so many transactions open that there is no id for another."""
+    """So many transactions of a run are open that there is no id for another one."""
 
-    def __init__(self, partition: int, left: Sequence[str], timeout_ms: int) -> None:
+    def __init__(self, tried: Sequence[str], timeout_ms: int) -> None:
         super().__init__(
-            f"task {partition} has {len(left)} transactions open, {named(left)}: as many attempts "
-            "of it died, and nobody has aborted what they left. Look at why its processes die. "
-            "What they left is aborted after the next micro-batch, or by the cluster after "
-            f"{timeout_ms} ms."
+            f"{len(tried)} transactions are open under the ids that this task may use: "
+            f"{named(tried)}. Either attempts of tasks die by the thousands, and what they left is "
+            f"not aborted yet: look at why, and restart the query; after {timeout_ms} ms the "
+            "cluster has aborted it. Or the micro-batch has more tasks than a decision can list: "
+            "write with fewer, df.coalesce(n) before writeStream."
         )
 
 

@@ -13,8 +13,8 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.client.producer_transactions import ProducerTransactions
-from penstock.spark.sink_steps import Ledger
 from penstock.spark.sink_options import SinkOptions
+from penstock.spark.sink_steps import Ledger
 from penstock.spark.sink_transactions import RunIdentity, SinkDriver, check_start, look_first
 
 KEPT_MAX: Final = 16

@@ -96,14 +96,14 @@ class WriteDone:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """List the transactions of this query's tasks that are open; gives their ids."""
+    """List the transactions of this query's tasks that are open; gives `OpenTransaction`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Abort these transactions, whoever has them, and let their writers fail."""
+    """Abort those of these that are still open, whoever has them, and let their writers fail."""
 
-    transactional_ids: tuple[str, ...]
+    transactions: tuple[OpenTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)

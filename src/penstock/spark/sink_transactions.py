@@ -21,14 +21,17 @@ from penstock.spark import sink_steps
 from penstock.spark.decision_log import DecisionLog
 from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch
 from penstock.spark.sink_options import SinkOptions
+from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
-IDS_PER_TASK_MAX: Final = 32
-"""Ids that an attempt of a task tries until it finds one under which nothing is open. As many
-transactions of one task are open only when as many attempts died within a few batches."""
+NUMBERS: Final = 16_384
+"""Spark numbers the attempts of all tasks of an application; an id has the number modulo this. So
+an id is used again only after so many task starts, and brokers need not remember more of them."""
+IDS_PER_NUMBER_MAX: Final = 32
+"""Ids that an attempt tries until it finds one under which nothing is open: half a million
+transactions, more than a decision can list."""
 SWEEP_SECONDS: Final = 30.0
 """How often the driver looks for transactions of attempts that died."""
 
@@ -65,12 +68,10 @@ def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
     return f"{query_prefix(options, identity.query)}{identity.run}."
 
 
-def task_ids(
-    options: SinkOptions, identity: RunIdentity, partition: int, attempt_number: int
-) -> list[str]:
-    """The transactional ids of a task, in the order in which an attempt of it tries them."""
-    numbers = range(attempt_number, attempt_number + IDS_PER_TASK_MAX)
-    return [f"{run_prefix(options, identity)}{partition}.{number}" for number in numbers]
+def task_ids(options: SinkOptions, identity: RunIdentity, attempt_id: int) -> list[str]:
+    """The transactional ids of an attempt of a task, in the order in which it tries them."""
+    stem = f"{run_prefix(options, identity)}{attempt_id % NUMBERS}"
+    return [f"{stem}.{index}" for index in range(IDS_PER_NUMBER_MAX)]
 
 
 def check_start(cluster: Cluster, options: SinkOptions) -> None:
@@ -210,7 +211,8 @@ class SinkDriver:
             return frozenset()  # brokers before Kafka 3.8 cannot be asked
 
     def _end(
-        self, step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.ListOpen | sink_steps.Fence
+        self,
+        step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.ListOpen | sink_steps.Fence,
     ) -> Any:  # noqa: ANN401 - see above
         match step:
             case sink_steps.CommitAll(transactions):
@@ -218,13 +220,13 @@ class SinkDriver:
             case sink_steps.AbortAll(transactions):
                 return self._transactions.abort_all(transactions)
             case sink_steps.ListOpen():
-                names = self._transactions.list_open(
-                    query_prefix(self._options, self._identity.query)
-                )
+                prefix = query_prefix(self._options, self._identity.query)
+                found = self._transactions.find_open(prefix)
                 # The log's own transaction is ended by who writes it, or by its short timeout.
-                return [name for name in names if name != self._log.owner_id]
-            case sink_steps.Fence(names):
-                return self._transactions.fence_all(names, self._options.transaction_timeout_ms)
+                return [one for one in found if one.transactional_id != self._log.owner_id]
+            case sink_steps.Fence(transactions):
+                timeout_ms = self._options.transaction_timeout_ms
+                return self._transactions.fence_all(transactions, timeout_ms)
 
 
 def look_first(

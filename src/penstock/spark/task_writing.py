@@ -33,6 +33,8 @@ class TaskIdentity(NamedTuple):
     partition: int
     attempt_number: int
     """How often the task was tried before in this attempt of its stage."""
+    attempt_id: int
+    """No other attempt of a task of the application has it."""
 
 
 def write_at_least_once(
@@ -121,11 +123,11 @@ class _Writing:
 
     def _begin(self) -> OpenTransaction:
         task = self._task
-        names = task_ids(self._options, task.run, task.partition, task.attempt_number)
+        names = task_ids(self._options, task.run, task.attempt_id)
         timeout_ms = self._options.transaction_timeout_ms
         begun = self._transactions.begin_unused(names, timeout_ms)
         if begun is None:
-            raise TransactionsLeftOpenError(task.partition, names, timeout_ms)
+            raise TransactionsLeftOpenError(names, timeout_ms)
         return begun
 
     def finish(self) -> None:

@@ -144,6 +144,7 @@ def _task_identity() -> TaskIdentity:
         int(batch_id),
         context.partitionId(),
         context.attemptNumber(),
+        context.taskAttemptId(),
     )
 
 
