@@ -24,6 +24,7 @@ from penstock.spark.sink_steps import (
     Step,
     Sweep,
     WrittenBatch,
+    added_digests,
 )
 
 QUERY = "query"
@@ -184,6 +185,7 @@ class Run:
             self.name,
             self.batch_id,
             count,
+            added_digests(hash(row) for rows in parts for row in rows),
             tuple(made),
             self.prefix,
             self.id_prefix,

@@ -27,6 +27,7 @@ decisions = st.builds(
     st.integers(0, 2**62),
     st.lists(transactions, max_size=5).map(tuple),
     st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=4).map(tuple),
+    st.none() | st.integers(0, 2**64 - 1),
     st.text(max_size=10),
 )
 
@@ -82,11 +83,11 @@ def test_a_record_that_is_not_ours_is_told(value: bytes) -> None:
         fold(QUERY, [(QUERY.encode(), value)])
 
 
-def test_a_record_without_a_prefix_is_read() -> None:
-    """As it was written before the prefix was kept."""
+def test_a_record_without_prefix_and_digest_is_read() -> None:
+    """As it was written before they were kept."""
     key, value = decision_record(QUERY, decision(1, "a"))
     fields = json.loads(value)
-    del fields["prefix"]
+    del fields["prefix"], fields["digest"]
     read = fold(QUERY, [(key, json.dumps(fields).encode())]).decision
     assert read == decision(1, "a")
 

@@ -241,6 +241,20 @@ def test_a_replay_with_more_rows_is_told() -> None:
     assert sorted(world.visible_rows()) == rows_of(0)
 
 
+def test_a_replay_with_other_rows_is_told() -> None:
+    """As many, as it is when offsets were lost and batches have a bound."""
+    world = World()
+    write_and_commit(new_run(world, "a"))
+    world.committed_batch = -1
+    second = new_run(world, "b")
+    second.write([[*rows_of(0)[1:], (0, 99)]], skips=True)
+    second.begin_commit(remembers=False, sweeps=False)
+    finish(second)
+    assert isinstance(second.failure, ReplayDiffersError)
+    assert "as many others" in str(second.failure)
+    assert "failOnReplayDifference" in str(second.failure)
+
+
 def test_a_checkpoint_that_was_set_back_further_is_told() -> None:
     world = World()
     run = new_run(world, "a")

@@ -3,6 +3,7 @@
 On Penstock in memory, and with the marker on a Penstock process and on Apache Kafka.
 """
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Iterator
@@ -374,6 +375,22 @@ def test_a_replay_with_more_rows_is_told(job: Job) -> None:
     job.start().run_batch(0, cut(VALUES, 1))
     with pytest.raises(ReplayDiffersError, match="offsets/0"):
         job.start().run_batch(0, cut(VALUES + NEXT_VALUES, 1))
+    assert job.visible_values() == VALUES
+
+
+@pytest.mark.parametrize("crash_at", [None, sink_steps.CommitAll])
+def test_a_replay_with_other_rows_is_told(job: Job, crash_at: type | None) -> None:
+    """Whether its tasks find the batch committed, or write it because it is not done yet."""
+    first = job.start(crash_at)
+    with contextlib.suppress(CrashError):
+        first.run_batch(0, cut(VALUES, 3))
+    with pytest.raises(ReplayDiffersError, match="60 rows, and comes again with as many others"):
+        job.start().run_batch(0, cut([*VALUES[1:], b"060"], 2))
+    job.start().run_batch(0, cut(VALUES[::-1], 2))  # the same rows in another order
+    assert job.visible_values() == VALUES
+
+    job.options = replace(job.options, fails_on_difference=False)
+    job.start().run_batch(0, cut(NEXT_VALUES, 2))
     assert job.visible_values() == VALUES
 
 

@@ -93,16 +93,19 @@ class PrefixChangedError(SinkError):
 
 
 class ReplayDiffersError(SinkError):
-    """A batch that was committed comes again with more or fewer rows."""
+    """A batch that was committed comes again with other rows."""
 
     def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
+        other = "as many others" if row_count == decided_row_count else str(row_count)
         super().__init__(
             f"batch {batch_id} was committed with {decided_row_count} rows, and comes again with "
-            f"{row_count}. What it has now is not written, because a committed batch is not "
-            "written again, so rows would be lost or doubled. This is so when "
-            f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch "
-            "anew: restore that file. If the query gives other rows each "
-            "time it runs by its nature, set the option failOnReplayDifference to false."
+            f"{other}. What it has now is not written, because a committed batch is not written "
+            "again, so rows would be lost or doubled. This is so when "
+            f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch anew: "
+            "restore that file. It is also so when the query gives other rows each time it runs: "
+            "uuid(), rand(), the time of day, or sums of doubles, which depend on the order. Then "
+            "nothing is lost, because the rows of the first time are there: set the option "
+            "failOnReplayDifference to false."
         )
 
 

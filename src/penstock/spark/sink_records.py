@@ -2,8 +2,8 @@
 
 The topic is compacted. Each query has two keys:
 
-    <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "runs": ["…", "…"],
-                    "prefix": "penstock-sink",
+    <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "digest": 4711,
+                    "runs": ["…", "…"], "prefix": "penstock-sink",
                     "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
     <query>/done   {"version": 1, "batch": 7, "run": "…"}
 
@@ -38,6 +38,7 @@ def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
             "batch": decision.batch_id,
             "run": decision.run,
             "rows": decision.row_count,
+            "digest": decision.digest,
             "runs": list(decision.runs),
             "prefix": decision.id_prefix,
             "stem": stem,
@@ -94,6 +95,7 @@ def _read_decision(fields: Mapping[str, Any]) -> Decision:
             for rest, producer_id, producer_epoch, version in fields["transactions"]
         ),
         tuple(fields["runs"]),
+        None if fields.get("digest") is None else int(fields["digest"]),
         str(fields.get("prefix", "")),
     )
 

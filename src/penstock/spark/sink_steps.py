@@ -4,6 +4,7 @@
 carries them out against brokers, and a test on plain values. Nothing is decided here.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -22,6 +23,8 @@ class Decision:
     transactions: tuple[OpenTransaction, ...]
     runs: tuple[str, ...]
     """The runs that owned the log so far, the newest last."""
+    digest: int | None = None
+    """What its rows add up to; None when the record is from before it was kept."""
     id_prefix: str = ""
     """What the ids of the query's transactions begin with, the log's owner among them; empty when
     the record is from before it was kept."""
@@ -135,6 +138,8 @@ class WrittenBatch:
     run: str
     batch_id: int
     row_count: int
+    digest: int
+    """What its rows add up to, in any order."""
     transactions: tuple[OpenTransaction, ...]
     """Tasks that had no rows have none."""
     run_prefix: str
@@ -146,6 +151,11 @@ class WrittenBatch:
     has_skipped: bool = False
     """A task found the batch committed and wrote nothing."""
     fails_on_difference: bool = True
+
+
+def added_digests(digests: Iterable[int]) -> int:
+    """The digest of rows from those of their parts."""
+    return sum(digests) % 2**64
 
 
 class Sweep(Enum):

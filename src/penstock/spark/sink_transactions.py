@@ -22,7 +22,7 @@ from penstock.spark.decision_log import DecisionLog
 from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_options import SinkOptions
-from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch
+from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch, added_digests
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
@@ -51,6 +51,8 @@ class TaskResult:
 
     identity: RunIdentity
     row_count: int
+    digest: int
+    """What its rows add up to, in any order."""
     transaction: OpenTransaction | None
     """None: it had no rows, or it wrote nothing because the batch is committed."""
     is_skipped: bool = False
@@ -119,6 +121,7 @@ class SinkDriver:
             run=self._identity.run,
             batch_id=batch_id,
             row_count=sum(one.row_count for one in results),
+            digest=added_digests(one.digest for one in results),
             transactions=tuple(one.transaction for one in results if one.transaction),
             run_prefix=run_prefix(self._options, self._identity),
             id_prefix=self._options.id_prefix,

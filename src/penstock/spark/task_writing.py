@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.core.errors import PenstockError
-from penstock.spark.row_writer import RowWriter
+from penstock.spark.row_writer import RowWriter, digest_of
 from penstock.spark.sink_decisions import is_committed
 from penstock.spark.sink_errors import TransactionsLeftOpenError
 from penstock.spark.sink_options import SinkColumns, SinkOptions
 from penstock.spark.sink_process import cluster_of, ledger_of, transactions_of
+from penstock.spark.sink_steps import added_digests
 from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_ids
 
 
@@ -76,8 +77,8 @@ def write_exactly_once(
     is_repeated = task.attempt_number > 0
     if is_committed(ledger, task.batch_id):
         # Every row is asked for all the same: operators before the sink keep state by it.
-        count = sum(rows.num_rows for rows in batches)
-        return TaskResult(task.run, count, None, is_skipped=True, is_repeated=is_repeated)
+        count, digest = _counted(columns, batches)
+        return TaskResult(task.run, count, digest, None, is_skipped=True, is_repeated=is_repeated)
     writing = _Writing(options, columns, task)
     try:
         for rows in batches:
@@ -87,7 +88,22 @@ def write_exactly_once(
     except BaseException:
         writing.abort()
         raise
-    return TaskResult(task.run, writing.row_count, writing.transaction, is_repeated=is_repeated)
+    return TaskResult(
+        task.run,
+        writing.row_count,
+        writing.digest,
+        writing.transaction,
+        is_repeated=is_repeated,
+    )
+
+
+def _counted(columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    """How many rows there are, and what they add up to."""
+    count, digest = 0, 0
+    for rows in batches:
+        count += rows.num_rows
+        digest = added_digests((digest, digest_of(rows, columns)))
+    return count, digest
 
 
 class _Writing:
@@ -106,6 +122,11 @@ class _Writing:
     def row_count(self) -> int:
         """Rows so far."""
         return 0 if self._writer is None else self._writer.row_count
+
+    @property
+    def digest(self) -> int:
+        """What the rows so far add up to."""
+        return 0 if self._writer is None else self._writer.digest
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take some rows."""
