@@ -54,6 +54,7 @@ class FakeCluster:
         """What groups override."""
         self.knows_group_settings = True
         self.auto_create = False
+        self.replication_factor = 1
         self.is_down = False
         self.slept: list[float] = []
 
@@ -63,6 +64,10 @@ class FakeCluster:
             at = TopicPartition(name, index)
             self.logs[at] = []
             self.leaders[at] = self.broker_ids[index % len(self.broker_ids)]
+
+    def replicas(self, at: TopicPartition) -> tuple[int, ...]:
+        followers = [one for one in self.broker_ids if one != self.leaders[at]]
+        return (self.leaders[at], *followers[: self.replication_factor - 1])
 
     def fail_next(self, request_type: type, how: ErrorCode | str, times: int = 1) -> None:
         self.failures += [(request_type, how)] * times
@@ -177,8 +182,8 @@ class FakeConnection:
                             partition_index=at.partition,
                             leader_id=cluster.leaders[at],
                             leader_epoch=cluster.leader_epochs.get(at, 0),
-                            replica_nodes=(cluster.leaders[at],),
-                            isr_nodes=(cluster.leaders[at],),
+                            replica_nodes=cluster.replicas(at),
+                            isr_nodes=cluster.replicas(at),
                         )
                         for at in partitions
                     ),

@@ -23,53 +23,35 @@ from penstock.client.transaction_outcomes import (
     is_open,
     outcome_of_sight,
 )
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import BrokerAnswerError
-from penstock.core.settings import settings_of
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.testing import Broker
-from tests.oracle.both_brokers import BothBrokers
+from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 
-CHECK_MS = 100
 TIMEOUT_MS = 60_000
 PATIENCE_SECONDS = 20.0
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("penstock", marks=pytest.mark.interop),
-        pytest.param("kafka", marks=pytest.mark.interop),
-    ],
-)
+@pytest.fixture(scope="module", params=kinds_of_brokers(pytest.mark.interop))
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    if request.param == "memory":
-        settings = settings_of(
-            {
-                "listener.port": 0,
-                "node.storage": "memory",
-                "transactions.timeout_check_interval_ms": CHECK_MS,
-            }
-        )
-        with Broker(settings) as broker:
-            yield broker.bootstrap_server
-        return
-    name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-    with BothBrokers(tmp_path_factory.mktemp, {name: str(CHECK_MS)}) as both:
-        yield both.named(request.param).bootstrap
+    with running_bootstrap(request.param, tmp_path_factory.mktemp) as address:
+        yield address
 
 
-def opened_cluster(bootstrap: str, timeout_seconds: float = 10) -> Cluster:
+def opened_cluster(
+    bootstrap: str, timeout_seconds: float = 10, clock: Clock | None = None
+) -> Cluster:
     return Cluster(
         parse_addresses(bootstrap),
         lambda address: connect(address, timeout_seconds=10),
         timeout_seconds=timeout_seconds,
         request_timeout_seconds=10,
+        clock=clock,
     )
 
 
@@ -185,7 +167,7 @@ def test_one_that_timed_out_cannot_be_committed(writer: Writer) -> None:
 
 def test_one_that_was_fenced_cannot_be_committed(writer: Writer) -> None:
     transaction = writer.open()
-    writer.transactions.fence_all([transaction.transactional_id], TIMEOUT_MS)
+    writer.transactions.fence_all([transaction], TIMEOUT_MS)
     assert outcome(writer, transaction) is not CommitOutcome.COMMITTED
     with pytest.raises(BrokerAnswerError) as caught:
         writer.write(transaction, sequence=1)
@@ -206,6 +188,20 @@ def test_a_committed_one_cannot_be_aborted(writer: Writer) -> None:
     assert outcome(writer, transaction) is CommitOutcome.COMMITTED
 
 
+def test_the_abort_of_a_later_one_is_not_taken_for_ours(
+    cluster: Cluster, at: TopicPartition
+) -> None:
+    """Its id was used again: that it was committed cannot be seen any more."""
+    writer = Writer(cluster, at, VERSION_2)
+    first = writer.open()
+    assert outcome(writer, first) is CommitOutcome.COMMITTED
+    wait_for(lambda: visible_end(cluster, at) == 2)
+    second = writer.open(first.transactional_id)
+    writer.transactions.abort_all([second])
+    assert outcome(writer, second) is CommitOutcome.ABORTED
+    assert outcome(writer, first) is CommitOutcome.UNKNOWN
+
+
 def test_many_are_ended_and_looked_at_at_once(cluster: Cluster, at: TopicPartition) -> None:
     writer = Writer(cluster, at, VERSION_2)
     prefix = f"many-{uuid.uuid4()}"
@@ -218,7 +214,9 @@ def test_many_are_ended_and_looked_at_at_once(cluster: Cluster, at: TopicPartiti
 
     outcomes = writer.transactions.commit_all(opened[:10])
     assert set(outcomes.values()) == {CommitOutcome.COMMITTED}
-    writer.transactions.fence_all(names[10:], TIMEOUT_MS)
+    found = writer.transactions.find_open(prefix + ".")
+    assert sorted(found) == sorted(opened[10:])
+    writer.transactions.fence_all(found, TIMEOUT_MS)
     wait_for(lambda: not writer.transactions.list_open(prefix + "."))
 
 
@@ -230,6 +228,54 @@ def test_the_next_transaction_of_a_producer_goes_on(writer: Writer) -> None:
     writer.write(second, sequence=0 if is_bumped else 1)
     writer.transactions.end(second, commits=True)
     wait_for(lambda: visible_end(writer.cluster, writer.at) == 4)
+
+
+def test_an_id_under_which_something_is_open_is_left_alone(writer: Writer) -> None:
+    names = [f"free-{uuid.uuid4()}" for _ in range(3)]
+    first = writer.open(names[0])
+    second = writer.transactions.begin_unused(names, TIMEOUT_MS)
+    assert second is not None
+    assert second.transactional_id == names[1]
+    assert outcome(writer, first) is CommitOutcome.COMMITTED
+    wait_for(lambda: writer.transactions.look_at([names[0]])[names[0]].state == "CompleteCommit")
+    again = writer.transactions.begin_unused(names, TIMEOUT_MS)
+    assert again is not None
+    assert again.transactional_id == names[0]
+    assert writer.transactions.begin_unused([], TIMEOUT_MS) is None
+
+
+class SleepyClock(SystemClock):
+    """A clock whose process may sleep."""
+
+    slept_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.slept_seconds
+
+
+def test_who_slept_after_the_look_looks_again(
+    bootstrap: str, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that sleeps does not take the id that another one wrote under meanwhile."""
+    names = [f"late-{uuid.uuid4()}" for _ in range(2)]
+    clock = SleepyClock()
+    with opened_cluster(bootstrap, timeout_seconds=60, clock=clock) as cluster:
+        late = ProducerTransactions(cluster)
+        look_at = late.look_at
+        opened: list[OpenTransaction] = []
+
+        def look_and_sleep(wanted: list[str]) -> dict[str, TransactionSight]:
+            sights = look_at(wanted)
+            if not opened:
+                opened.append(writer.open(names[0]))
+                clock.slept_seconds += 10
+            return sights
+
+        monkeypatch.setattr(late, "look_at", look_and_sleep)
+        begun = late.begin_unused(names, TIMEOUT_MS)
+    assert begun is not None
+    assert begun.transactional_id == names[1]
+    assert outcome(writer, opened[0]) is CommitOutcome.COMMITTED
 
 
 def test_a_timeout_that_brokers_do_not_allow_is_told(cluster: Cluster) -> None:
@@ -256,6 +302,8 @@ def test_a_partition_that_is_not_there_cannot_be_added(bootstrap: str, cluster: 
         (TransactionSight("CompleteAbort", 8, 2), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteAbort", 7, 2), CommitOutcome.ABORTED),
         (TransactionSight("PrepareAbort", 7, 2), CommitOutcome.ABORTED),
+        (TransactionSight("CompleteAbort", 7, 3), CommitOutcome.ABORTED),
+        (TransactionSight("CompleteAbort", 7, 4), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteAbort", 7, 1), CommitOutcome.UNKNOWN),
         (TransactionSight("Empty", 7, 2), CommitOutcome.UNKNOWN),
         (TransactionSight("CompleteCommit", 7, 3), CommitOutcome.UNKNOWN),

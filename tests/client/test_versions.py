@@ -1,5 +1,7 @@
 """Which version is used with which broker."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.client.addresses import Address
@@ -17,7 +19,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 AT = Address("b", 9092)
-METADATA = describe_brokers(None).request
+METADATA = describe_brokers(None)
 
 
 def answer(code: ErrorCode, *keys: tuple[int, int, int]) -> ApiVersionsResponse:
@@ -33,21 +35,23 @@ def answer(code: ErrorCode, *keys: tuple[int, int, int]) -> ApiVersionsResponse:
     ("offered", "chosen"), [((0, 5), 5), ((0, 13), 13), ((0, 99), 13), ((13, 20), 13)]
 )
 def test_the_highest_that_both_know(offered: tuple[int, int], chosen: int) -> None:
-    assert choose_version(METADATA, None, {ApiKey.METADATA: offered}, AT) == chosen
+    assert choose_version(METADATA, {ApiKey.METADATA: offered}, AT) == chosen
 
 
 @pytest.mark.parametrize("offered", [(14, 20), (-3, -1)])
 def test_none_that_both_know(offered: tuple[int, int]) -> None:
     with pytest.raises(BrokerAnswerError, match="b:9092 serves METADATA in versions"):
-        choose_version(METADATA, None, {ApiKey.METADATA: offered}, AT)
+        choose_version(METADATA, {ApiKey.METADATA: offered}, AT)
 
 
 def test_the_bound_of_the_call_is_kept() -> None:
     call = send_batches({}, acks=1, timeout_ms=1)
     served: dict[int, tuple[int, int]] = {ApiKey.PRODUCE: (0, 13)}
-    assert choose_version(call.request, call.version_max, served, AT) == PRODUCE_VERSION_MAX
+    assert choose_version(call, served, AT) == PRODUCE_VERSION_MAX
     with pytest.raises(BrokerAnswerError, match="versions 3-12 are needed"):
-        choose_version(call.request, call.version_max, {ApiKey.PRODUCE: (13, 13)}, AT)
+        choose_version(call, {ApiKey.PRODUCE: (13, 13)}, AT)
+    with pytest.raises(BrokerAnswerError, match="versions 9-12 are needed"):
+        choose_version(replace(call, version_min=9), {ApiKey.PRODUCE: (0, 8)}, AT)
 
 
 @pytest.mark.parametrize(("told", "asked"), [(2, 2), (0, 0), (99, ASK_VERSIONS[1]), (-7, 0)])

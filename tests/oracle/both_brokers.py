@@ -2,19 +2,28 @@
 
 Guarantees: `both.named("kafka")` and `both.named("penstock")` are brokers with the same settings as
 far as both have them, and no topic is made by asking for it. It starts what is asked for and no
-more.
+more. `running_bootstrap` adds a third kind, Penstock in this process and in memory, for tests that
+run fast by default and on both brokers with a marker (`kinds_of_brokers`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
+from penstock.core.settings import settings_of
+from penstock.testing import Broker
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker, penstock_environment
 from tests.oracle.running_broker import RunningBroker
 
 NAMES = ("penstock", "kafka")
+IN_MEMORY = "memory"
+TRANSACTION_CHECK_MS = 50
+"""How often brokers look for transactions that are open for too long: tests wait for it."""
 NO_TOPIC_BY_ASKING = {"auto.create.topics.enable": "false"}
 
 
@@ -53,3 +62,28 @@ class BothBrokers:
     ) -> None:
         for made in self._running.values():
             made.stop()
+
+
+def kinds_of_brokers(mark: pytest.MarkDecorator) -> list[object]:
+    """Parameters of a fixture: Penstock in memory always, both brokers where the mark is wanted."""
+    return [IN_MEMORY, *(pytest.param(name, marks=mark) for name in NAMES)]
+
+
+@contextmanager
+def running_bootstrap(kind: str, new_folder: Callable[[str], Path]) -> Iterator[str]:
+    """The address of a broker of this kind that soon ends transactions which took too long."""
+    if kind == IN_MEMORY:
+        settings = settings_of(
+            {
+                "listener.port": 0,
+                "node.storage": "memory",
+                "transactions.timeout_check_interval_ms": TRANSACTION_CHECK_MS,
+            }
+        )
+        with Broker(settings) as broker:
+            yield broker.bootstrap_server
+        return
+    interval = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    properties = {**NO_TOPIC_BY_ASKING, interval: str(TRANSACTION_CHECK_MS)}
+    with BothBrokers(new_folder, properties) as both:
+        yield both.named(kind).bootstrap

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from penstock.spark import sink_process
-from penstock.spark.sink_decisions import Step
+from penstock.spark.sink_steps import Step
 from penstock.spark.sink_transactions import SinkDriver, TaskResult
 from penstock.spark.source import PenstockDataSource
 from tests.spark.sessions import new_session

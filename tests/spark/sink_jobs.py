@@ -7,7 +7,7 @@ before or after any of its steps.
 import itertools
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,14 +17,15 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.range_reader import RangeReader
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.sink_decisions import Step
 from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
+from penstock.spark.sink_steps import Step
 from penstock.spark.sink_transactions import RunIdentity, SinkDriver, TaskResult, check_start
 from penstock.spark.task_writing import TaskIdentity, write_exactly_once
 
 PARTITIONS = 3
 PATIENCE_SECONDS = 30.0
-_attempts = itertools.count()
+VALUES = [b"%03d" % n for n in range(60)]
+NEXT_VALUES = [b"next-%03d" % n for n in range(20)]
 
 
 class CrashError(Exception):
@@ -36,6 +37,8 @@ class CrashingDriver(SinkDriver):
 
     crash_at: int | type | None = None
     is_after: bool = False
+    error: Exception = CrashError()
+    """What it meets there; one of the client's errors is no crash."""
     steps: list[type]
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401
@@ -43,10 +46,10 @@ class CrashingDriver(SinkDriver):
         self.steps.append(type(step))
         is_due = self.crash_at in (len(self.steps), type(step))
         if is_due and not self.is_after:
-            raise CrashError
+            raise self.error
         answer = super().carry_out(step)
         if is_due:
-            raise CrashError
+            raise self.error
         return answer
 
 
@@ -55,6 +58,8 @@ class Job:
 
     def __init__(self, bootstrap: str, **options: str) -> None:
         self.query = str(uuid.uuid4())
+        self.attempts: Iterator[int] = itertools.count()
+        """The numbers that Spark gives to attempts of tasks."""
         self.topic = f"out-{self.query}"
         self.options: SinkOptions = read_sink_options(
             {"kafka.bootstrap.servers": bootstrap, "topic": self.topic, **options}, is_stream=True
@@ -126,7 +131,7 @@ class JobRun:
         columns = find_columns([("value", "binary")], self.job.topic)
         results = []
         for number, values in enumerate(parts):
-            task = TaskIdentity(self.identity, batch_id, number, 0, next(_attempts))
+            task = TaskIdentity(self.identity, batch_id, number, 0, next(self.job.attempts))
             rows = pa.record_batch([pa.array(values, pa.binary())], names=["value"])
             results.append(write_exactly_once(self.job.options, columns, iter([rows]), task))
         return results
@@ -141,3 +146,15 @@ class JobRun:
         except Exception:
             self.driver.abort(results)
             raise
+
+
+def cut(values: list[bytes], count: int) -> list[list[bytes]]:
+    """The rows of a batch as so many tasks; one more has none."""
+    return [[], *(values[n::count] for n in range(count))]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -7,7 +7,7 @@ committed is visible. Hypothesis looks for an order of events in which it does n
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import settings
@@ -15,34 +15,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.sink_errors import (
-    CheckpointSetBackError,
-    PartialCommitError,
-    ReplayDiffersError,
-    SupersededError,
-    TransactionsLostError,
+from penstock.spark import sink_steps
+from tests.spark.sink_world import (
+    ROWS_PER_BATCH,
+    FencedError,
+    Run,
+    World,
+    cut,
+    rows_of,
+    write_and_commit,
 )
-from tests.spark.sink_world import ROWS_PER_BATCH, FencedError, Row, Run, State, World
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
 RUNS_ALIVE_MAX = 3
 
+LOSABLE = tuple(kind for kind in get_args(sink_steps.Step) if kind is not sink_steps.Tell)
+"""Steps that ask brokers."""
+
 parts_sizes = st.lists(st.integers(0, ROWS_PER_BATCH - 1), min_size=0, max_size=2)
-
-
-def rows_of(batch_id: int) -> list[Row]:
-    """Batch 3 is empty each time: empty batches are decided too."""
-    return [] if batch_id % 4 == 3 else [(batch_id, n) for n in range(ROWS_PER_BATCH)]
-
-
-def cut(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[Row]]:
-    """The rows of a batch, cut into tasks in another way each time."""
-    parts = []
-    rest = list(rows)
-    for size in sizes:
-        parts.append(rest[:size])
-        rest = rest[size:]
-    return [*parts, rest]
 
 
 class SinkModel(RuleBasedStateMachine):
@@ -93,6 +83,14 @@ class SinkModel(RuleBasedStateMachine):
                 run.carry_out(run.step)
         run.is_alive = False
 
+    @precondition(lambda self: any(run.step for run in self.alive()))
+    @rule(which=st.integers(0, RUNS_ALIVE_MAX - 1), is_carried_out=st.booleans())
+    def brokers_are_away(self, which: int, is_carried_out: bool) -> None:
+        """A step fails, or only its answer is lost; the driver lives on."""
+        busy = [run for run in self.alive() if isinstance(run.step, LOSABLE)]
+        if busy:
+            busy[which % len(busy)].fail(is_carried_out=is_carried_out)
+
     @precondition(lambda self: any(run.batch and not run.steps for run in self.alive()))
     @rule()
     def task_fails(self) -> None:
@@ -111,16 +109,14 @@ class SinkModel(RuleBasedStateMachine):
     def task_finishes_early(self, count: int) -> None:
         """The first task of a run commits what an earlier run decided, or some of it."""
         for one in protocol.unfinished(self.world.ledger())[:count]:
-            self.world.commit(one.transactional_id)
+            self.world.commit(one)
 
-    @precondition(lambda self: self.world.open_names())
+    @precondition(lambda self: self.world.open_ones())
     @rule(which=st.integers(0, 99))
-    def time_out(self, which: int) -> None:
+    def pass_time(self, which: int) -> None:
         """The cluster aborts a transaction that was open for too long."""
-        names = self.world.open_names()
-        name = names[which % len(names)]
-        self.world.transactions[name].is_taken = True
-        self.world.abort(name)
+        found = list(self.world.open_ones().values())
+        self.world.pass_time(found[which % len(found)])
 
     @invariant()
     def nothing_is_visible_twice(self) -> None:
@@ -143,200 +139,8 @@ class SinkModel(RuleBasedStateMachine):
             assert last.failure is None, last.failure
             self.committed_batches_are_whole()
             self.nothing_is_visible_twice()
-        assert not self.world.open_names()
+        assert not self.world.open_ones()
 
 
 SinkModel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 TestSinkModel = pytest.mark.model(SinkModel.TestCase)
-
-
-# --- Named cases, so that a failure says which rule it broke ---
-
-
-def new_run(world: World, name: str) -> Run:
-    return Run(world, name, world.committed_batch + 1)
-
-
-def finish(run: Run) -> None:
-    while run.is_alive and run.steps is not None:
-        run.advance()
-
-
-def write_and_commit(run: Run, sizes: Sequence[int] = (2,)) -> None:
-    run.write(cut(rows_of(run.batch_id), sizes), skips=True)
-    run.begin_commit(remembers=True, sweeps=False)
-    finish(run)
-
-
-def advance_to(run: Run, kind: type) -> None:
-    while not isinstance(run.step, kind):
-        run.advance()
-
-
-def test_a_batch_becomes_visible_as_a_whole() -> None:
-    world = World()
-    run = new_run(world, "a")
-    write_and_commit(run)
-    assert world.committed_batch == 0
-    assert sorted(world.visible_rows()) == rows_of(0)
-
-
-@pytest.mark.parametrize("stop_at", [protocol.CommitAll, protocol.WriteDone])
-@pytest.mark.parametrize("ended_count", [0, 1])
-def test_a_decided_batch_is_finished_and_not_written_again(stop_at: type, ended_count: int) -> None:
-    world = World()
-    first = new_run(world, "a")
-    first.write(cut(rows_of(0), [2]), skips=True)
-    first.begin_commit(remembers=False, sweeps=False)
-    advance_to(first, stop_at)
-    for _ in range(ended_count):
-        first.advance()
-
-    second = new_run(world, "b")
-    write_and_commit(second, [1])
-    assert second.failure is None
-    assert sorted(world.visible_rows()) == rows_of(0)
-    assert {one.run for one in world.transactions.values() if one.was_committed} == {"a"}
-
-
-def test_an_undecided_batch_is_aborted_and_written_anew() -> None:
-    world = World()
-    first = new_run(world, "a")
-    first.write(cut(rows_of(0), [2]), skips=True)
-    first.begin_commit(remembers=False, sweeps=False)
-    advance_to(first, protocol.WriteDecision)
-
-    second = new_run(world, "b")
-    write_and_commit(second)
-    assert sorted(world.visible_rows()) == rows_of(0)
-    states = {one.run: one.state for one in world.transactions.values()}
-    assert states == {"a": State.ABORTED, "b": State.COMMITTED}
-
-    first.advance()
-    assert first.failure is not None  # fenced: it cannot decide any more
-    finish(first)
-    assert sorted(world.visible_rows()) == rows_of(0)
-
-
-def test_a_replay_of_a_committed_batch_writes_nothing() -> None:
-    world = World()
-    write_and_commit(new_run(world, "a"))
-    world.committed_batch = -1  # the checkpoint is set back to before the commit
-    count = len(world.transactions)
-
-    second = new_run(world, "b")
-    write_and_commit(second)
-    assert second.failure is None
-    assert len(world.transactions) == count
-    write_and_commit(second)
-    assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
-
-
-def test_a_replaced_run_stops_and_takes_nothing_back() -> None:
-    world = World()
-    first = new_run(world, "a")
-    write_and_commit(first)
-    first.write(cut(rows_of(1), [1]), skips=True)
-    second = new_run(world, "b")
-    write_and_commit(second)
-    owner = world.owner
-
-    first.begin_commit(remembers=False, sweeps=True)
-    finish(first)
-    assert isinstance(first.failure, SupersededError)
-    assert world.owner == owner
-    write_and_commit(second)
-    assert second.failure is None
-
-
-def test_a_decision_that_lost_all_its_transactions_is_void() -> None:
-    world = World()
-    first = new_run(world, "a")
-    first.write(cut(rows_of(0), [2]), skips=True)
-    first.begin_commit(remembers=False, sweeps=False)
-    advance_to(first, protocol.CommitAll)
-    for name in world.transactions:
-        world.abort(name)
-    finish(first)
-    assert isinstance(first.failure, TransactionsLostError)
-
-    write_and_commit(new_run(world, "b"))
-    assert sorted(world.visible_rows()) == rows_of(0)
-
-
-def test_a_decision_that_lost_some_of_its_transactions_is_told() -> None:
-    world = World()
-    first = new_run(world, "a")
-    first.write(cut(rows_of(0), [2]), skips=True)
-    first.begin_commit(remembers=False, sweeps=False)
-    advance_to(first, protocol.CommitAll)
-    world.abort(list(world.transactions)[1])
-    finish(first)
-    assert isinstance(first.failure, PartialCommitError)
-
-    second = new_run(world, "b")
-    write_and_commit(second)
-    assert isinstance(second.failure, PartialCommitError)
-    assert "at-least-once" in str(second.failure)
-    assert world.committed_batch == -1
-
-
-def test_a_transaction_that_ended_before_the_decision_stops_the_batch() -> None:
-    world = World()
-    run = new_run(world, "a")
-    run.write(cut(rows_of(0), [2]), skips=True)
-    world.abort(next(iter(world.transactions)))
-    run.begin_commit(remembers=False, sweeps=False)
-    finish(run)
-    assert isinstance(run.failure, TransactionsLostError)
-    assert "kafka.transaction.timeout.ms" in str(run.failure)
-    assert world.visible_rows() == []
-
-
-def test_a_replay_with_more_rows_is_told() -> None:
-    world = World()
-    write_and_commit(new_run(world, "a"))
-    world.committed_batch = -1
-    second = new_run(world, "b")
-    second.write([[*rows_of(0), (0, 99)]], skips=False)
-    second.begin_commit(remembers=False, sweeps=False)
-    finish(second)
-    assert isinstance(second.failure, ReplayDiffersError)
-    assert sorted(world.visible_rows()) == rows_of(0)
-
-
-def test_a_checkpoint_that_was_set_back_further_is_told() -> None:
-    world = World()
-    run = new_run(world, "a")
-    write_and_commit(run)
-    write_and_commit(run)
-    world.committed_batch = -1
-    second = new_run(world, "b")
-    write_and_commit(second)
-    assert isinstance(second.failure, CheckpointSetBackError)
-
-
-def test_a_failed_commit_does_not_abort_what_was_decided() -> None:
-    """Spark calls abort after a commit that raised: the decision stands, and so must the rows."""
-    world = World()
-    run = new_run(world, "a")
-    run.write(cut(rows_of(0), [2]), skips=True)
-    run.begin_commit(remembers=False, sweeps=False)
-    advance_to(run, protocol.CommitAll)
-    run.begin_abort()
-    finish(run)
-    assert all(one.state is State.OPEN for one in world.transactions.values())
-    write_and_commit(new_run(world, "b"))
-    assert sorted(world.visible_rows()) == rows_of(0)
-
-
-def test_leftovers_of_dead_attempts_are_aborted() -> None:
-    world = World()
-    run = new_run(world, "a")
-    write_and_commit(run)
-    world.open_transaction("a", rows_of(1))
-    run.write(cut(rows_of(1), [1]), skips=True)
-    run.begin_commit(remembers=True, sweeps=True)
-    finish(run)
-    assert State.OPEN not in {one.state for one in world.transactions.values()}
-    assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)

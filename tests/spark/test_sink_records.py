@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.spark.sink_decisions import Decision, Ledger
 from penstock.spark.sink_errors import DecisionTopicError
 from penstock.spark.sink_records import decision_record, done_record, fold
+from penstock.spark.sink_steps import Decision, Ledger
 
 QUERY = "0f3c"
 
@@ -27,6 +27,8 @@ decisions = st.builds(
     st.integers(0, 2**62),
     st.lists(transactions, max_size=5).map(tuple),
     st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=4).map(tuple),
+    st.none() | st.integers(0, 2**64 - 1),
+    st.text(max_size=10),
 )
 
 
@@ -79,6 +81,15 @@ def test_too_many_transactions_are_told() -> None:
 def test_a_record_that_is_not_ours_is_told(value: bytes) -> None:
     with pytest.raises(DecisionTopicError, match="decisionTopic"):
         fold(QUERY, [(QUERY.encode(), value)])
+
+
+def test_a_record_without_prefix_and_digest_is_read() -> None:
+    """As it was written before they were kept."""
+    key, value = decision_record(QUERY, decision(1, "a"))
+    fields = json.loads(value)
+    del fields["prefix"], fields["digest"]
+    read = fold(QUERY, [(key, json.dumps(fields).encode())]).decision
+    assert read == decision(1, "a")
 
 
 def test_a_record_of_a_later_version_is_told() -> None:

@@ -3,9 +3,11 @@
 On Penstock in memory, and with the marker on a Penstock process and on Apache Kafka.
 """
 
-import time
+import contextlib
+import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,63 +15,56 @@ import pytest
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.producer_transactions import ProducerTransactions
-from penstock.core.settings import settings_of
-from penstock.spark import sink_decisions as protocol
-from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.client.producer_transactions import VERSION_2, ProducerTransactions
+from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions import Transactions
+from penstock.core.errors import BrokerUnreachableError
+from penstock.spark import sink_steps
+from penstock.spark.decision_log import DecisionLog
+from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_errors import (
     DecisionTopicError,
+    OwnershipForgottenError,
     OwnershipLostError,
     PartialCommitError,
+    PrefixChangedError,
     ReplayDiffersError,
     SupersededError,
+    TransactionsLeftOpenError,
     TransactionsLostError,
+    TransactionsTooOldError,
 )
 from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
 from penstock.spark.sink_process import close_all
-from penstock.spark.sink_transactions import TaskResult, check_start
-from penstock.spark.task_writing import TaskIdentity, write_exactly_once
-from penstock.testing import Broker
-from tests.oracle.both_brokers import BothBrokers
-from tests.spark.sink_jobs import CrashError, CrashingDriver, Job, JobRun
-
-CHECK_MS = 50
-PATIENCE_SECONDS = 30.0
-STEPS_OF_A_FIRST_COMMIT = 8
-VALUES = [b"%03d" % n for n in range(60)]
-NEXT_VALUES = [b"next-%03d" % n for n in range(20)]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("penstock", marks=pytest.mark.spark),
-        pytest.param("kafka", marks=pytest.mark.spark),
-    ],
+from penstock.spark.sink_transactions import (
+    IDS_PER_NUMBER_MAX,
+    NUMBERS,
+    check_start,
+    run_prefix,
 )
+from penstock.spark.task_writing import TaskIdentity, write_exactly_once
+from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
+from tests.spark.sink_jobs import (
+    NEXT_VALUES,
+    VALUES,
+    CrashError,
+    CrashingDriver,
+    Job,
+    JobRun,
+    cut,
+    wait_for,
+)
+
+STEPS_OF_A_FIRST_COMMIT = 8
+
+
+@pytest.fixture(scope="module", params=kinds_of_brokers(pytest.mark.spark))
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    if request.param == "memory":
-        settings = settings_of(
-            {
-                "listener.port": 0,
-                "node.storage": "memory",
-                "transactions.timeout_check_interval_ms": CHECK_MS,
-            }
-        )
-        with Broker(settings) as broker:
-            yield broker.bootstrap_server
-            close_all()
-        return
-    properties = {
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(CHECK_MS),
-        "auto.create.topics.enable": "false",
-    }
-    with BothBrokers(tmp_path_factory.mktemp, properties) as both:
-        yield both.named(request.param).bootstrap
+    with running_bootstrap(request.param, tmp_path_factory.mktemp) as address:
+        yield address
         close_all()
 
 
@@ -78,18 +73,6 @@ def job(bootstrap: str) -> Iterator[Job]:
     made = Job(bootstrap)
     yield made
     made.close()
-
-
-def cut(values: list[bytes], count: int) -> list[list[bytes]]:
-    """The rows of a batch as so many tasks; one more has none."""
-    return [[], *(values[n::count] for n in range(count))]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_batches_become_visible_as_a_whole(job: Job) -> None:
@@ -125,14 +108,14 @@ def test_there_are_as_many_steps_as_the_crashes_cover(job: Job) -> None:
     run = job.start()
     run.run_batch(0, cut(VALUES, 1))
     kinds = [
-        protocol.ReadLedger,
-        protocol.TakeOwnership,
-        protocol.ReadLedger,
-        protocol.LookAt,
-        protocol.WriteDecision,
-        protocol.CommitAll,
-        protocol.WriteDone,
-        protocol.ListOpen,
+        sink_steps.ReadLedger,
+        sink_steps.TakeOwnership,
+        sink_steps.ReadLedger,
+        sink_steps.LookAt,
+        sink_steps.WriteDecision,
+        sink_steps.CommitAll,
+        sink_steps.WriteDone,
+        sink_steps.ListOpen,
     ]
     assert run.driver.steps == kinds
     assert len(kinds) == STEPS_OF_A_FIRST_COMMIT
@@ -155,7 +138,7 @@ def test_a_replay_of_a_committed_batch_writes_nothing(job: Job) -> None:
 
 def test_the_first_task_finishes_what_was_decided(job: Job) -> None:
     with pytest.raises(CrashError):
-        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 3))
+        job.start(sink_steps.CommitAll).run_batch(0, cut(VALUES, 3))
     assert job.visible_values() == []
     second = job.start()
     results = second.write(0, cut(VALUES, 2))
@@ -199,23 +182,96 @@ def test_an_owner_that_was_fenced_decides_nothing(job: Job) -> None:
         id_prefix=job.options.id_prefix,
     )
     other.take_ownership()
-    with pytest.raises(OwnershipLostError):
+    with pytest.raises(OwnershipLostError, match="another driver"):
         first.driver.commit(results, 1)
     first.driver.abort(results)
     assert job.visible_values() == VALUES
     assert not job.is_anything_open()
 
 
+def test_an_owner_that_the_cluster_forgot_is_told(job: Job) -> None:
+    first = job.start()
+    first.run_batch(0, cut(VALUES, 1))
+    results = first.write(1, cut(NEXT_VALUES, 1))
+    first.driver._log._owner = OpenTransaction(f"nobody-{uuid.uuid4()}", 4711, 0, VERSION_2)
+    with pytest.raises(OwnershipForgottenError, match="Restart the query"):
+        first.driver.commit(results, 1)
+    first.driver.abort(results)
+    job.start().run_batch(1, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+
+
 def test_attempts_that_died_are_swept(job: Job) -> None:
     run = job.start()
     run.run_batch(0, cut(VALUES, 1))
     run.write(1, cut(NEXT_VALUES, 2))  # killed before they could report
-    results = [
-        TaskResult(one.identity, one.row_count, one.transaction, is_repeated=True)
-        for one in run.write(1, cut(NEXT_VALUES, 1))
-    ]
+    results = [replace(one, is_repeated=True) for one in run.write(1, cut(NEXT_VALUES, 1))]
     assert job.is_anything_open()
     run.driver.commit(results, 1)
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
+
+
+def test_tasks_of_a_large_stage_share_no_id(job: Job) -> None:
+    """Numbers come again after 16,384 task starts, and all tasks of a stage leave theirs open."""
+    run = job.start()
+    job.attempts = itertools.cycle([5, 5 + NUMBERS, 5 + 2 * NUMBERS])
+    results = run.write(0, cut(VALUES, 3)[1:])
+    ids = {one.transaction.transactional_id for one in results if one.transaction}
+    assert len(ids) == 3
+    run.driver.commit(results, 0)
+    assert job.visible_values() == VALUES
+
+
+def test_ids_are_used_again(job: Job) -> None:
+    """Brokers remember an id for a week: there must not be one for each task of each batch."""
+    run = job.start()
+    job.attempts = itertools.cycle(range(0, 4 * NUMBERS, NUMBERS))
+    for batch_id in range(12):
+        run.run_batch(batch_id, cut(VALUES, 3))
+    prefix = run_prefix(job.options, run.identity)
+    listed = [one.transactional_id for one in Transactions(job.cluster).list_all()]
+    used = [name for name in listed if name.startswith(prefix)]
+    # One that is still being ended is not waited for: then there are a few more.
+    assert 3 <= len(used) <= 9
+
+
+def test_a_failed_batch_under_ids_of_the_last_one_is_taken_back(job: Job) -> None:
+    run = job.start()
+    job.attempts = itertools.cycle([7])
+    run.run_batch(0, [VALUES])
+    name = f"{run_prefix(job.options, run.identity)}7.0"
+    wait_for(
+        lambda: ProducerTransactions(job.cluster).look_at([name])[name].state == "CompleteCommit"
+    )
+    results = run.write(1, [NEXT_VALUES])
+    assert results[0].transaction
+    assert results[0].transaction.transactional_id == name
+    run.driver.abort(results)
+    wait_for(lambda: not job.is_anything_open())
+    assert job.visible_values() == VALUES
+
+
+def test_a_task_that_finds_no_id_is_told(job: Job) -> None:
+    run = job.start()
+    job.attempts = itertools.cycle([1])
+    for _ in range(IDS_PER_NUMBER_MAX):
+        run.write(0, [VALUES])
+    with pytest.raises(TransactionsLeftOpenError, match=r"32 transactions are open.*coalesce"):
+        run.write(0, [VALUES])
+
+
+def test_a_sweep_that_fails_is_told_and_tried_again(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.start().write(0, cut(VALUES, 1))  # a run that is gone
+    run = job.start(sink_steps.ListOpen)
+    run.driver.error = BrokerUnreachableError("no broker at 127.0.0.1:9")
+    run.run_batch(0, cut(VALUES, 2))
+    assert "no broker at 127.0.0.1:9" in caplog.text
+    assert job.is_anything_open()
+    run.driver.crash_at = None
+    run.run_batch(1, cut(NEXT_VALUES, 1))
     wait_for(lambda: not job.is_anything_open())
     assert job.visible_values() == sorted(VALUES + NEXT_VALUES)
 
@@ -255,10 +311,47 @@ def test_a_batch_that_takes_longer_than_its_transactions_is_told(bootstrap: str)
     job.close()
 
 
+def test_a_batch_whose_transactions_are_about_to_time_out_is_not_decided(bootstrap: str) -> None:
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "8000"})
+    run = job.start()
+    results = run.write(0, cut(VALUES, 2))
+    transactions = ProducerTransactions(job.cluster)
+    prefix = run_prefix(job.options, run.identity)
+    wait_for(lambda: len(transactions.list_open(prefix, longer_than_ms=4_000)) == 2)
+    with pytest.raises(TransactionsTooOldError, match="more than 4000 ms"):
+        run.driver.commit(results, 0)
+    assert sink_steps.WriteDecision not in run.driver.steps
+    run.driver.abort(results)
+    assert job.visible_values() == []
+    job.start().run_batch(0, cut(VALUES, 1))
+    assert job.visible_values() == VALUES
+    job.close()
+
+
+def test_the_age_of_a_batch_is_known_without_asking(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that goes on measures by itself; only one that waited long asks the brokers."""
+    run = job.start()
+    run.run_batch(0, cut(VALUES, 1))
+    asked: list[int] = []
+
+    def list_open(prefix: str, *, longer_than_ms: int = -1) -> list[str]:
+        asked.append(longer_than_ms)
+        return []
+
+    monkeypatch.setattr(run.driver._transactions, "list_open", list_open)
+    run.run_batch(1, cut(NEXT_VALUES, 1))
+    assert asked == []
+    run.driver._committed_at_seconds = job.cluster.clock.monotonic() - 810.0
+    run.run_batch(2, cut(NEXT_VALUES, 1))
+    assert asked == [810_000]
+
+
 def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> None:
-    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "1000"})
+    job = Job(bootstrap, **{"kafka.transaction.timeout.ms": "3000"})
     with pytest.raises(CrashError):
-        job.start(protocol.CommitAll).run_batch(0, cut(VALUES, 2))
+        job.start(sink_steps.CommitAll).run_batch(0, cut(VALUES, 2))
     wait_for(lambda: not job.is_anything_open())
     job.start().run_batch(0, cut(VALUES, 3))
     assert job.visible_values() == VALUES
@@ -266,7 +359,7 @@ def test_a_decision_whose_transactions_all_timed_out_is_void(bootstrap: str) -> 
 
 
 def test_a_decision_that_can_only_be_kept_in_part_is_told(job: Job) -> None:
-    run = job.start(protocol.CommitAll)
+    run = job.start(sink_steps.CommitAll)
     results = run.write(0, cut(VALUES, 2))
     with pytest.raises(CrashError):
         run.driver.commit(results, 0)
@@ -283,6 +376,38 @@ def test_a_replay_with_more_rows_is_told(job: Job) -> None:
     with pytest.raises(ReplayDiffersError, match="offsets/0"):
         job.start().run_batch(0, cut(VALUES + NEXT_VALUES, 1))
     assert job.visible_values() == VALUES
+
+
+@pytest.mark.parametrize("crash_at", [None, sink_steps.CommitAll])
+def test_a_replay_with_other_rows_is_told(job: Job, crash_at: type | None) -> None:
+    """Whether its tasks find the batch committed, or write it because it is not done yet."""
+    first = job.start(crash_at)
+    with contextlib.suppress(CrashError):
+        first.run_batch(0, cut(VALUES, 3))
+    with pytest.raises(ReplayDiffersError, match="60 rows, and comes again with as many others"):
+        job.start().run_batch(0, cut([*VALUES[1:], b"060"], 2))
+    job.start().run_batch(0, cut(VALUES[::-1], 2))  # the same rows in another order
+    assert job.visible_values() == VALUES
+
+    job.options = replace(job.options, fails_on_difference=False)
+    job.start().run_batch(0, cut(NEXT_VALUES, 2))
+    assert job.visible_values() == VALUES
+
+
+def test_options_that_name_the_log_must_not_change(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    job.start().run_batch(0, cut(VALUES, 1))
+    before = job.options
+    job.options = replace(before, id_prefix="other")
+    with pytest.raises(PrefixChangedError, match="transactionalIdPrefix=penstock-sink"):
+        job.start().run_batch(1, cut(NEXT_VALUES, 1))
+    assert job.visible_values() == VALUES
+
+    job.options = replace(before, decision_topic=f"decisions-{uuid.uuid4()}")
+    check_start(job.cluster, job.options)
+    job.start().run_batch(1, cut(NEXT_VALUES, 1))
+    assert "decisionTopic was changed" in caplog.text
 
 
 def test_an_empty_batch_is_decided_too(job: Job) -> None:

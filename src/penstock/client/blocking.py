@@ -124,7 +124,7 @@ class BlockingConnection:
 
     def send(self, call: Call[Result]) -> Ticket[Result]:
         """Send the request; others may be sent before its answer is received."""
-        version = choose_version(call.request, call.version_max, self._versions, self._address)
+        version = choose_version(call, self._versions, self._address)
         return self._send(call, version)
 
     def receive(self, ticket: Ticket[Result]) -> Result:

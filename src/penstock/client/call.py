@@ -30,6 +30,8 @@ class Call(Generic[Result_co]):
     read: Callable[[Any], Result_co]
     version_max: int | None = None
     """The highest version that the call is written for, if the message knows higher ones."""
+    version_min: int | None = None
+    """The lowest version that has what the call asks for, if the message knows lower ones."""
 
 
 @dataclass(frozen=True, slots=True)

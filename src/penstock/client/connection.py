@@ -124,7 +124,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     async def carry(self, call: Call[Result]) -> Result:
         """Send the request and wait for its answer."""
-        version = choose_version(call.request, call.version_max, self._versions, self._address)
+        version = choose_version(call, self._versions, self._address)
         return await self._exchange(call, version)
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ It belongs to one thread. It writes no records: see `batch_sender`.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from penstock.client.call import Call, raise_error
@@ -26,9 +27,9 @@ from penstock.client.transaction_outcomes import (
     TransactionSight,
     outcome_of_sight,
 )
-from penstock.client.transactions import Transactions
+from penstock.client.transactions import NO_TIME, OPEN_STATES, Transactions
 from penstock.client.versions import ASK_VERSIONS, ask_versions
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import AnswerLostError, BrokerAnswerError, ClientError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
@@ -46,6 +47,8 @@ ADD_VERSION_MAX: Final = 3
 END_VERSION_MAX_0: Final = 4
 """EndTxn 5 is version 2 of the protocol."""
 DESCRIBED_AT_ONCE_MAX: Final = 1_000
+LOOK_SECONDS_MAX: Final = 5.0
+"""How old the sight of an id may be when it is taken because it was free."""
 
 
 class ProducerTransactions:
@@ -72,6 +75,39 @@ class ProducerTransactions:
             transactional_id, _init(transactional_id, timeout_ms), repeatable=True
         )
         return OpenTransaction(transactional_id, *identity, self.version())
+
+    def begin_unused(
+        self, transactional_ids: Iterable[str], timeout_ms: int
+    ) -> OpenTransaction | None:
+        """Take the first of these ids under which nothing is open; None when there is none.
+
+        Nobody's open transaction is aborted, unless it is begun and written between our look and
+        our taking, which follow one another. Brokers offer no way to do both at once: with an
+        expected epoch InitProducerId takes a second comer for a repetition of the first.
+        """
+        for name in transactional_ids:
+            begun = self._cluster.repeat(
+                partial(self._begin_if_unused, name, timeout_ms), repeatable=True
+            )
+            if begun is not None:
+                return begun
+        return None
+
+    def _begin_if_unused(self, name: str, timeout_ms: int) -> OpenTransaction | None:
+        """Look and take, once: who tries again looks again."""
+        version, looked_at_seconds = self.version(), self._cluster.clock.monotonic()
+        sight = self.look_at([name]).get(name)
+        if sight is not None and sight.state in OPEN_STATES:
+            return None
+        coordinator = self._coordinators.find(name)
+        if self._cluster.clock.monotonic() - looked_at_seconds > LOOK_SECONDS_MAX:
+            raise AnswerLostError(f"what is open under {name} was told too late to act on it")
+        try:
+            identity = self._cluster.at(coordinator.address, _init(name, timeout_ms))
+        except ClientError:
+            self._coordinators.forget(name)
+            raise
+        return OpenTransaction(name, *identity, version)
 
     def add_partitions(
         self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]
@@ -124,15 +160,36 @@ class ProducerTransactions:
         self._cluster.repeat(attempt, repeatable=True)
         return sights
 
-    def list_open(self, prefix: str) -> list[str]:
-        """The transactional ids that begin so and have a transaction open, on all brokers."""
-        listed = Transactions(self._cluster).list_all([OPEN_STATE])
+    def list_open(self, prefix: str, *, longer_than_ms: int = NO_TIME) -> list[str]:
+        """The transactional ids that begin so and have a transaction open, on all brokers.
+
+        With a duration, those that are open for longer; brokers before Kafka 3.8 cannot tell, which
+        is the error UNSUPPORTED_VERSION.
+        """
+        listed = Transactions(self._cluster).list_all([OPEN_STATE], longer_than_ms=longer_than_ms)
         names = (one.transactional_id for one in listed)
         return [name for name in names if name.startswith(prefix)]
 
-    def fence_all(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
-        """Abort what is open under these ids, and let whoever writes there fail."""
-        calls = {name: _init(name, timeout_ms) for name in transactional_ids}
+    def find_open(self, prefix: str) -> list[OpenTransaction]:
+        """The transactions that are open under ids that begin so, as anybody needs them."""
+        sights = self.look_at(self.list_open(prefix))
+        version = self.version()
+        return [
+            OpenTransaction(name, sight.producer_id, sight.producer_epoch, version)
+            for name, sight in sights.items()
+            if sight.state == OPEN_STATE
+        ]
+
+    def fence_all(self, transactions: Iterable[OpenTransaction], timeout_ms: int) -> None:
+        """Abort those of these that are still open, and let whoever writes them fail.
+
+        With version 2 the end of a transaction raises the epoch, so its writer is fenced, and what
+        others began since under the same id is not touched. With version 0 only a begin does so.
+        """
+        wanted = list(transactions)
+        self._end_all([one for one in wanted if one.version == VERSION_2], commits=False)
+        names = [one.transactional_id for one in wanted if one.version == VERSION_0]
+        calls = {name: _init(name, timeout_ms) for name in names}
         for answer in self._coordinators.ask_each(calls, repeatable=True).values():
             if isinstance(answer, BrokerAnswerError):
                 raise answer

@@ -15,7 +15,9 @@ Apache Kafka 4.3 and Penstock answer to a commit:
 
 CONCURRENT_TRANSACTIONS is asked again. After any other refusal the coordinator's description
 decides: an abort is known by its state, until the id is used again; of everything else nobody can
-say what became of it.
+say what became of it. With version 2 an abort of a later transaction under the same id is told
+from ours by the epoch: a commit and another begin each took one before it. With version 0 it is
+not, so who ends transactions of others must not let their ids be used again before.
 """
 
 from enum import Enum, auto
@@ -25,6 +27,9 @@ from penstock.protocol.error_codes import ErrorCode
 
 _ABORTED_STATES: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 OPEN_STATE: Final = "Ongoing"
+_ABORT_EPOCHS_MAX: Final = 2
+"""By how much an abort raises the epoch with version 2: by one, and by one more if it was a
+timeout. A commit, a begin and an abort raise it by three at least."""
 
 REFUSALS: Final = frozenset(
     {
@@ -69,8 +74,9 @@ def outcome_of_sight(wanted: OpenTransaction, sight: TransactionSight | None) ->
     """What became of a transaction whose commit was refused; None: the id is not known."""
     if sight is None or sight.producer_id != wanted.producer_id:
         return CommitOutcome.UNKNOWN
-    is_later = sight.producer_epoch > wanted.producer_epoch
-    if sight.state in _ABORTED_STATES and (is_later or wanted.version == 0):
+    raised = sight.producer_epoch - wanted.producer_epoch
+    is_ours = 0 < raised <= _ABORT_EPOCHS_MAX or wanted.version == 0
+    if sight.state in _ABORTED_STATES and is_ours:
         return CommitOutcome.ABORTED
     return CommitOutcome.UNKNOWN
 

@@ -29,6 +29,9 @@ OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "Pre
 COORDINATOR_EPOCH_FIRST: Final = 0
 """For a producer whose transactions never ended here: not above any coordinator's epoch."""
 
+DURATION_VERSION_MIN: Final = 1
+"""The first version of ListTransactions that can ask for a duration (KIP-994, Kafka 3.8)."""
+
 Result = TypeVar("Result")
 
 
@@ -86,7 +89,10 @@ class Transactions:
         *,
         longer_than_ms: int = NO_TIME,
     ) -> list[ListedTransaction]:
-        """Every transactional id by name: each broker knows those it coordinates."""
+        """Every transactional id by name: each broker knows those it coordinates.
+
+        How long a transaction is open the coordinator measures, with the clock of its timeout.
+        """
         request = list_transactions.ListTransactionsRequest(
             state_filters=tuple(states),
             producer_id_filters=tuple(producer_ids),
@@ -194,7 +200,8 @@ def _listed(
         raise_error(answer.error_code, None, "listing transactions")
         return answer.transaction_states
 
-    return Call(request, list_transactions.ListTransactionsResponse, read)
+    version_min = None if request.duration_filter == NO_TIME else DURATION_VERSION_MIN
+    return Call(request, list_transactions.ListTransactionsResponse, read, version_min=version_min)
 
 
 def _described(transactional_id: str) -> Call[describe_transactions.TransactionState]:

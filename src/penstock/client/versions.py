@@ -12,7 +12,6 @@ from penstock.client.addresses import Address
 from penstock.client.call import Call, raise_error
 from penstock.core.errors import BrokerAnswerError
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -48,14 +47,14 @@ def served_versions(answer: ApiVersionsResponse) -> Versions:
     return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
 
-def choose_version(
-    request: Message, version_max: int | None, served: Versions, address: Address
-) -> int:
+def choose_version(call: Call[object], served: Versions, address: Address) -> int:
     """The highest version that all know; `BrokerAnswerError` when there is none."""
-    api_key: ApiKey = vars(type(request))["API_KEY"]
-    lowest, highest = request.VERSIONS
-    if version_max is not None:
-        highest = min(highest, version_max)
+    api_key: ApiKey = vars(type(call.request))["API_KEY"]
+    lowest, highest = call.request.VERSIONS
+    if call.version_max is not None:
+        highest = min(highest, call.version_max)
+    if call.version_min is not None:
+        lowest = max(lowest, call.version_min)
     offered = served.get(api_key)
     if offered is not None and max(lowest, offered[0]) <= min(highest, offered[1]):
         return min(highest, offered[1])

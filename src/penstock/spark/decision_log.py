@@ -6,7 +6,8 @@ made before it was called. All of it rests on Kafka's transactions: the owner's 
 the same for every driver of the query, and taking it fences the last one.
 
 A decision of another query that is being written in the same partition holds `read` up, for a
-minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`.
+minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`; and
+`decision_topic` makes the topic.
 """
 
 import time
@@ -14,36 +15,34 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from penstock.client.batch_sender import BatchSender
-from penstock.client.call import raise_error
-from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
 from penstock.client.partitioner import partition_of_key
 from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
 from penstock.client.range_reader import RangeReader
 from penstock.client.retries import Pauses
 from penstock.client.transaction_outcomes import REFUSALS, OpenTransaction
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
+from penstock.spark.decision_topic import PARTITIONS
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.sink_decisions import Decision, Ledger
-from penstock.spark.sink_errors import DecisionTopicError, OwnershipLostError
+from penstock.spark.sink_errors import (
+    DecisionTopicError,
+    OwnershipForgottenError,
+    OwnershipLostError,
+)
 from penstock.spark.sink_records import decision_record, done_record, fold
+from penstock.spark.sink_steps import Decision, Ledger
 
-PARTITIONS: Final = 8
-"""Of a topic of decisions that is created here: queries in different ones do not wait."""
-TOPIC_CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": "1048576",
-}
-"""Each query keeps two records; small segments are compacted soon, so that reading stays short."""
 OWNER_TIMEOUT_MS: Final = 60_000
 """A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""
 STABLE_SECONDS_MAX: Final = 90.0
 """How long `read` waits for decisions of others: their timeout, and the cluster's leisure."""
+
+_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 class DecisionLog:
@@ -63,7 +62,7 @@ class DecisionLog:
         self._transactions = transactions
         self._topic = topic
         self._query = query
-        self._owner_id = f"{id_prefix}.{query}.decisions"
+        self.owner_id: Final = f"{id_prefix}.{query}.decisions"
         self._sleep = sleep
         self._at: TopicPartition | None = None
         self._owner: OpenTransaction | None = None
@@ -79,13 +78,13 @@ class DecisionLog:
 
     def take_ownership(self) -> None:
         """Fence whoever owned the log."""
-        self._owner = self._transactions.begin(self._owner_id, OWNER_TIMEOUT_MS)
+        self._owner = self._transactions.begin(self.owner_id, OWNER_TIMEOUT_MS)
         self._sequence = 0
 
     def write(self, decision: Decision) -> None:
         """Make the decision, as the owner; `OwnershipLostError` when somebody else is it now.
 
-        After any other error it is not known whether it is made.
+        After any error it is not known whether it is made: an answer may have been lost before.
         """
         owner, at = self._owner, self._partition()
         assert owner is not None
@@ -105,9 +104,7 @@ class DecisionLog:
             sender.flush()
             after = self._transactions.end(owner, commits=True)
         except BrokerAnswerError as error:
-            if ErrorCode(error.code) in REFUSALS:
-                raise OwnershipLostError(decision.batch_id) from error
-            raise
+            raise _ownership_problem(error, decision.batch_id) from error
         # A new epoch numbers anew.
         is_same = after.producer_epoch == owner.producer_epoch
         self._sequence = self._sequence + 1 if is_same else 0
@@ -170,40 +167,11 @@ class DecisionLog:
             yield from zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
 
 
-def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Create the topic of decisions if it is not there; refuse one that forgets decisions."""
-    if name not in cluster.describe([name]):
-        try:
-            cluster.create_topic(NewTopic(name, PARTITIONS, configs=TOPIC_CONFIGS))
-        except BrokerAnswerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise DecisionTopicError(
-                    f"the topic of decisions, {name}, is not there and cannot be created: {error}. "
-                    "Create it with cleanup.policy=compact, or name another one with the option "
-                    "decisionTopic."
-                ) from error
-        _wait_until_it_appears(cluster, name, sleep)
-    described = cluster.topic_configs([name])[name]
-    raise_error(described.error_code, described.error_message, name)
-    configs = {one.name: one.value for one in described.configs}
-    policy = configs.get("cleanup.policy", "compact")
-    if policy != "compact":
-        raise DecisionTopicError(
-            f"the topic of decisions, {name}, has cleanup.policy={policy}: it would forget what "
-            "was decided, and a restarted query would write batches twice. Set it to compact, or "
-            "name another topic with the option decisionTopic."
-        )
-
-
-def _wait_until_it_appears(cluster: Cluster, name: str, sleep: Callable[[float], None]) -> None:
-    """Kafka answers for a new topic before its brokers have heard of it."""
-    pauses = Pauses(cluster.deadline_seconds)
-    while name not in cluster.describe([name]):
-        pause = pauses.next_pause(cluster.clock.monotonic())
-        if pause is None:
-            raise DecisionTopicError(
-                f"the topic of decisions, {name}, was created and does not appear. See the logs of "
-                "the brokers, or name another topic with the option decisionTopic."
-            )
-        sleep(pause)
-    cluster.topic(name)  # its partitions may still have no leaders
+def _ownership_problem(error: BrokerAnswerError, batch_id: int) -> PenstockError:
+    """What it means for the owner that its write or its commit was answered so."""
+    code = ErrorCode(error.code)
+    if code not in REFUSALS:
+        return error
+    if code in _FENCED:
+        return OwnershipLostError(batch_id, error.name)
+    return OwnershipForgottenError(batch_id, error.name)

@@ -23,9 +23,10 @@ from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from penstock.spark.encode.encoder import BatchEncoder
+from penstock.spark.encode.encoder import BatchEncoder, digest_of_columns
 from penstock.spark.errors import OptionError
 from penstock.spark.sink_options import ColumnError, SinkColumns, SinkOptions
+from penstock.spark.sink_steps import added_digests
 
 BUFFERED_BYTES_MAX: Final = 33_554_432
 """Kafka's buffer.memory: what the open batches of all topics hold."""
@@ -64,6 +65,11 @@ class RowWriter:
             else None,
         )
         self.row_count = 0
+
+    @property
+    def digest(self) -> int:
+        """A sum over the rows so far, whatever their order; see `encode.encoder`."""
+        return added_digests(encoder.digest for encoder in self._encoders.values())
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take some rows."""
@@ -166,6 +172,11 @@ class _Joining:
     def join(self, partitions: Collection[TopicPartition]) -> None:
         """Tell the coordinator."""
         self._transactions.add_partitions(self._transaction, partitions)
+
+
+def digest_of(rows: pa.RecordBatch, columns: SinkColumns) -> int:
+    """The digest of rows that are not written."""
+    return digest_of_columns(value=rows.column(columns.value), key=_column(rows, columns.key))
 
 
 def _identity(

@@ -12,160 +12,75 @@ then it commits the transactions. The rules:
 4. A decision none of whose transactions could be committed (all were aborted by the cluster) is
    void, and the batch may be decided again. When some could and some could not: a loud error.
 5. A run that was replaced by another one takes nothing back from it: it stops.
+6. A batch is over when it is noted as done. What is swept up afterwards may fail: it is told, and
+   tried again with a later batch.
 
 `commit_batch` and `abort_batch` are generators that yield what is to be done and are sent what came
 of it, so that a test can stop, crash or interleave them anywhere. Who carries the steps out is
 `sink_transactions`; how records look is `sink_records`. No Spark, no Arrow, no IO.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.core.errors import PenstockError
 from penstock.spark.sink_errors import (
     CheckpointSetBackError,
+    DecisionMissingError,
     OutcomeUnknownError,
     PartialCommitError,
+    PrefixChangedError,
     ReplayDiffersError,
     SupersededError,
     TransactionsLostError,
+    TransactionsTooOldError,
+    named,
+)
+from penstock.spark.sink_steps import (
+    AbortAll,
+    CommitAll,
+    Committed,
+    Decision,
+    Fence,
+    Ledger,
+    ListOpen,
+    LookAt,
+    ReadLedger,
+    Sight,
+    Step,
+    Sweep,
+    TakeOwnership,
+    Tell,
+    WriteDecision,
+    WriteDone,
+    WrittenBatch,
 )
 
 RUNS_REMEMBERED_MAX: Final = 32
 """Runs in a decision: a driver that comes back after so many successors counts as a new one."""
+MARGIN_MS_MIN: Final = 5_000
+"""What must be left of the transaction timeout when a batch is decided: a tenth of it, and at least
+this; but never more than half of it, so that a short timeout can be used at all."""
 FENCED_AT_ONCE_MAX: Final = 1_000
 """Leftover transactions aborted after one batch; the next batch goes on with the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """That a batch is to become visible, by these transactions and no others."""
-
-    batch_id: int
-    run: str
-    """The run that decided."""
-    row_count: int
-    transactions: tuple[OpenTransaction, ...]
-    runs: tuple[str, ...]
-    """The runs that owned the log so far, the newest last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """What the log of decisions says of one query."""
-
-    decision: Decision | None = None
-    is_done: bool = False
-    """Every transaction of the decision is committed."""
-
-
-# --- What is to be done, and what comes back ---
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLedger:
-    """Read the log of decisions to its end; gives a `Ledger`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOwnership:
-    """Fence whoever owned the log; afterwards every decision of theirs is made or will never be."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookAt:
-    """Which of these transactions are open as the tasks left them; gives a set of their ids."""
-
-    transactions: tuple[OpenTransaction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteDecision:
-    """Make it durable, as the owner; raises when somebody else owns the log."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class CommitAll:
-    """Commit each; gives a `CommitOutcome` by transactional id."""
-
-    transactions: tuple[OpenTransaction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AbortAll:
-    """Abort each that is still open."""
-
-    transactions: tuple[OpenTransaction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteDone:
-    """Note that every transaction of the decision is committed."""
-
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class ListOpen:
-    """List the transactions of this query that are open; gives their ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Abort these transactions, whoever has them, and let their writers fail."""
-
-    transactional_ids: tuple[str, ...]
-
-
-Step = (
-    ReadLedger
-    | TakeOwnership
-    | LookAt
-    | WriteDecision
-    | CommitAll
-    | AbortAll
-    | WriteDone
-    | ListOpen
-    | Fence
-)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """A micro-batch as the driver gets it from its tasks."""
-
-    run: str
-    batch_id: int
-    row_count: int
-    transactions: tuple[OpenTransaction, ...]
-    """Tasks that had no rows have none."""
-    run_prefix: str
-    """What the ids of this run's transactions begin with."""
-    has_skipped: bool = False
-    """A task found the batch committed and wrote nothing."""
-    timeout_ms: int = 0
-    """How long a transaction may be open, for the error."""
-    fails_on_difference: bool = True
 
 
 # --- The driver ---
 
 
 def commit_batch(
-    batch: WrittenBatch, known: Ledger | None, *, sweeps: bool
-) -> Generator[Step, Any, Ledger]:
-    """Make the batch visible exactly once; gives what the log says afterwards.
+    batch: WrittenBatch, known: Ledger | None, sweep: Sweep
+) -> Generator[Step, Any, Committed]:
+    """Make the batch visible exactly once.
 
     `known` is what this run itself left in the log with its last batch, while it still owns it.
     """
     ledger = known
     if ledger is None:
-        ledger = yield from _take_over(batch.run)
+        ledger = yield from _take_over(batch)
     decision = ledger.decision
-    is_new_run = decision is None or batch.run not in decision.runs
     if decision is not None and decision.batch_id > batch.batch_id:
         raise CheckpointSetBackError(batch.batch_id, decision.batch_id)
     if decision is not None and not ledger.is_done:
@@ -174,9 +89,8 @@ def commit_batch(
         ledger = yield from _skip(ledger.decision, batch)
     else:
         ledger = yield from _decide(decision, batch)
-    if sweeps or is_new_run:
-        yield from _sweep(ledger, batch.run_prefix, of_all_runs=is_new_run)
-    return ledger
+    is_swept = yield from _sweep(ledger, batch.run, batch.run_prefix, sweep)
+    return Committed(ledger, is_swept)
 
 
 def abort_batch(
@@ -191,20 +105,32 @@ def abort_batch(
     if is_ours:
         yield TakeOwnership()  # a decision whose answer was lost is now made or void
         ledger = yield ReadLedger()
-    kept = _decided_ids(ledger)
-    yield AbortAll(tuple(one for one in transactions if one.transactional_id not in kept))
+    kept = unfinished(ledger)
+    yield AbortAll(tuple(one for one in transactions if one not in kept))
     if is_ours:
-        yield from _sweep(ledger, run_prefix, of_all_runs=False)
+        yield from _sweep(ledger, run, run_prefix, Sweep.OWN_RUN)
 
 
-def _take_over(run: str) -> Generator[Step, Any, Ledger]:
+def _take_over(batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
     """Own the log and know what it says; a run that was replaced leaves its successor alone."""
     ledger: Ledger = yield ReadLedger()
-    _refuse_superseded(ledger, run)
+    _refuse_stranger(ledger, batch)
     yield TakeOwnership()
     ledger = yield ReadLedger()
-    _refuse_superseded(ledger, run)
+    _refuse_stranger(ledger, batch)
+    if ledger.decision is None and batch.batch_id > 0:
+        yield Tell(_undecided(batch.batch_id))
     return ledger
+
+
+def _undecided(batch_id: int) -> str:
+    return (
+        f"Spark is at batch {batch_id}, and the topic of decisions has no decision of this query. "
+        "This is as it should be if the query wrote without exactly-once until now, or with "
+        "another sink. If it did not, the option decisionTopic was changed, or the cluster, or the "
+        f"topic was deleted: then batch {batch_id} may be in the output already and is now written "
+        "a second time. Stop the query, set the option back, and compare the output."
+    )
 
 
 def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
@@ -216,7 +142,9 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
         yield WriteDone(decision)
         return Ledger(decision, is_done=True)
     if decision.batch_id < batch.batch_id:
-        # Spark has gone on since: somebody wrote the batch with another guarantee.
+        # Spark has gone on since. That is the remedy for a batch that was lost in part, and nothing
+        # in the log or the cluster proves that somebody applied it: so it is told, and no error.
+        yield Tell(_overtaken(decision, batch, len(committed), lost))
         return Ledger(decision, is_done=True)
     unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
     if unknown:
@@ -226,9 +154,23 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
     return Ledger()
 
 
+def _overtaken(
+    decision: Decision, batch: WrittenBatch, committed_count: int, lost: Sequence[str]
+) -> str:
+    return (
+        f"batch {decision.batch_id} was decided, {committed_count} of its transactions are "
+        f"committed, and {named(lost)} never were; and Spark is at batch {batch.batch_id}. This is "
+        f"as it should be if the query ran with deliveryGuarantee=at-least-once in between, which "
+        f"wrote batch {decision.batch_id} again. If it did not, rows of that batch are missing in "
+        "the output: compare them with the input, whose offsets are in "
+        f"offsets/{decision.batch_id} of the checkpoint."
+    )
+
+
 def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
     """The batch is committed: whatever was written now must not be seen."""
-    if batch.fails_on_difference and batch.row_count != decision.row_count:
+    is_same = batch.row_count == decision.row_count and decision.digest in (None, batch.digest)
+    if batch.fails_on_difference and not is_same:
         raise ReplayDiffersError(batch.batch_id, batch.row_count, decision.row_count)
     if decision.runs[-1] != batch.run:
         decision = replace(decision, runs=_with_run(decision, batch.run))
@@ -238,18 +180,17 @@ def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledge
 
 
 def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    assert not batch.has_skipped, "a task found the batch committed, and the driver did not"
-    open_ids: frozenset[str] = yield LookAt(batch.transactions)
-    lost = [one.transactional_id for one in batch.transactions]
-    lost = [name for name in lost if name not in open_ids]
-    if lost:
-        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    if batch.has_skipped:
+        yield from _refuse_skipped(batch)
+    yield from _look(batch)
     decision = Decision(
         batch.batch_id,
         batch.run,
         batch.row_count,
         batch.transactions,
         _with_run(before, batch.run),
+        batch.digest,
+        batch.id_prefix,
     )
     yield WriteDecision(decision)
     outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
@@ -262,21 +203,73 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
     return Ledger(decision, is_done=True)
 
 
-def _sweep(ledger: Ledger, run_prefix: str, *, of_all_runs: bool) -> Generator[Step, Any, None]:
-    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced."""
-    listed: Iterable[str] = yield ListOpen()
-    kept = _decided_ids(ledger)
-    leftover = sorted(
-        name for name in listed if name not in kept and (of_all_runs or name.startswith(run_prefix))
-    )
-    if leftover:
-        yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
+def _look(batch: WrittenBatch) -> Generator[Step, Any, None]:
+    """Refuse a batch that has lost transactions, or may lose some before they are committed."""
+    age_ms_max = longest_age_ms(batch.timeout_ms)
+    sight: Sight = yield LookAt(batch.transactions, age_ms_max)
+    names = [one.transactional_id for one in batch.transactions]
+    lost = [name for name in names if name not in sight.open_ids]
+    if lost:
+        raise TransactionsLostError(batch.batch_id, lost, batch.timeout_ms)
+    old = [name for name in names if name in sight.old_ids]
+    if old:
+        raise TransactionsTooOldError(batch.batch_id, old, age_ms_max, batch.timeout_ms)
 
 
-def _decided_ids(ledger: Ledger) -> frozenset[str]:
-    if ledger.decision is None:
-        return frozenset()
-    return frozenset(one.transactional_id for one in ledger.decision.transactions)
+def _refuse_skipped(batch: WrittenBatch) -> Generator[Step, Any, None]:
+    """A task found the batch committed, and this driver knows nothing of it: say why."""
+    ledger: Ledger = yield ReadLedger()
+    decision = ledger.decision
+    if decision is not None and is_committed(ledger, batch.batch_id):
+        raise SupersededError(batch.run, decision.runs[-1])
+    raise DecisionMissingError(batch.batch_id)
+
+
+def longest_age_ms(timeout_ms: int) -> int:
+    """How long a transaction may be open when its batch is decided."""
+    margin_ms = max(timeout_ms // 10, MARGIN_MS_MIN)
+    return timeout_ms - min(margin_ms, timeout_ms // 2)
+
+
+def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
+    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced.
+
+    Whether nothing of it is left. The batch is over, so a failure here is none of the batch.
+    """
+    if sweep is Sweep.NONE:
+        return True
+    try:
+        leftover = yield from _leftover(ledger, run, run_prefix, sweep)
+        if leftover:
+            yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
+    except PenstockError as error:
+        yield Tell(
+            f"transactions that died tasks left open could not be aborted: {error}. The "
+            "micro-batch is not concerned. A later one tries again; until then, or until "
+            "kafka.transaction.timeout.ms is over, readers of committed records may wait for them."
+        )
+        return False
+    return len(leftover) <= FENCED_AT_ONCE_MAX
+
+
+def _leftover(
+    ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
+) -> Generator[Step, Any, list[OpenTransaction]]:
+    """Open transactions that can never be decided.
+
+    Those of the own run: this driver alone decides them, and the batch is over. Those of another
+    run: its tasks begin the next batch only after its driver noted itself in the log, with the
+    batch that is committed here or a later one. So the list comes first and the log afterwards: if
+    this run is still the newest, all that was listed is of batches that are decided.
+    """
+    listed: Iterable[OpenTransaction] = yield ListOpen()
+    kept = unfinished(ledger)
+    found = sorted(one for one in listed if one not in kept)
+    own = [one for one in found if one.transactional_id.startswith(run_prefix)]
+    if sweep is Sweep.OWN_RUN or len(own) == len(found):
+        return own
+    ledger = yield ReadLedger()
+    return found if _is_newest(ledger, run) else own
 
 
 def _with_run(decision: Decision | None, run: str) -> tuple[str, ...]:
@@ -285,15 +278,24 @@ def _with_run(decision: Decision | None, run: str) -> tuple[str, ...]:
     return (*others, run)[-RUNS_REMEMBERED_MAX:]
 
 
+def _is_newest(ledger: Ledger, run: str) -> bool:
+    return ledger.decision is not None and ledger.decision.runs[-1] == run
+
+
 def _is_superseded(ledger: Ledger, run: str) -> bool:
     decision = ledger.decision
     return decision is not None and run in decision.runs and decision.runs[-1] != run
 
 
-def _refuse_superseded(ledger: Ledger, run: str) -> None:
-    if _is_superseded(ledger, run):
-        assert ledger.decision is not None
-        raise SupersededError(run, ledger.decision.runs[-1])
+def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
+    """A run that was replaced, or that another prefix keeps from fencing those before it."""
+    decision = ledger.decision
+    if decision is None:
+        return
+    if _is_superseded(ledger, batch.run):
+        raise SupersededError(batch.run, decision.runs[-1])
+    if decision.id_prefix not in ("", batch.id_prefix):
+        raise PrefixChangedError(decision.id_prefix, batch.id_prefix)
 
 
 # --- The tasks ---

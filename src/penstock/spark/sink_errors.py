@@ -28,13 +28,41 @@ class SupersededError(SinkError):
 
 
 class OwnershipLostError(SinkError):
-    """Another driver of the same query took the log of decisions in the middle of a commit."""
+    """The driver was fenced from the log of decisions in the middle of a commit."""
+
+    def __init__(self, batch_id: int, answer: str) -> None:
+        super().__init__(
+            f"another driver of this query took the log of decisions while this one committed "
+            f"batch {batch_id}, or the brokers took longer than a minute for it and gave it up "
+            f"({answer}). Whether the batch is decided is in the log, and a restart of the query "
+            "goes on from there. If a second driver runs this query, stop the one that should not."
+        )
+
+
+class OwnershipForgottenError(SinkError):
+    """The cluster does not know the owner of the log of decisions any more."""
+
+    def __init__(self, batch_id: int, answer: str) -> None:
+        super().__init__(
+            f"the cluster has forgotten that this driver owns the log of decisions ({answer}), so "
+            f"that batch {batch_id} could not be decided. A transactional id is forgotten when "
+            "nobody used it for the brokers' transactional.id.expiration.ms, or when they lost "
+            "their state of transactions. Restart the query: it takes the log again, and writes "
+            "the batch anew if it is not decided. If it happens again soon, look at the brokers' "
+            "__transaction_state."
+        )
+
+
+class DecisionMissingError(SinkError):
+    """Tasks found a batch committed, and the log does not say so any more."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(
-            f"another driver of this query took over while this one committed batch {batch_id}, "
-            "which was not decided by this one. Stop the driver that should not run; a restart "
-            "goes on where the other one stopped."
+            f"tasks found batch {batch_id} committed and wrote nothing, and now the topic of "
+            "decisions does not say so: the topic or records of it were deleted meanwhile. "
+            "Nothing of the batch was made visible by this run. A restart writes the batch; if it "
+            "is in the output already, that is a second time. So compare the output with the "
+            f"input first, whose offsets are in offsets/{batch_id} of the checkpoint."
         )
 
 
@@ -51,17 +79,33 @@ class CheckpointSetBackError(SinkError):
         )
 
 
+class PrefixChangedError(SinkError):
+    """The query's transactional ids begin with something else than before."""
+
+    def __init__(self, decided: str, given: str) -> None:
+        super().__init__(
+            f"this query has committed batches with transactionalIdPrefix={decided}, and now it is "
+            f"{given}. A driver that still runs with the old one would not be fenced, and both "
+            "would write. Nothing of this micro-batch was made visible. Set the option back to "
+            f"{decided}; to use another one, start with a new checkpoint location and starting "
+            "offsets that fit what the output has."
+        )
+
+
 class ReplayDiffersError(SinkError):
-    """A batch that was committed comes again with more or fewer rows."""
+    """A batch that was committed comes again with other rows."""
 
     def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
+        other = "as many others" if row_count == decided_row_count else str(row_count)
         super().__init__(
             f"batch {batch_id} was committed with {decided_row_count} rows, and comes again with "
-            f"{row_count}. What it has now is not written, because a committed batch is not "
-            "written again, so rows would be lost or doubled. This is so when "
-            f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch "
-            "anew: restore that file. If the query gives other rows each "
-            "time it runs by its nature, set the option failOnReplayDifference to false."
+            f"{other}. What it has now is not written, because a committed batch is not written "
+            "again, so rows would be lost or doubled. This is so when "
+            f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch anew: "
+            "restore that file. It is also so when the query gives other rows each time it runs: "
+            "uuid(), rand(), the time of day, or sums of doubles, which depend on the order. Then "
+            "nothing is lost, because the rows of the first time are there: set the option "
+            "failOnReplayDifference to false."
         )
 
 
@@ -70,12 +114,38 @@ class TransactionsLostError(SinkError):
 
     def __init__(self, batch_id: int, lost: Sequence[str], timeout_ms: int) -> None:
         super().__init__(
-            f"{_named(lost)} of batch {batch_id} ended before the batch could be committed. "
+            f"{named(lost)} of batch {batch_id} ended before the batch could be committed. "
             "Nothing of the batch is visible, and a restart of the query writes it anew. The "
             f"cluster aborts a transaction that is open for longer than {timeout_ms} ms: if the "
             "batch takes as long, raise kafka.transaction.timeout.ms (and the brokers' "
             "transaction.max.timeout.ms with it) or make batches smaller (maxOffsetsPerTrigger). "
             "If it does not, see whether a second driver runs this query."
+        )
+
+
+class TransactionsTooOldError(SinkError):
+    """Transactions of a batch are so close to their timeout that it is not safe to decide."""
+
+    def __init__(self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int) -> None:
+        super().__init__(
+            f"batch {batch_id} took too long: {named(old)} began more than {age_ms_max} ms ago, "
+            f"and the cluster aborts a transaction after {timeout_ms} ms, which could happen in "
+            "the middle of the commit. Nothing of the batch is visible, and a restart of the query "
+            "writes it anew. Raise kafka.transaction.timeout.ms (and the brokers' "
+            "transaction.max.timeout.ms with it) or make batches smaller (maxOffsetsPerTrigger)."
+        )
+
+
+class TransactionsLeftOpenError(SinkError):
+    """So many transactions of a run are open that there is no id for another one."""
+
+    def __init__(self, tried: Sequence[str], timeout_ms: int) -> None:
+        super().__init__(
+            f"{len(tried)} transactions are open under the ids that this task may use: "
+            f"{named(tried)}. Either attempts of tasks die by the thousands, and what they left is "
+            f"not aborted yet: look at why, and restart the query; after {timeout_ms} ms the "
+            "cluster has aborted it. Or the micro-batch has more tasks than a decision can list: "
+            "write with fewer, df.coalesce(n) before writeStream."
         )
 
 
@@ -85,7 +155,7 @@ class PartialCommitError(SinkError):
     def __init__(self, batch_id: int, visible_count: int, lost: Sequence[str]) -> None:
         super().__init__(
             f"batch {batch_id} was decided, {visible_count} of its transactions are committed, and "
-            f"{_named(lost)} cannot be: the cluster aborted or forgot them before the driver came "
+            f"{named(lost)} cannot be: the cluster aborted or forgot them before the driver came "
             "back (kafka.transaction.timeout.ms counts on while the query is down). Rows of the "
             "batch are missing in the output. To write the whole batch again, with the rows that "
             "are visible twice, start the query once with deliveryGuarantee=at-least-once until "
@@ -98,7 +168,7 @@ class OutcomeUnknownError(SinkError):
 
     def __init__(self, batch_id: int, forgotten: Sequence[str]) -> None:
         super().__init__(
-            f"batch {batch_id} was decided, and the cluster does not know {_named(forgotten)} any "
+            f"batch {batch_id} was decided, and the cluster does not know {named(forgotten)} any "
             "more, so nobody can tell whether its rows are in the output. This happens when a "
             "query comes back after longer than the brokers' transactional.id.expiration.ms. Look "
             "at the output. To write the batch again, which gives duplicates if it is there, start "
@@ -111,7 +181,8 @@ class DecisionTopicError(SinkError):
     """The topic of decisions cannot be used."""
 
 
-def _named(transactional_ids: Sequence[str]) -> str:
+def named(transactional_ids: Sequence[str]) -> str:
+    """These transactions in a sentence: the first few by name."""
     shown = ", ".join(transactional_ids[:_NAMED_MAX])
     more = len(transactional_ids) - _NAMED_MAX
     noun = "transaction" if len(transactional_ids) == 1 else "transactions"

@@ -12,8 +12,9 @@ from typing import Final, Generic, TypeVar
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
-from penstock.spark.sink_decisions import Ledger
+from penstock.client.producer_transactions import ProducerTransactions
 from penstock.spark.sink_options import SinkOptions
+from penstock.spark.sink_steps import Ledger
 from penstock.spark.sink_transactions import RunIdentity, SinkDriver, check_start, look_first
 
 KEPT_MAX: Final = 16
@@ -47,6 +48,7 @@ class Kept(Generic[Key, Value]):
 _clusters: Kept[ClientOptions, Cluster] = Kept(Cluster.close)
 _drivers: Kept[tuple[SinkOptions, RunIdentity], SinkDriver] = Kept()
 _ledgers: Kept[tuple[SinkOptions, RunIdentity], Ledger] = Kept()
+_transactions: Kept[tuple[SinkOptions, RunIdentity], ProducerTransactions] = Kept()
 _checks: Kept[SinkOptions, bool] = Kept()
 
 
@@ -59,6 +61,13 @@ def driver_of(options: SinkOptions, identity: RunIdentity) -> SinkDriver:
     """The driver's part of this run."""
     return _drivers.get(
         (options, identity), lambda: SinkDriver(cluster_of(options.client), options, identity)
+    )
+
+
+def transactions_of(options: SinkOptions, identity: RunIdentity) -> ProducerTransactions:
+    """What tasks of this run begin transactions with; it remembers who coordinates their ids."""
+    return _transactions.get(
+        (options, identity), lambda: ProducerTransactions(cluster_of(options.client))
     )
 
 
@@ -85,5 +94,5 @@ def check_once(options: SinkOptions) -> None:
 
 def close_all() -> None:
     """Forget everything, and give the connections back."""
-    for kept in (_drivers, _ledgers, _checks, _clusters):
+    for kept in (_drivers, _ledgers, _transactions, _checks, _clusters):
         kept.clear()

@@ -2,7 +2,8 @@
 
 The topic is compacted. Each query has two keys:
 
-    <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "runs": ["…", "…"],
+    <query>        {"version": 1, "batch": 7, "run": "…", "rows": 1000, "digest": 4711,
+                    "runs": ["…", "…"], "prefix": "penstock-sink",
                     "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
     <query>/done   {"version": 1, "batch": 7, "run": "…"}
 
@@ -17,8 +18,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.spark.sink_decisions import Decision, Ledger
 from penstock.spark.sink_errors import DecisionTopicError
+from penstock.spark.sink_steps import Decision, Ledger
 
 VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 900_000
@@ -37,7 +38,9 @@ def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
             "batch": decision.batch_id,
             "run": decision.run,
             "rows": decision.row_count,
+            "digest": decision.digest,
             "runs": list(decision.runs),
+            "prefix": decision.id_prefix,
             "stem": stem,
             "transactions": [
                 [one.transactional_id[len(stem) :], *one[1:]] for one in decision.transactions
@@ -92,6 +95,8 @@ def _read_decision(fields: Mapping[str, Any]) -> Decision:
             for rest, producer_id, producer_epoch, version in fields["transactions"]
         ),
         tuple(fields["runs"]),
+        None if fields.get("digest") is None else int(fields["digest"]),
+        str(fields.get("prefix", "")),
     )
 
 

@@ -6,6 +6,7 @@ may use another process for the next batch; then it is read again. The tasks' si
 and `TaskWriting`. What is to be done is decided in `sink_decisions`, never here.
 """
 
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -13,18 +14,24 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.client.cluster import Cluster
 from penstock.client.producer_transactions import ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction, is_open
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark import sink_decisions as protocol
-from penstock.spark.decision_log import DecisionLog, ensure_topic
+from penstock.spark import sink_steps
+from penstock.spark.decision_log import DecisionLog
+from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_decisions import Ledger, Step, WrittenBatch
 from penstock.spark.sink_options import SinkOptions
+from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch, added_digests
 
-TASK_IDS: Final = 16_384
-"""Transactional ids of a run. Spark numbers the tasks of an application, all attempts of all of
-them; the number modulo this is the id's end. So two attempts that live at the same time never share
-an id, unless so many tasks were started in between, and brokers keep no more ids than this."""
+LOGGER: Final = logging.getLogger("penstock.spark")
+
+NUMBERS: Final = 16_384
+"""Spark numbers the attempts of all tasks of an application; an id has the number modulo this. So
+an id is used again only after so many task starts, and brokers need not remember more of them."""
+IDS_PER_NUMBER_MAX: Final = 32
+"""Ids that an attempt tries until it finds one under which nothing is open: half a million
+transactions, more than a decision can list."""
 SWEEP_SECONDS: Final = 30.0
 """How often the driver looks for transactions of attempts that died."""
 
@@ -44,6 +51,8 @@ class TaskResult:
 
     identity: RunIdentity
     row_count: int
+    digest: int
+    """What its rows add up to, in any order."""
     transaction: OpenTransaction | None
     """None: it had no rows, or it wrote nothing because the batch is committed."""
     is_skipped: bool = False
@@ -61,9 +70,10 @@ def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
     return f"{query_prefix(options, identity.query)}{identity.run}."
 
 
-def task_id(options: SinkOptions, identity: RunIdentity, task_attempt: int) -> str:
-    """The transactional id of one attempt of a task."""
-    return f"{run_prefix(options, identity)}{task_attempt % TASK_IDS}"
+def task_ids(options: SinkOptions, identity: RunIdentity, attempt_id: int) -> list[str]:
+    """The transactional ids of an attempt of a task, in the order in which it tries them."""
+    stem = f"{run_prefix(options, identity)}{attempt_id % NUMBERS}"
+    return [f"{stem}.{index}" for index in range(IDS_PER_NUMBER_MAX)]
 
 
 def check_start(cluster: Cluster, options: SinkOptions) -> None:
@@ -101,6 +111,9 @@ class SinkDriver:
         )
         self._known: Ledger | None = None
         self._swept_at_seconds: float | None = None
+        """None: not yet in this process, or not to the end."""
+        self._committed_at_seconds: float | None = None
+        """When the last batch was over; None: not in this process."""
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Make what the tasks wrote visible, exactly once."""
@@ -108,19 +121,28 @@ class SinkDriver:
             run=self._identity.run,
             batch_id=batch_id,
             row_count=sum(one.row_count for one in results),
+            digest=added_digests(one.digest for one in results),
             transactions=tuple(one.transaction for one in results if one.transaction),
             run_prefix=run_prefix(self._options, self._identity),
+            id_prefix=self._options.id_prefix,
             has_skipped=any(one.is_skipped for one in results),
             timeout_ms=self._options.transaction_timeout_ms,
             fails_on_difference=self._options.fails_on_difference,
         )
         now = self._cluster.clock.monotonic()
-        is_due = self._swept_at_seconds is None or now - self._swept_at_seconds > SWEEP_SECONDS
-        sweeps = is_due or any(one.is_repeated for one in results)
+        sweep = self._sweep_due(now, is_repeated=any(one.is_repeated for one in results))
         known, self._known = self._known, None
-        self._known = self._carry_out(protocol.commit_batch(batch, known, sweeps=sweeps))
-        if sweeps:
-            self._swept_at_seconds = now
+        done = self._carry_out(protocol.commit_batch(batch, known, sweep))
+        self._known = done.ledger
+        if sweep is not Sweep.NONE:
+            self._swept_at_seconds = now if done.is_swept else None
+        self._committed_at_seconds = self._cluster.clock.monotonic()
+
+    def _sweep_due(self, now_seconds: float, *, is_repeated: bool) -> Sweep:
+        if self._swept_at_seconds is None:
+            return Sweep.ALL_RUNS
+        is_due = is_repeated or now_seconds - self._swept_at_seconds > SWEEP_SECONDS
+        return Sweep.OWN_RUN if is_due else Sweep.NONE
 
     def abort(self, results: Sequence[TaskResult]) -> None:
         """Take back what the tasks wrote, unless it is decided."""
@@ -135,45 +157,79 @@ class SinkDriver:
 
     def _carry_out(self, steps: Generator[Step, Any, Result]) -> Result:
         answer: Any = None
+        failure: PenstockError | None = None
         while True:
             try:
-                step = steps.send(answer)
+                step = steps.send(answer) if failure is None else steps.throw(failure)
             except StopIteration as ended:
                 result: Result = ended.value
                 return result
-            answer = self.carry_out(step)
+            answer, failure = None, None
+            try:
+                answer = self.carry_out(step)
+            except PenstockError as error:
+                failure = error  # the protocol says what it means
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
         """Do one step, and give what came of it."""
         match step:
-            case protocol.ReadLedger():
+            case sink_steps.ReadLedger():
                 return self._log.read()
-            case protocol.TakeOwnership():
+            case sink_steps.TakeOwnership():
                 return self._log.take_ownership()
-            case protocol.WriteDecision(decision):
+            case sink_steps.WriteDecision(decision):
                 return self._log.write(decision)
-            case protocol.WriteDone(decision):
+            case sink_steps.WriteDone(decision):
                 return self._log.write_done(decision)
-            case protocol.LookAt(transactions):
-                sights = self._transactions.look_at(one.transactional_id for one in transactions)
-                names = ((one, one.transactional_id) for one in transactions)
-                return frozenset(name for one, name in names if is_open(one, sights.get(name)))
+            case sink_steps.LookAt(transactions, age_ms_max):
+                return self._look_at(transactions, age_ms_max)
+            case sink_steps.Tell(warning):
+                return LOGGER.warning("%s", warning)
             case _:
                 return self._end(step)
 
+    def _look_at(
+        self, transactions: Sequence[OpenTransaction], age_ms_max: int
+    ) -> sink_steps.Sight:
+        sights = self._transactions.look_at(one.transactional_id for one in transactions)
+        names = ((one, one.transactional_id) for one in transactions)
+        open_ids = frozenset(name for one, name in names if is_open(one, sights.get(name)))
+        return sink_steps.Sight(open_ids, self._older_than(age_ms_max))
+
+    def _older_than(self, age_ms: int) -> frozenset[str]:
+        """Transactions of this run that are older: the brokers know, and need not be asked often.
+
+        All of a batch began after the batch before it was committed. If that was here, and later
+        than so long ago, none is older.
+        """
+        after, now = self._committed_at_seconds, self._cluster.clock.monotonic()
+        if after is not None and now - after < age_ms / 1000:
+            return frozenset()
+        prefix = run_prefix(self._options, self._identity)
+        try:
+            return frozenset(self._transactions.list_open(prefix, longer_than_ms=age_ms))
+        except BrokerAnswerError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return frozenset()  # brokers before Kafka 3.8 cannot be asked
+
     def _end(
-        self, step: protocol.CommitAll | protocol.AbortAll | protocol.ListOpen | protocol.Fence
+        self,
+        step: sink_steps.CommitAll | sink_steps.AbortAll | sink_steps.ListOpen | sink_steps.Fence,
     ) -> Any:  # noqa: ANN401 - see above
         match step:
-            case protocol.CommitAll(transactions):
+            case sink_steps.CommitAll(transactions):
                 return self._transactions.commit_all(transactions)
-            case protocol.AbortAll(transactions):
+            case sink_steps.AbortAll(transactions):
                 return self._transactions.abort_all(transactions)
-            case protocol.ListOpen():
+            case sink_steps.ListOpen():
                 prefix = query_prefix(self._options, self._identity.query)
-                return self._transactions.list_open(prefix)
-            case protocol.Fence(names):
-                return self._transactions.fence_all(names, self._options.transaction_timeout_ms)
+                found = self._transactions.find_open(prefix)
+                # The log's own transaction is ended by who writes it, or by its short timeout.
+                return [one for one in found if one.transactional_id != self._log.owner_id]
+            case sink_steps.Fence(transactions):
+                timeout_ms = self._options.transaction_timeout_ms
+                return self._transactions.fence_all(transactions, timeout_ms)
 
 
 def look_first(

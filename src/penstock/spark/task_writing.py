@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.producer_transactions import ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.core.errors import PenstockError
-from penstock.spark.row_writer import RowWriter
+from penstock.spark.row_writer import RowWriter, digest_of
 from penstock.spark.sink_decisions import is_committed
+from penstock.spark.sink_errors import TransactionsLeftOpenError
 from penstock.spark.sink_options import SinkColumns, SinkOptions
-from penstock.spark.sink_process import cluster_of, ledger_of
-from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_id
+from penstock.spark.sink_process import cluster_of, ledger_of, transactions_of
+from penstock.spark.sink_steps import added_digests
+from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_ids
 
 
 class TaskIdentity(NamedTuple):
@@ -32,7 +33,7 @@ class TaskIdentity(NamedTuple):
     batch_id: int
     partition: int
     attempt_number: int
-    """How often the task was tried before."""
+    """How often the task was tried before in this attempt of its stage."""
     attempt_id: int
     """No other attempt of a task of the application has it."""
 
@@ -76,8 +77,8 @@ def write_exactly_once(
     is_repeated = task.attempt_number > 0
     if is_committed(ledger, task.batch_id):
         # Every row is asked for all the same: operators before the sink keep state by it.
-        count = sum(rows.num_rows for rows in batches)
-        return TaskResult(task.run, count, None, is_skipped=True, is_repeated=is_repeated)
+        count, digest = _counted(columns, batches)
+        return TaskResult(task.run, count, digest, None, is_skipped=True, is_repeated=is_repeated)
     writing = _Writing(options, columns, task)
     try:
         for rows in batches:
@@ -87,7 +88,22 @@ def write_exactly_once(
     except BaseException:
         writing.abort()
         raise
-    return TaskResult(task.run, writing.row_count, writing.transaction, is_repeated=is_repeated)
+    return TaskResult(
+        task.run,
+        writing.row_count,
+        writing.digest,
+        writing.transaction,
+        is_repeated=is_repeated,
+    )
+
+
+def _counted(columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    """How many rows there are, and what they add up to."""
+    count, digest = 0, 0
+    for rows in batches:
+        count += rows.num_rows
+        digest = added_digests((digest, digest_of(rows, columns)))
+    return count, digest
 
 
 class _Writing:
@@ -98,7 +114,7 @@ class _Writing:
         self._columns = columns
         self._task = task
         self._cluster = cluster_of(options.client)
-        self._transactions = ProducerTransactions(self._cluster)
+        self._transactions = transactions_of(options, task.run)
         self._writer: RowWriter | None = None
         self.transaction: OpenTransaction | None = None
 
@@ -107,13 +123,15 @@ class _Writing:
         """Rows so far."""
         return 0 if self._writer is None else self._writer.row_count
 
+    @property
+    def digest(self) -> int:
+        """What the rows so far add up to."""
+        return 0 if self._writer is None else self._writer.digest
+
     def write(self, rows: pa.RecordBatch) -> None:
         """Take some rows."""
         if self._writer is None:
-            self.transaction = self._transactions.begin(
-                task_id(self._options, self._task.run, self._task.attempt_id),
-                self._options.transaction_timeout_ms,
-            )
+            self.transaction = self._begin()
             self._writer = RowWriter(
                 self._cluster,
                 self._options,
@@ -123,6 +141,15 @@ class _Writing:
                 transactions=self._transactions,
             )
         self._writer.write(rows)
+
+    def _begin(self) -> OpenTransaction:
+        task = self._task
+        names = task_ids(self._options, task.run, task.attempt_id)
+        timeout_ms = self._options.transaction_timeout_ms
+        begun = self._transactions.begin_unused(names, timeout_ms)
+        if begun is None:
+            raise TransactionsLeftOpenError(names, timeout_ms)
+        return begun
 
     def finish(self) -> None:
         """Wait until every row is stored."""

@@ -120,7 +120,9 @@ def test_times_of_several_calls(module: ModuleType) -> None:
 @BOTH
 @given(key=st.binary(max_size=40))
 def test_keys_go_where_java_puts_them(module: ModuleType, key: bytes) -> None:
-    assert module.kernel.murmur2(memoryview(b"xy" + key + b"z"), 2, len(key)) == murmur2(key)
+    column = pa.array([b"xy", key, b"z"], pa.binary())
+    rows = module.rows_of(key=column, value=column, headers=None, partition=None, timestamp_ms=NOW)
+    assert rows.keys.murmur2(rows.keys.locate(1)) == murmur2(key)
     encoder = module.BatchEncoder("orders", 13)
     (batch,) = encoded(encoder, key=pa.array([key]), value=pa.array([b"v"]))
     assert batch.at.partition == partition_of_key(key, 13)
@@ -365,3 +367,55 @@ def test_the_compiled_one_has_its_c_types() -> None:
     assert hasattr(kernel.Kernel, "write_row") != kernel.COMPILED
     assert hasattr(UNCOMPILED.kernel.Kernel, "write_row")
     assert not UNCOMPILED.kernel.COMPILED
+
+
+pairs = st.tuples(st.none() | st.binary(max_size=9), st.none() | st.binary(max_size=40))
+
+
+def digest_of(module: ModuleType, rows: list[tuple[bytes | None, bytes | None]]) -> int:
+    """What an encoder says after it took these rows; and what is said without one."""
+    keys = pa.array([key for key, _ in rows], pa.binary())
+    values = pa.array([value for _, value in rows], pa.binary())
+    encoder = module.BatchEncoder("orders", 3, batch_bytes_max=200)
+    encoded(encoder, key=keys, value=values)
+    digest: int = encoder.digest
+    assert digest == module.digest_of_columns(key=keys, value=values)
+    return digest
+
+
+@given(rows=st.lists(pairs, max_size=12), cut=st.integers(0, 12), seed=st.integers(0, 99))
+def test_a_digest_is_the_same_in_any_order(
+    rows: list[tuple[bytes | None, bytes | None]], cut: int, seed: int
+) -> None:
+    whole = digest_of(compiled, rows)
+    assert 0 <= whole < 2**64
+    assert whole == digest_of(UNCOMPILED, rows)
+    mixed = random.Random(seed).sample(rows, len(rows))
+    parts = digest_of(compiled, mixed[:cut]) + digest_of(compiled, mixed[cut:])
+    assert parts % 2**64 == whole
+
+
+@BOTH
+def test_a_digest_tells_rows_apart(module: ModuleType) -> None:
+    value = bytes(range(64))
+    rows: list[tuple[bytes | None, bytes | None]] = [
+        (None, None),
+        (None, b""),
+        (b"", None),
+        (b"a", b""),
+        (b"", b"a"),
+        (b"a", b"b"),
+        (b"b", b"a"),
+        (b"a", value),
+        (b"b", value),
+        (b"a", value[:-1]),
+        (b"a", value[:-1] + b"x"),
+        (b"a", value[:30] + b"x" + value[31:]),
+    ]
+    seen = {digest_of(module, [row]) for row in rows}
+    seen.add(digest_of(module, [(b"a", b"b"), (b"b", b"a")]))
+    seen.add(digest_of(module, [(b"a", b"a"), (b"b", b"b")]))
+    assert len(seen) == len(rows) + 2
+    # A column that is not there is null in every row.
+    only = module.digest_of_columns(value=pa.array([None, b"v"], pa.binary()))
+    assert only == digest_of(module, [(None, None), (None, b"v")])

@@ -1,13 +1,26 @@
 """`BinaryColumn`: where the bytes of each row of an Arrow array are, for the encode kernel.
 
 Guarantees: `locate` gives positions within the data buffer or raises `RowError`, whatever
-the offsets of the array say; it makes no object for a row.
+the offsets of the array say; it makes no object for a row. `murmur2` and `digest` read
+nothing outside of what was located.
 
 It is a part of the encode kernel, so the file is compiled: plain Python here, the C types in
 `binary_column.pxd`. It does not know pyarrow: `encode.arrow_rows` hands it the buffers.
 """
 
+from typing import Final
+
 from penstock.core.errors import PenstockError
+
+# The names that the C code uses are private: as C integers they are not there for Python to import.
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_R: Final = 24
+_MASK: Final = 0xFFFFFFFF
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+_FACTOR: Final = 0x9E3779B97F4A7C15
+_OTHER_FACTOR: Final = 0xC2B2AE3D27D4EB4F
+"""Odd numbers whose bits look random: 2^64 by the golden ratio, and a prime of xxHash."""
 
 
 class RowError(PenstockError):
@@ -60,3 +73,57 @@ class BinaryColumn:
             raise RowError(f"row {row} is said to be in {start} to {end}")
         self.start = start
         return end - start
+
+    def murmur2(self, length: int) -> int:
+        """Kafka's hash of the row that was located last, of this length, unsigned 32 bits."""
+        value = (_SEED ^ length) & _MASK
+        index = self.start
+        whole_end = index + (length & ~3)
+        while index < whole_end:
+            k = (self.word(index) * _M) & _MASK
+            k ^= k >> _R
+            k = (k * _M) & _MASK
+            value = ((value * _M) & _MASK) ^ k
+            index += 4
+        rest = 0
+        shift = 0
+        while index < self.start + length:
+            rest |= self.data[index] << shift
+            shift += 8
+            index += 1
+        if shift > 0:
+            value = ((value ^ rest) * _M) & _MASK
+        value ^= value >> 13
+        value = (value * _M) & _MASK
+        return value ^ (value >> 15)
+
+    def digest(self, seed: int, length: int) -> int:
+        """A number for the row that was located last, of this length, and what `seed` says.
+
+        Of a long row it has the length and sixteen bytes: to read all of them once more would cost
+        more than it tells.
+        """
+        first = seed
+        last = length & _MASK_64
+        if length >= 16:
+            step = length >> 2
+            first ^= self.word(self.start + step - 4) << 32
+            first ^= self.word(self.start + 2 * step - 4)
+            last ^= self.word(self.start + 3 * step - 4) << 32
+            last ^= self.word(self.start + length - 4)
+        else:
+            index = 0
+            while index < length:
+                last = ((last ^ self.data[self.start + index]) * _FACTOR) & _MASK_64
+                index += 1
+        value = ((first * _FACTOR) & _MASK_64) ^ ((last * _OTHER_FACTOR) & _MASK_64)
+        value = ((value ^ (value >> 32)) * _FACTOR) & _MASK_64
+        return value ^ (value >> 32)
+
+    def word(self, at: int) -> int:
+        """Four bytes, the lowest first; a C compiler makes one load of it."""
+        lowest = self.data[at]
+        low = self.data[at + 1]
+        high = self.data[at + 2]
+        highest = self.data[at + 3]
+        return lowest | (low << 8) | (high << 16) | (highest << 24)

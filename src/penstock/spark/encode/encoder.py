@@ -7,6 +7,9 @@ Without compression the bytes are those that `records.builder` makes of the same
 
 A batch comes out when it is full, when all open ones together reach `buffered_bytes_max`, and at
 the end. There is no timer. It sends nothing: see `client.batch_sender`.
+
+`digest` tells rows apart: the same rows give the same number in any order, however they are divided
+among encoders whose numbers are added. Of a large value it has sixteen bytes and the length.
 """
 
 import logging
@@ -89,6 +92,12 @@ class BatchEncoder:
         """Bytes of the batches that are open."""
         return self._kernel.buffered_bytes
 
+    @property
+    def digest(self) -> int:
+        """A sum over the rows so far, each by its key and part of its value, modulo 2^64."""
+        digest: int = self._kernel.digest
+        return digest
+
     def add(
         self,
         *,
@@ -163,6 +172,13 @@ class BatchEncoder:
         sequence = self._sequences[partition]
         self._sequences[partition] = (sequence + count) & _SEQUENCE_MASK
         return sequence
+
+
+def digest_of_columns(*, value: pa.Array, key: pa.Array | None = None) -> int:
+    """The digest that an encoder has after it took these rows; nothing is encoded."""
+    rows = rows_of(key=key, value=value, headers=None, partition=None, timestamp_ms=0)
+    digest: int = kernel.digest_of_rows(rows)
+    return digest
 
 
 _is_told = False

@@ -8,8 +8,7 @@ from penstock.spark.encode.open_batch cimport OpenBatch
 
 cdef int _ENDED, _FULL, _FLUSH, _READY
 cdef long long _RECORD_BYTES_MAX
-cdef unsigned long long _SEED, _M, _MASK, _POSITIVE
-cdef int _R
+cdef unsigned long long _POSITIVE, _MASK_64
 
 
 @cython.final
@@ -29,6 +28,7 @@ cdef class Kernel:
     cdef long long batch_bytes_max, buffered_bytes_max
     cdef readonly long long buffered_bytes
     cdef readonly Py_ssize_t sticky_partition, full_partition
+    cdef readonly unsigned long long digest
     cdef Rows rows
     cdef Py_ssize_t row
 
@@ -36,11 +36,12 @@ cdef class Kernel:
     cpdef int run(self) except -1
 
     @cython.locals(rows=Rows, key_length=cython.longlong, value_length=cython.longlong, partition=cython.Py_ssize_t, batch=OpenBatch,
-                   fields_size=cython.longlong, body_size=cython.longlong, record_size=cython.longlong, before=cython.longlong)
+                   fields_size=cython.longlong, body_size=cython.longlong, record_size=cython.longlong, before=cython.longlong,
+                   key_hash=cython.ulonglong)
     cdef int write_row(self, Py_ssize_t row) except -1
 
-    @cython.locals(rows=Rows, partition=cython.Py_ssize_t, hashed=cython.ulonglong)
-    cdef Py_ssize_t partition_of(self, Py_ssize_t row, long long key_length) except -1
+    @cython.locals(rows=Rows, partition=cython.Py_ssize_t)
+    cdef Py_ssize_t partition_of(self, Py_ssize_t row, long long key_length, unsigned long long key_hash) except -1
 
     @cython.locals(rows=Rows, batch=OpenBatch, index=cython.Py_ssize_t, end=cython.Py_ssize_t, size=cython.longlong,
                    key_length=cython.longlong, value_length=cython.longlong)
@@ -50,6 +51,6 @@ cdef class Kernel:
     cdef int write_headers(self, Py_ssize_t row, OpenBatch batch) except -1
 
 
-@cython.locals(value=cython.ulonglong, index=cython.Py_ssize_t, whole_end=cython.Py_ssize_t, k=cython.ulonglong,
-               rest=cython.ulonglong, shift=cython.int)
-cpdef unsigned long long murmur2(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length) noexcept
+@cython.locals(total=cython.ulonglong, row=cython.Py_ssize_t, key_length=cython.longlong, key_hash=cython.ulonglong,
+               value_length=cython.longlong)
+cpdef unsigned long long digest_of_rows(Rows rows) except? 1

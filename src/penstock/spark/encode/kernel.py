@@ -4,7 +4,8 @@ Guarantees: each row goes to the partition that its column says; without one, to
 Kafka's own rule (murmur2, as in `client.partitioner`); without a key, to the partition whose turn
 it is, which passes on when its batch is full. A batch stays within `batch_bytes_max` before
 compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
-No object is made for a row.
+No object is made for a row. `digest` is a sum over all rows that were written, so that their order
+and who wrote which do not matter to it.
 
 This is the hot loop of a Spark task that writes, so the file is compiled, and so are its parts,
 `encode.binary_column` and `encode.open_batch`: plain Python here, the C types in `kernel.pxd`.
@@ -38,11 +39,8 @@ _READY: Final = 3
 
 _RECORD_BYTES_MAX: Final = 2147483647
 """The length of a record is a 32-bit number."""
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_R: Final = 24
-_MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 class Rows:
@@ -99,6 +97,8 @@ class Kernel:
         self.sticky_partition = sticky_partition
         """Where rows without a key go at present."""
         self.full_partition = -1
+        self.digest = 0
+        """The sum of `BinaryColumn.digest` over all rows that were written, modulo 2^64."""
         self.rows = Rows(0, 0)
         self.row = 0
 
@@ -132,7 +132,8 @@ class Kernel:
         rows = self.rows
         key_length = rows.keys.locate(row)
         value_length = rows.values.locate(row)
-        partition = self.partition_of(row, key_length)
+        key_hash = rows.keys.murmur2(key_length) if key_length >= 0 else 0
+        partition = self.partition_of(row, key_length, key_hash)
         batch: OpenBatch = self.batches[partition]
         fields_size = (
             batch.size(key_length)
@@ -156,10 +157,11 @@ class Kernel:
         batch.write_field(rows.values.data, rows.values.start, value_length)
         self.write_headers(row, batch)
         self.buffered_bytes += batch.position - before
+        self.digest = (self.digest + rows.values.digest(key_hash, value_length)) & _MASK_64
         return _READY
 
-    def partition_of(self, row: int, key_length: int) -> int:
-        """Where the row goes; its key was located."""
+    def partition_of(self, row: int, key_length: int, key_hash: int) -> int:
+        """Where the row goes."""
         rows = self.rows
         if rows.has_partitions and rows.partitions[row] >= 0:
             partition = rows.partitions[row]
@@ -170,8 +172,7 @@ class Kernel:
                 )
             return partition
         if key_length >= 0:
-            hashed = murmur2(rows.keys.data, rows.keys.start, key_length)
-            return (hashed & _POSITIVE) % self.partition_count
+            return (key_hash & _POSITIVE) % self.partition_count
         return self.sticky_partition
 
     def headers_size(self, row: int) -> int:
@@ -210,29 +211,14 @@ class Kernel:
             index += 1
 
 
-def murmur2(data: memoryview, start: int, length: int) -> int:
-    """Kafka's hash of `length` bytes from `start`, as an unsigned 32-bit number."""
-    value = (_SEED ^ length) & _MASK
-    index = start
-    whole_end = start + (length & ~3)
-    while index < whole_end:
-        k = data[index + 3]
-        k = k * 256 + data[index + 2]
-        k = k * 256 + data[index + 1]
-        k = k * 256 + data[index]
-        k = (k * _M) & _MASK
-        k ^= k >> _R
-        k = (k * _M) & _MASK
-        value = ((value * _M) & _MASK) ^ k
-        index += 4
-    rest = 0
-    shift = 0
-    while index < start + length:
-        rest |= data[index] << shift
-        shift += 8
-        index += 1
-    if shift > 0:
-        value = ((value ^ rest) * _M) & _MASK
-    value ^= value >> 13
-    value = (value * _M) & _MASK
-    return value ^ (value >> 15)
+def digest_of_rows(rows: Rows) -> int:
+    """The digest that a kernel has after it wrote these rows."""
+    total = 0
+    row = 0
+    while row < rows.count:
+        key_length = rows.keys.locate(row)
+        key_hash = rows.keys.murmur2(key_length) if key_length >= 0 else 0
+        value_length = rows.values.locate(row)
+        total = (total + rows.values.digest(key_hash, value_length)) & _MASK_64
+        row += 1
+    return total
