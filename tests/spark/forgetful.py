@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark import sink_transactions
 from penstock.spark.decision_log import DecisionLog
-from penstock.spark.sink_decisions import Ledger
+from penstock.spark.sink_steps import Ledger
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.writer import PenstockStreamWriter, make_stream_writer
 
