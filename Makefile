@@ -18,7 +18,7 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --editable '.[spark]'
+	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --editable '.[spark,tables,protobuf]'
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
