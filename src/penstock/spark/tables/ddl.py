@@ -70,7 +70,8 @@ _DECIMALS: Final = ("decimal", "dec", "numeric")
 _TEXTS: Final = ("varchar", "char", "character")
 _TOKEN: Final = re.compile(
     r"""\s*(?:
-        (?P<name>[A-Za-z0-9_]+)
+        (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<number>[0-9]+)
       | `(?P<quoted>(?:[^`]|``)+)`
       | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")
       | (?P<mark>[<>(),:])
