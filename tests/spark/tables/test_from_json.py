@@ -107,6 +107,10 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("x int", "{'x':1}"): "single quotes are a reject; Spark takes them",
     ("x int", '{"x":1,"x":2}'): "the first of a key that is there twice counts; in Spark the last",
     ("x int NOT NULL", "{}"): "a required column is required; Spark makes it nullable",
+    (
+        "x string",
+        '{"x":1e16}',
+    ): "a large number as a text is 1e+16; Spark writes it as Java does, 1.0E16",
     ("x tinyint", '{"x":128}'): "a number out of range is a reject; Spark makes -128 of it",
     ("x double", '{"x":1e400}'): "a number out of range is a reject, and infinity in Spark",
     ("x float", '{"x":1e300}'): "a number out of range is a reject, and infinity in Spark",

@@ -21,7 +21,8 @@ PERMISSIVE mode; a record for which Spark fills the column of corrupt records is
 Differences from Spark, each with a test: a column that is NOT NULL is kept so, an empty value and
 text after the value are rejects, quotes are double, a number too large for float or double is a
 reject and not infinity, dates and times have their digits written out, and of a key that is there
-twice the first counts. Spark makes -128 of 128 in a tinyint, and here it is a reject.
+twice the first counts. A fraction in a string is its shortest text, 1e+16 and not 1.0E16. Of 128 in
+a tinyint Spark makes -128, and here it is a reject.
 """
 
 import base64
@@ -248,6 +249,10 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _string(value: object, path: str) -> object:  # noqa: ARG001 - every converter has a path
+    if isinstance(value, Number) and set(value) & set(".eE"):
+        # Written as DuckDB writes it, the shortest text of the same number.
+        number = float(value)
+        return str(value) if abs(number) == float("inf") else repr(number)
     return str(value) if isinstance(value, str) else json_text(value)
 
 
