@@ -29,7 +29,7 @@ from tests.oracle.cache import OracleError, built, content_key, locked, progress
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_VERSIONS = ("4.2.0", "4.3.0")
 PYTHON_VERSIONS = ("3.11", "3.12")
-GROUPS = ("dev", "interop")
+GROUPS = ("dev", "interop", "tables")
 """Of pyproject.toml: what the tests themselves import."""
 
 

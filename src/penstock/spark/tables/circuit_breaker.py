@@ -1,0 +1,77 @@
+"""The circuit breaker: stop when too many of the last records are bad (pure).
+
+Guarantees: it opens exactly when there are at least `window_records` last records and more than
+`share_max` of them are bad. The last records are the newest batches that together have that many;
+older ones are forgotten. With fewer records it stays closed: one bad record among three is no sign.
+
+It keeps at most `BATCHES_MAX` counts. It is not told which records were bad: they are in the table
+of bad records either way.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+BATCHES_MAX: Final = 1_000
+"""Small batches are added up in pairs beyond it; the window is then a little longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one batch had."""
+
+    records: int
+    rejects: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.rejects <= self.records, "a reject is a record"
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """The counts of the last batches, oldest first, and the limit."""
+
+    share_max: float
+    window_records: int
+    batches: tuple[Batch, ...] = ()
+
+    def after(self, records: int, rejects: int) -> "CircuitBreaker":
+        """The breaker after one more batch."""
+        batches = [one for one in (*self.batches, Batch(records, rejects)) if one.records]
+        total = sum(one.records for one in batches)
+        while batches and total - batches[0].records >= self.window_records:
+            total -= batches.pop(0).records
+        if len(batches) > BATCHES_MAX:
+            batches = _in_pairs(batches)
+        return replace(self, batches=tuple(batches))
+
+    @property
+    def records(self) -> int:
+        """How many records are looked at."""
+        return sum(one.records for one in self.batches)
+
+    @property
+    def share(self) -> float:
+        """How many of them are bad, from 0 to 1."""
+        records = self.records
+        return sum(one.rejects for one in self.batches) / records if records else 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the pipeline has to stop."""
+        return self.records >= self.window_records and self.share > self.share_max
+
+    def reason(self, table: str) -> str:
+        """What to tell when it is open."""
+        return (
+            f"{self.share:.1%} of the last {self.records} records could not be written, and "
+            f"value.reject_share_max allows {self.share_max:.1%}. They are in {table} with their "
+            "reasons. Correct the schema or the producer, or raise the limit, then start again."
+        )
+
+
+def _in_pairs(batches: list[Batch]) -> list[Batch]:
+    pairs = [
+        Batch(one.records + other.records, one.rejects + other.rejects)
+        for one, other in zip(batches[::2], batches[1::2], strict=False)
+    ]
+    return pairs + (batches[-1:] if len(batches) % 2 else [])

@@ -1,0 +1,223 @@
+"""What a pipeline is, as frozen values: the same from a TOML file and from Python.
+
+Guarantees: a value here was checked by `definition_reader`, so nobody checks it again; two
+definitions that say the same are equal, and each one can be pickled and hashed. Times are in
+milliseconds and sizes in bytes, whatever unit was written.
+
+It is not a plan: whether topic, table and schema exist is asked later, by whoever runs it.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+DLQ_SUFFIX: Final = "__dlq"
+"""Bad records of `shop.orders` go to `shop.orders__dlq`."""
+
+
+class RunMode(Enum):
+    """Which of both ways through Spark a pipeline takes."""
+
+    AUTO = "auto"
+    """The planner chooses."""
+    IN_TASK = "in_task"
+    """Decode, parse, check and write inside the task."""
+    DATAFRAME = "dataframe"
+    """Rows pass through Spark SQL."""
+
+
+class TableFormat(Enum):
+    """The kinds of tables."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class WriteMode(Enum):
+    """What a record does to the table."""
+
+    APPEND = "append"
+    """It is one more row."""
+    UPSERT = "upsert"
+    """It replaces the row of its key."""
+
+
+class ValueFormat(Enum):
+    """What the bytes of a value are."""
+
+    RAW = "raw"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class SchemaSource(Enum):
+    """Where the schema of the values comes from."""
+
+    NONE = "none"
+    """Raw bytes have none."""
+    INFERRED = "inferred"
+    """From the first records, and pinned."""
+    DDL = "ddl"
+    """Written in the definition, in Spark's words."""
+    FILE = "file"
+    REGISTRY = "registry"
+
+
+class Transform(Enum):
+    """How a column's value becomes a partition's."""
+
+    IDENTITY = "identity"
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+
+
+class Action(Enum):
+    """What happens to a row that breaks an expectation."""
+
+    WARN = "warn"
+    """It is counted and written."""
+    DROP = "drop"
+    """It is counted and not written."""
+    QUARANTINE = "quarantine"
+    """It goes to the table of bad records."""
+    FAIL = "fail"
+    """The batch is not committed and the pipeline stops."""
+
+
+class StartingOffsets(Enum):
+    """Where a pipeline begins when its table holds nothing yet."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Who it is, and where it keeps what."""
+
+    name: str
+    bootstrap_servers: str
+    checkpoint: str
+    mode: RunMode = RunMode.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """What is read."""
+
+    topics: tuple[str, ...] = ()
+    """Names; empty when there is a pattern."""
+    pattern: str | None = None
+    starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
+    options: tuple[tuple[str, str], ...] = ()
+    """Further options of the source, by name, such as `maxOffsetsPerTrigger`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One part of how a table is partitioned."""
+
+    transform: Transform
+    column: str
+
+    def __str__(self) -> str:
+        if self.transform is Transform.IDENTITY:
+            return self.column
+        return f"{self.transform.value}({self.column})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What is written to."""
+
+    format: TableFormat
+    name: str
+    """With its namespace: `shop.orders`."""
+    catalog: tuple[tuple[str, str], ...]
+    """The catalog's properties by name; Delta needs `warehouse` alone."""
+    partition_by: tuple[PartitionField, ...] = ()
+    mode: WriteMode = WriteMode.APPEND
+    key: tuple[str, ...] = ()
+    """The columns of the key, for upserts."""
+    has_metadata_columns: bool = True
+    """Whether `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` are columns."""
+
+    @property
+    def dlq_name(self) -> str:
+        """The table of bad records."""
+        return self.name + DLQ_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """How bytes become columns."""
+
+    format: ValueFormat = ValueFormat.RAW
+    schema_source: SchemaSource = SchemaSource.NONE
+    schema: str | None = None
+    """The DDL, the file's path or the registry's address, as written."""
+    subject: str | None = None
+    """The registry's name for the schema; without it `<topic>-value`."""
+    message: str | None = None
+    """Which message of a Protobuf file."""
+    reject_share_max: float = 0.5
+    """The circuit breaker: the pipeline stops when more than this share cannot be read ..."""
+    reject_window_records: int = 10_000
+    """... of at least this many last records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A rule that rows should keep."""
+
+    name: str
+    sql: str
+    action: Action = Action.WARN
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerSettings:
+    """How often the table gets a commit."""
+
+    interval_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """How the table is cared for."""
+
+    is_enabled: bool = True
+    target_file_bytes: int = 134_217_728
+    expire_snapshots_ms: int = 604_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDefinition:
+    """Everything that a pipeline is told."""
+
+    pipeline: PipelineSettings
+    source: SourceSettings
+    table: TableSettings
+    value: ValueSettings = field(default_factory=ValueSettings)
+    expectations: tuple[Expectation, ...] = ()
+    trigger: TriggerSettings = field(default_factory=TriggerSettings)
+    maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+
+    def source_options(self) -> dict[str, str]:
+        """The options of `format("penstock")` that read what this pipeline reads."""
+        source = self.source
+        chosen = (
+            {"subscribe": ",".join(source.topics)}
+            if source.pattern is None
+            else {"subscribePattern": source.pattern}
+        )
+        return {
+            "kafka.bootstrap.servers": self.pipeline.bootstrap_servers,
+            "startingOffsets": source.starting_offsets.value,
+            # A table holds what was committed; what was aborted was never there.
+            "kafka.isolation.level": "read_committed",
+            **chosen,
+            **dict(source.options),
+        }

@@ -1,0 +1,386 @@
+"""A definition from what a TOML file says, or from the same keys given in Python (pure).
+
+Guarantees: a definition that comes out is whole and consistent as far as that can be known without
+asking a broker, a catalog, a registry or a disk; the first key that is wrong, missing or unknown
+is a `DefinitionError` with its remedy. The options for the source are read by the source's own
+reader, and a schema in DDL by `ddl`, so that both are refused here and not in a running query.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.errors import OptionError
+from penstock.spark.option_values import shown
+from penstock.spark.options import Mode, read_source_options
+from penstock.spark.subscription import is_topic_name
+from penstock.spark.tables.definition import (
+    Action,
+    Expectation,
+    MaintenanceSettings,
+    PartitionField,
+    PipelineDefinition,
+    PipelineSettings,
+    RunMode,
+    SchemaSource,
+    SourceSettings,
+    StartingOffsets,
+    TableFormat,
+    TableSettings,
+    Transform,
+    TriggerSettings,
+    ValueFormat,
+    ValueSettings,
+    WriteMode,
+)
+from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.definition_values import Section
+
+NAME_CHARACTERS_MAX: Final = 200
+"""A pipeline's name is part of keys and file names."""
+TABLE_NAME_CHARACTERS_MAX: Final = 250
+"""Catalogs store 255; the table of bad records adds to it."""
+EXPECTATIONS_MAX: Final = 100
+"""Each is counted in each commit's note."""
+PARTITION_FIELDS_MAX: Final = 8
+INTERVAL_MS_MIN: Final = 100
+INTERVAL_MS_MAX: Final = 86_400_000
+EXPIRE_MS_MIN: Final = 60_000
+EXPIRE_MS_MAX: Final = 10 * 366 * 86_400_000
+TARGET_FILE_MB_MAX: Final = 4_096
+WINDOW_RECORDS_MAX: Final = 100_000_000
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TABLE_PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARTITION: Final = re.compile(r"(?:([a-z]+)\s*\(\s*)?([A-Za-z_][A-Za-z0-9_.]*)(?:\s*(\)))?")
+_SCHEMA_FILES: Final[Mapping[ValueFormat, tuple[str, ...]]] = {
+    ValueFormat.JSON: (".json",),
+    ValueFormat.AVRO: (".avsc", ".json"),
+    ValueFormat.PROTOBUF: (".proto",),
+}
+_OWN_OPTIONS: Final[Mapping[str, str]] = {
+    "subscribe": "source.topics",
+    "subscribepattern": "source.pattern",
+    "assign": "source.topics",
+    "startingoffsets": "source.starting_offsets",
+    "kafka.bootstrap.servers": "pipeline.bootstrap_servers",
+    "includeheaders": "nothing: headers are read when a bad record needs them",
+    "kafka.isolation.level": "nothing: a table holds committed records only",
+}
+"""Options of the source that the definition says elsewhere."""
+
+
+def read_definition(document: object, where: str) -> PipelineDefinition:
+    """Read the whole document; `where` names it in errors."""
+    top = Section(where, "", document)
+    definition = PipelineDefinition(
+        pipeline=_pipeline(top.section("pipeline")),
+        source=_source(top.section("source")),
+        table=_table(top.section("table")),
+        value=_value(top.section("value")),
+        expectations=_expectations(top),
+        trigger=_trigger(top.section("trigger")),
+        maintenance=_maintenance(top.section("maintenance")),
+    )
+    top.require_nothing_left()
+    _require_consistent(definition, where)
+    _require_source(definition, where)
+    return definition
+
+
+def _pipeline(section: Section) -> PipelineSettings:
+    name = section.text("name", '"orders"')
+    if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        section.fail(
+            "name",
+            f"{shown(name)} cannot be a name.",
+            f"Use up to {NAME_CHARACTERS_MAX} letters, digits, dots, _ and -.",
+        )
+    found = PipelineSettings(
+        name=name,
+        bootstrap_servers=section.text("bootstrap_servers", '"127.0.0.1:9092"'),
+        checkpoint=section.text("checkpoint", '"/var/lib/penstock/orders"'),
+        mode=section.choice("mode", RunMode, RunMode.AUTO),
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _source(section: Section) -> SourceSettings:
+    topics = section.texts("topics", '["orders"]')
+    pattern = section.optional_text("pattern", "'orders\\..*'")
+    if bool(topics) == (pattern is not None):
+        section.fail(
+            "topics",
+            "it cannot be set together with pattern." if topics else "nothing says what to read.",
+            "Write either topics = [\"orders\"] or pattern = 'orders\\..*'.",
+        )
+    for name in topics:
+        if not is_topic_name(name):
+            section.fail(
+                "topics",
+                f"{shown(name)} cannot be the name of a topic.",
+                "Use letters, digits, dots, _ and -; for a regular expression write pattern.",
+            )
+    options = section.properties("options", "{ maxOffsetsPerTrigger = 1000000 }")
+    for name, _ in options:
+        if name.lower() in _OWN_OPTIONS:
+            section.fail(
+                f"options.{name}",
+                "the definition says it elsewhere.",
+                f"Remove it, and use {_OWN_OPTIONS[name.lower()]}.",
+            )
+    found = SourceSettings(
+        topics=topics,
+        pattern=pattern,
+        starting_offsets=section.choice(
+            "starting_offsets", StartingOffsets, StartingOffsets.EARLIEST
+        ),
+        options=options,
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _table(section: Section) -> TableSettings:
+    format_ = section.choice("format", TableFormat)
+    found = TableSettings(
+        format=format_,
+        name=_table_name(section),
+        catalog=_catalog(section, format_),
+        partition_by=tuple(
+            _partition_field(section, text)
+            for text in section.texts("partition_by", '["day(_timestamp)"]')
+        ),
+        mode=section.choice("mode", WriteMode, WriteMode.APPEND),
+        key=section.texts("key", '["id"]'),
+        has_metadata_columns=section.boolean("metadata_columns", default=True),
+    )
+    if len(found.partition_by) > PARTITION_FIELDS_MAX:
+        section.fail(
+            "partition_by",
+            f"it has {len(found.partition_by)} parts.",
+            f"At most {PARTITION_FIELDS_MAX} are possible; each multiplies the files.",
+        )
+    if found.mode is WriteMode.UPSERT and not found.key:
+        section.fail("key", "an upsert needs it.", 'Write key = ["id"], the columns of the key.')
+    if found.mode is WriteMode.APPEND and found.key:
+        section.fail("key", "append does not use it.", 'Remove it, or write mode = "upsert".')
+    section.require_nothing_left()
+    return found
+
+
+def _table_name(section: Section) -> str:
+    name = section.text("name", '"shop.orders"')
+    parts = name.split(".")
+    if (
+        len(parts) < 2
+        or not all(_TABLE_PART.fullmatch(part) for part in parts)
+        or len(name) > TABLE_NAME_CHARACTERS_MAX
+    ):
+        section.fail(
+            "name",
+            f"{shown(name)} cannot be the name of a table.",
+            'Write the namespace and the name, of letters, digits and _: "shop.orders".',
+        )
+    return name
+
+
+def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], ...]:
+    example = '{ type = "sql", uri = "sqlite:///catalog.db", warehouse = "file:///warehouse" }'
+    catalog = section.properties("catalog", example)
+    names = {name for name, _ in catalog}
+    if not names:
+        section.fail("catalog", "it is missing.", f"Write catalog = {example}.")
+    wanted = ["warehouse"] if format_ is TableFormat.DELTA else ["type"]
+    for name in wanted:
+        if name not in names:
+            section.fail(
+                f"catalog.{name}",
+                f"a table of format {format_.value} needs it.",
+                f"Write catalog = {example}.",
+            )
+    return catalog
+
+
+def _partition_field(section: Section, text: str) -> PartitionField:
+    found = _PARTITION.fullmatch(text.strip())
+    if found is None or bool(found.group(1)) != bool(found.group(3)):
+        section.fail(
+            "partition_by",
+            f"{shown(text)} cannot be read.",
+            'Write a column or a transform of one: "country", "day(_timestamp)".',
+        )
+    word = found.group(1) or "identity"
+    if word not in {one.value for one in Transform}:
+        section.fail(
+            "partition_by",
+            f"there is no transform {shown(word)}.",
+            f"Use one of {', '.join(one.value for one in Transform)}.",
+        )
+    return PartitionField(Transform(word), found.group(2))
+
+
+def _value(section: Section) -> ValueSettings:
+    format_ = section.choice("format", ValueFormat, ValueFormat.RAW)
+    schema = section.optional_text("schema", '"id bigint, amount double"')
+    defaults = ValueSettings()
+    found = ValueSettings(
+        format=format_,
+        schema_source=_schema_source(section, format_, schema),
+        schema=schema,
+        subject=section.optional_text("subject", '"orders-value"'),
+        message=section.optional_text("message", '"shop.Order"'),
+        reject_share_max=section.share("reject_share_max", defaults.reject_share_max),
+        reject_window_records=section.integer(
+            "reject_window_records",
+            defaults.reject_window_records,
+            lowest=1,
+            highest=WINDOW_RECORDS_MAX,
+        ),
+    )
+    if found.subject is not None and found.schema_source is not SchemaSource.REGISTRY:
+        section.fail(
+            "subject", "only a registry has subjects.", "Remove it, or set schema to its URL."
+        )
+    if found.message is not None and format_ is not ValueFormat.PROTOBUF:
+        section.fail("message", f"{format_.value} has no messages.", "Remove it.")
+    section.require_nothing_left()
+    return found
+
+
+def _schema_source(section: Section, format_: ValueFormat, schema: str | None) -> SchemaSource:
+    if format_ is ValueFormat.RAW:
+        if schema is not None:
+            section.fail(
+                "schema", "raw values have no schema.", 'Remove it, or set format = "json".'
+            )
+        return SchemaSource.NONE
+    if schema is None:
+        if format_ is ValueFormat.JSON:
+            return SchemaSource.INFERRED
+        section.fail(
+            "schema",
+            f"{format_.value} cannot be read without it.",
+            "Set a file or the URL of a registry.",
+        )
+    text = schema.strip()
+    if text.startswith(("http://", "https://")):
+        return SchemaSource.REGISTRY
+    if text.endswith(_SCHEMA_FILES[format_]):
+        return SchemaSource.FILE
+    if format_ is ValueFormat.JSON:
+        _require_ddl(section, text)
+        return SchemaSource.DDL
+    endings = " or ".join(_SCHEMA_FILES[format_])
+    return section.fail(
+        "schema",
+        f"{shown(text)} is neither a file nor a registry.",
+        f"Set the path of a file that ends in {endings}, or a URL with http:// or https://.",
+    )
+
+
+def _require_ddl(section: Section, text: str) -> None:
+    # Arrow is loaded here only: a definition that names a file does without it.
+    from penstock.spark.tables.ddl import parse_ddl
+
+    try:
+        parse_ddl(text)
+    except PenstockError as error:
+        section.fail("schema", str(error), "A JSON Schema is named by a file that ends in .json.")
+
+
+def _expectations(top: Section) -> tuple[Expectation, ...]:
+    sections = top.sections("expectations")
+    if len(sections) > EXPECTATIONS_MAX:
+        top.fail(
+            "expectations",
+            f"there are {len(sections)}.",
+            f"At most {EXPECTATIONS_MAX} are counted; join some with AND.",
+        )
+    found: list[Expectation] = []
+    for section in sections:
+        name = section.text("name", '"positive_amount"')
+        if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+            section.fail(
+                "name", f"{shown(name)} cannot be a name.", "Use letters, digits, dots, _ and -."
+            )
+        if any(name == one.name for one in found):
+            section.fail("name", f"{shown(name)} is there twice.", "Give each its own name.")
+        sql = section.text("sql", '"amount > 0"')
+        found.append(Expectation(name, sql, section.choice("action", Action, Action.WARN)))
+        section.require_nothing_left()
+    return tuple(found)
+
+
+def _trigger(section: Section) -> TriggerSettings:
+    interval_ms = section.duration_ms(
+        "interval",
+        TriggerSettings().interval_ms,
+        lowest=INTERVAL_MS_MIN,
+        highest=INTERVAL_MS_MAX,
+        example="30 seconds",
+    )
+    section.require_nothing_left()
+    return TriggerSettings(interval_ms)
+
+
+def _maintenance(section: Section) -> MaintenanceSettings:
+    defaults = MaintenanceSettings()
+    found = MaintenanceSettings(
+        is_enabled=section.boolean("enabled", default=defaults.is_enabled),
+        target_file_bytes=section.integer(
+            "target_file_mb",
+            defaults.target_file_bytes // 1_048_576,
+            lowest=1,
+            highest=TARGET_FILE_MB_MAX,
+        )
+        * 1_048_576,
+        expire_snapshots_ms=section.duration_ms(
+            "expire_snapshots",
+            defaults.expire_snapshots_ms,
+            lowest=EXPIRE_MS_MIN,
+            highest=EXPIRE_MS_MAX,
+            example="7 days",
+        ),
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _require_consistent(definition: PipelineDefinition, where: str) -> None:
+    table, value = definition.table, definition.value
+    metadata = {"_topic", "_partition", "_offset", "_timestamp", "_key"}
+    for one in table.partition_by:
+        if not table.has_metadata_columns and one.column in metadata:
+            raise DefinitionError(
+                where,
+                "table.partition_by",
+                f"there is no column {one.column}: metadata_columns is false.",
+                "Set metadata_columns = true, or partition by a column of the value.",
+            )
+    if value.format is ValueFormat.RAW and table.mode is WriteMode.UPSERT:
+        columns = {"value"} | (metadata if table.has_metadata_columns else set())
+        wrong = [name for name in table.key if name not in columns]
+        if wrong:
+            raise DefinitionError(
+                where,
+                "table.key",
+                f"raw values have no column {shown(wrong[0])}.",
+                'Use key = ["_key"], or set value.format.',
+            )
+
+
+def _require_source(definition: PipelineDefinition, where: str) -> None:
+    """The source's own reader knows its options best."""
+    try:
+        read_source_options(definition.source_options(), Mode.STREAM)
+    except OptionError as error:
+        key = _OWN_OPTIONS.get(error.option.lower(), f"source.options.{error.option}")
+        raise DefinitionError(where, key, error.problem, error.remedy) from None
+    except PenstockError as error:
+        # Settings of the client: the text has the name, the problem and the remedy.
+        is_address = str(error).startswith("kafka.bootstrap.servers")
+        key = "pipeline.bootstrap_servers" if is_address else "source.options"
+        raise DefinitionError(where, key, str(error), "Correct it there.") from None

@@ -1,0 +1,101 @@
+"""Expectations: what happens to rows that break a rule, and how it is counted (pure).
+
+Guarantees: every rule is asked about every row and counted on its own; a rule whose answer is NULL
+is kept, as a CHECK of SQL is. A row that breaks several rules meets the strictest action: fail,
+then quarantine, then drop, then warn. Rows keep their order.
+
+It evaluates nothing: `expectation_sql` asks DuckDB inside a task, and `spark_condition` is the same
+question for Spark.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.definition import Action, Expectation
+from penstock.spark.tables.values.parser import ErrorClass, Reject
+
+
+class ExpectationFailedError(SparkQueryError):
+    """A row breaks a rule whose action is `fail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the rules say of one batch of rows."""
+
+    broken: Mapping[str, int]
+    """By the name of each rule, how many rows break it; zero is there too."""
+    kept: pa.Array | None
+    """The numbers of the rows to write; None when all are kept."""
+    quarantined: tuple[Reject, ...] = ()
+    """What goes to the table of bad records, by the numbers of the rows."""
+    failed: tuple[str, ...] = ()
+    """The rules for which the batch must not be committed."""
+
+    def require(self, expectations: Sequence[Expectation]) -> None:
+        """Raise if the batch must not be committed."""
+        if not self.failed:
+            return
+        rule = next(one for one in expectations if one.name == self.failed[0])
+        raise ExpectationFailedError(
+            f"expectation '{rule.name}': {self.broken[rule.name]} rows break {rule.sql!r}, and its "
+            "action is fail, so nothing of this batch is in the table. Correct the records or the "
+            "rule, or choose quarantine to go on without these rows."
+        )
+
+
+def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array]) -> Outcome:
+    """What to do, given for each rule a boolean for each row; true and null are kept."""
+    assert len(expectations) == len(answers), "an answer for each rule"
+    broken_rows = {
+        rule.name: pc.invert(pc.fill_null(answer, fill_value=True))
+        for rule, answer in zip(expectations, answers, strict=True)
+    }
+    broken = {name: int(pc.sum(rows, min_count=0).as_py()) for name, rows in broken_rows.items()}
+    leaving = [
+        broken_rows[rule.name]
+        for rule in expectations
+        if rule.action in {Action.DROP, Action.QUARANTINE} and broken[rule.name]
+    ]
+    return Outcome(
+        broken=broken,
+        kept=_rows_outside(leaving),
+        quarantined=_quarantined(expectations, broken_rows, broken),
+        failed=tuple(
+            rule.name for rule in expectations if rule.action is Action.FAIL and broken[rule.name]
+        ),
+    )
+
+
+def spark_condition(rule: Expectation) -> str:
+    """The rule as Spark SQL that is true for rows that keep it and false for those that do not."""
+    # On lines of its own: a comment at its end must not swallow the bracket.
+    return f"coalesce((\n{rule.sql}\n), true)"
+
+
+def _rows_outside(leaving: list[pa.Array]) -> pa.Array | None:
+    if not leaving:
+        return None
+    out = leaving[0]
+    for rows in leaving[1:]:
+        out = pc.or_(out, rows)
+    return pc.indices_nonzero(pc.invert(out))
+
+
+def _quarantined(
+    expectations: Sequence[Expectation],
+    broken_rows: Mapping[str, pa.Array],
+    broken: Mapping[str, int],
+) -> tuple[Reject, ...]:
+    reasons: dict[int, list[str]] = {}
+    for rule in expectations:
+        if rule.action is Action.QUARANTINE and broken[rule.name]:
+            for row in pc.indices_nonzero(broken_rows[rule.name]).to_pylist():
+                reasons.setdefault(row, []).append(f"{rule.name}: {rule.sql}")
+    return tuple(
+        Reject(row, ErrorClass.EXPECTATION, "; ".join(reasons[row])) for row in sorted(reasons)
+    )

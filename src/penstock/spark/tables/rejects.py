@@ -1,0 +1,55 @@
+"""The table of bad records: its columns, and its rows for what could not be written (pure).
+
+Guarantees: the schema never changes, whatever the values are, so this table cannot fail for the
+reason that filled it; a row has the whole record, so that it can be put in again.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.spark.decode.buffers import HEADERS
+from penstock.spark.tables.values.parser import Reject, short
+
+REJECTS: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("error_class", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("pipeline", pa.string()),
+        pa.field("attempt", pa.int32()),
+    ]
+)
+"""`attempt` counts from 1: how often the record was tried, replays included."""
+_COPIED: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def reject_rows(
+    records: pa.RecordBatch, rejects: Sequence[Reject], *, pipeline: str, attempt: int = 1
+) -> pa.RecordBatch:
+    """The rows for these records, in the order of the rejects; headers only if they were read."""
+    taken = records.take(pa.array([reject.row for reject in rejects], pa.int64()))
+    count = len(rejects)
+    headers = (
+        taken.column("headers") if "headers" in records.schema.names else pa.nulls(count, HEADERS)
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            *(taken.column(name) for name in _COPIED),
+            headers,
+            pa.array([reject.error.value for reject in rejects], pa.string()),
+            pa.array([short(reject.message) for reject in rejects], pa.string()),
+            pa.array([reject.schema_id for reject in rejects], pa.int32()),
+            pa.array([pipeline] * count, pa.string()),
+            pa.array([attempt] * count, pa.int32()),
+        ],
+        schema=REJECTS,
+    )

@@ -1,0 +1,187 @@
+"""What a table's schema must become for new rows: nothing, more, wider, or it cannot (pure).
+
+Guarantees: a change never drops a column, never narrows one and never changes what stored rows
+mean. Added columns are nullable, since the rows that are there have none. A column that the new
+rows do not have stays, and may be null from then on.
+
+| table | rows | the change |
+| --- | --- | --- |
+| (none) | a column | it is added, nullable |
+| a column | (none) | it stays; if it was required, it becomes nullable |
+| required | nullable | it becomes nullable |
+| int8 < int16 < int32 < int64 | a wider one | widened |
+| float | double | widened |
+| decimal(p, s) | decimal(more, s) | widened |
+| wider | narrower of the same kind | nothing: the rows are widened |
+| struct, list, map | the same | by its parts, with the same rules; a key never changes |
+| anything else | | incompatible |
+
+Two names that differ in their case only are one to Spark, so the second one is incompatible.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.spark.tables.ddl import type_name
+
+INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+"""From narrow to wide."""
+FLOATS: Final = (pa.float32(), pa.float64())
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A new column; the path names it and the structs that it is in."""
+
+    path: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """A column that holds more from now on."""
+
+    path: tuple[str, ...]
+    before: pa.DataType
+    after: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """A required column that may be null from now on."""
+
+    path: tuple[str, ...]
+
+
+Step = Added | Widened | Relaxed
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be done in the commit of the rows; nothing if `steps` is empty."""
+
+    schema: pa.Schema
+    """The table's schema afterwards; the rows must be fitted to it."""
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatible:
+    """The rows cannot be in this table."""
+
+    reasons: tuple[str, ...]
+    """One sentence for each column that does not fit."""
+
+
+def change_of(table: pa.Schema, rows: pa.Schema) -> Change | Incompatible:
+    """What the table's schema must become, for rows of this schema."""
+    merging = _Merging()
+    merged = merging.fields((), list(table), list(rows))
+    if merging.reasons:
+        return Incompatible(tuple(merging.reasons))
+    return Change(pa.schema(merged, metadata=table.metadata), tuple(merging.steps))
+
+
+class _Merging:
+    """Walks both schemas, collecting what is to be done and what cannot be."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.reasons: list[str] = []
+
+    def fields(
+        self, path: tuple[str, ...], table: list[pa.Field], rows: list[pa.Field]
+    ) -> list[pa.Field]:
+        incoming = {field.name: field for field in rows}
+        merged = [
+            self._kept((*path, field.name), field, incoming.get(field.name)) for field in table
+        ]
+        return [*merged, *self._added(path, table, rows)]
+
+    def _kept(self, path: tuple[str, ...], table: pa.Field, rows: pa.Field | None) -> pa.Field:
+        field = table
+        if rows is not None:
+            field = table.with_type(self._type(path, table.type, rows.type))
+        if not table.nullable and (rows is None or rows.nullable):
+            self.steps.append(Relaxed(path))
+            field = field.with_nullable(True)  # noqa: FBT003 - Arrow's own signature
+        return field
+
+    def _added(
+        self, path: tuple[str, ...], table: list[pa.Field], rows: list[pa.Field]
+    ) -> Iterator[pa.Field]:
+        names = {field.name: field.name for field in table}
+        cases = {name.lower(): name for name in names}
+        for field in rows:
+            if field.name in names:
+                continue
+            other = cases.get(field.name.lower())
+            if other is not None:
+                self.reasons.append(
+                    f"{_shown((*path, field.name))} differs from {_shown((*path, other))} only in "
+                    "its case, and to Spark they are one."
+                )
+                continue
+            cases[field.name.lower()] = field.name
+            kind = _all_nullable(field.type)
+            self.steps.append(Added((*path, field.name), kind))
+            yield pa.field(field.name, kind)
+
+    def _type(self, path: tuple[str, ...], table: pa.DataType, rows: pa.DataType) -> pa.DataType:
+        if table == rows:
+            return table
+        if pa.types.is_struct(table) and pa.types.is_struct(rows):
+            return pa.struct(self.fields(path, list(table), list(rows)))
+        if pa.types.is_map(table) and pa.types.is_map(rows):
+            if table.key_type != rows.key_type:
+                self._refuse((*path, "key"), table.key_type, rows.key_type)
+                return table
+            return pa.map_(
+                table.key_type,
+                self._kept((*path, "value"), table.item_field, rows.item_field),
+            )
+        if pa.types.is_list(table) and pa.types.is_list(rows):
+            return pa.list_(self._kept((*path, "element"), table.value_field, rows.value_field))
+        return self._number(path, table, rows)
+
+    def _number(self, path: tuple[str, ...], table: pa.DataType, rows: pa.DataType) -> pa.DataType:
+        wider = _wider(table, rows)
+        if wider is None:
+            self._refuse(path, table, rows)
+            return table
+        if wider != table:
+            self.steps.append(Widened(path, table, wider))
+        return wider
+
+    def _refuse(self, path: tuple[str, ...], table: pa.DataType, rows: pa.DataType) -> None:
+        self.reasons.append(
+            f"{_shown(path)} is {type_name(table)} in the table and {type_name(rows)} in the rows, "
+            "and neither holds the other."
+        )
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    for ladder in (INTEGERS, FLOATS):
+        if one in ladder and other in ladder:
+            return max(one, other, key=ladder.index)
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
+        return max(one, other, key=lambda kind: int(kind.precision))
+    return None
+
+
+def _all_nullable(kind: pa.DataType) -> pa.DataType:
+    """A new column's parts may be null as well: later rows may lack them."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _all_nullable(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _all_nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_all_nullable(kind.value_type))
+    return kind
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    return f"column '{'.'.join(path)}'"

@@ -1,0 +1,115 @@
+"""Avro values by fastavro: with the schema of a file, or framed with an id of a registry.
+
+Guarantees: those of the port. A value is read by the schema that it was written with; bytes that
+follow it are a reject, because then it was written with another one.
+"""
+
+import io
+import struct
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.values.avro_schema import Schema, avro_columns, load_avro
+from penstock.spark.tables.values.framing import HEADER_BYTES
+from penstock.spark.tables.values.parser import ErrorClass, RowError
+from penstock.spark.tables.values.registered_values import (
+    CompiledSchema,
+    OneSchemaValues,
+    RegisteredValues,
+    Schemas,
+    one_by_one,
+)
+from penstock.spark.tables.values.registry import RegisteredSchema
+
+KIND: Final = "AVRO"
+_PLAIN_LOGICAL: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
+"""Read as what they are stored as: there is no column for more."""
+_UNREADABLE: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+
+
+def avro_file_values(text: str, what: str) -> OneSchemaValues:
+    """Reads bare Avro values; `text` is the schema in JSON, `what` its name for errors."""
+    return OneSchemaValues(_compiled(text, what, (), skip=0, schema_id=None))
+
+
+def avro_registry_values(
+    schemas: Schemas, base: RegisteredSchema | None = None
+) -> RegisteredValues:
+    """Reads framed Avro values."""
+    return RegisteredValues(schemas, compile_avro, base)
+
+
+def compile_avro(schema: RegisteredSchema) -> CompiledSchema:
+    """A schema of the registry, ready to read framed values."""
+    what = f"schema {schema.schema_id}"
+    if schema.kind != KIND:
+        raise SchemaError(what, f"it is of kind {schema.kind}.", "Set value.format to that kind.")
+    return _compiled(
+        schema.text, what, schema.references, skip=HEADER_BYTES, schema_id=schema.schema_id
+    )
+
+
+def _compiled(
+    text: str,
+    what: str,
+    references: tuple[tuple[str, str], ...],
+    *,
+    skip: int,
+    schema_id: int | None,
+) -> CompiledSchema:
+    document = load_avro(text, what)
+    named = {name: load_avro(inner, f"{what}, {name}") for name, inner in references}
+    columns = avro_columns(document, what, named)
+    types: dict[str, Any] = {}
+    try:
+        for inner in named.values():
+            fastavro.parse_schema(_without_logical(inner), named_schemas=types)
+        parsed = fastavro.parse_schema(_without_logical(document), named_schemas=types)
+    except (SchemaParseException, *_UNREADABLE) as error:
+        raise SchemaError(what, f"it is no Avro schema: {error}.", "Correct it.") from None
+
+    def read(value: bytes) -> object:
+        stream = io.BytesIO(value)
+        stream.seek(skip)
+        try:
+            row = fastavro.schemaless_reader(stream, parsed, None)
+        except _UNREADABLE as error:
+            raise RowError(
+                ErrorClass.MALFORMED,
+                f"the value is not Avro of {what}: {type(error).__name__} {error}",
+            ) from None
+        if stream.tell() != len(value):
+            raise RowError(
+                ErrorClass.MALFORMED,
+                f"{len(value) - stream.tell()} bytes follow the value, so that it was not written "
+                f"with {what}.",
+            )
+        return row
+
+    return one_by_one(columns, read, schema_id)
+
+
+def _without_logical(node: Schema) -> Schema:
+    """The schema without those logical types that are read as what they are stored as."""
+    if isinstance(node, list):
+        return [_without_logical(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    is_plain = node.get("logicalType") in _PLAIN_LOGICAL
+    return {
+        name: one if name == "default" else _without_logical(one)
+        for name, one in node.items()
+        if not (is_plain and name == "logicalType")
+    }

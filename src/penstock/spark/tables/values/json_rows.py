@@ -1,0 +1,351 @@
+"""One JSON value to one row: what each type takes, written down once (pure).
+
+This is the reference that says what a row is; `json_values` is the fast way to the same result, and
+leaves to it every row that it is not sure of. The model is what Spark's `from_json` gives in
+PERMISSIVE mode; a record for which Spark fills the column of corrupt records is a reject here.
+
+| column | takes |
+| --- | --- |
+| any | null, and a field that is not there: null; in a column that is NOT NULL: a reject |
+| boolean | true, false |
+| tinyint to bigint | numbers without fraction and exponent, in range |
+| float, double | numbers in range; the texts NaN, Infinity, +INF and -INF |
+| decimal(p, s) | numbers, texts of numbers; rounded half up to s digits, then in range |
+| string | texts; anything else as its JSON text without spaces |
+| date | texts: 2026-01-31 |
+| timestamp | ISO 8601 texts, without a zone in UTC; numbers without fraction: seconds since 1970 |
+| timestamp_ntz | ISO 8601 texts without a zone |
+| binary | texts in base64 |
+| array, map, struct | arrays, objects, objects; fields that no column has are passed over |
+
+Differences from Spark, each with a test: a column that is NOT NULL is kept so, an empty value and
+text after the value are rejects, quotes are double, a number too large for float or double is a
+reject and not infinity, dates and times have their digits written out, and of a key that is there
+twice the first counts. A fraction in a string is its shortest text, 1e+16 and not 1.0E16. Of 128 in
+a tinyint Spark makes -128, and here it is a reject.
+"""
+
+import base64
+import binascii
+import datetime
+import decimal
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+import pyarrow as pa
+
+from penstock.spark.option_values import shown
+from penstock.spark.tables.ddl import type_name
+from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.values.parser import ErrorClass, RowError
+
+_RANGES: Final[Mapping[pa.DataType, int]] = {
+    pa.int8(): 2**7,
+    pa.int16(): 2**15,
+    pa.int32(): 2**31,
+    pa.int64(): 2**63,
+}
+_NOT_NUMBERS: Final[Mapping[str, float]] = {
+    "NaN": float("nan"),
+    **{word: float("inf") for word in ("Infinity", "+Infinity", "+INF")},
+    **{word: float("-inf") for word in ("-Infinity", "-INF")},
+}
+_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
+    r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+)
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_FLOAT_MAX: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_DIGITS: Final = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)
+"""No JSON number that fits in 38 digits needs more; what is longer is out of range anyway."""
+
+Converter = Callable[[object, str], object]
+
+
+class Number(str):
+    """A number as it was written: which columns take it depends on how."""
+
+    __slots__ = ()
+
+
+class JsonRows:
+    """Reads one value at a time."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._row = _struct(list(schema))
+
+    def read(self, text: str) -> object:
+        """The row of this JSON text, as Arrow takes it; `RowError` says why there is none."""
+        try:
+            value = json.loads(
+                text,
+                parse_int=Number,
+                parse_float=Number,
+                parse_constant=Number,
+                object_pairs_hook=_first_of_each,
+            )
+        except ValueError as error:
+            raise RowError(ErrorClass.MALFORMED, f"the value is not JSON: {error}.") from None
+        except RecursionError:
+            raise RowError(ErrorClass.MALFORMED, "the value is nested too deeply.") from None
+        if not isinstance(value, dict):
+            _mismatch("", "an object", value)
+        return self._row(value, "")
+
+
+def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        found.setdefault(name, value)
+    return found
+
+
+def _converter(kind: pa.DataType) -> Converter:
+    if pa.types.is_struct(kind):
+        return _struct(list(kind))
+    if pa.types.is_map(kind):
+        return _map(kind)
+    if pa.types.is_list(kind):
+        return _list(kind)
+    if kind in _RANGES:
+        return _integer(kind)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    found = _SCALARS.get(kind)
+    if found is None:
+        raise SchemaError(
+            f"type {kind}", "JSON cannot be read into it.", "Choose another type for the column."
+        )
+    return found
+
+
+def _struct(fields: list[pa.Field]) -> Converter:
+    columns = [(one.name, _converter(one.type), one.nullable) for one in fields]
+
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            _mismatch(path, "an object", value)
+        row: dict[str, object] = {}
+        for name, converter, is_nullable in columns:
+            inner = value.get(name)
+            if inner is not None:
+                row[name] = converter(inner, f"{path}.{name}" if path else name)
+            elif is_nullable:
+                row[name] = None
+            else:
+                raise RowError(
+                    ErrorClass.MISSING_VALUE,
+                    f"column '{path}.{name}' is required and has no value."
+                    if path
+                    else f"column '{name}' is required and has no value.",
+                )
+        return row
+
+    return convert
+
+
+def _list(kind: pa.DataType) -> Converter:
+    inner = _converter(kind.value_type)
+
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, list):
+            _mismatch(path, "an array", value)
+        return [
+            None if one is None else inner(one, f"{path}[{number}]")
+            for number, one in enumerate(value)
+        ]
+
+    return convert
+
+
+def _map(kind: pa.DataType) -> Converter:
+    if not pa.types.is_string(kind.key_type):
+        raise SchemaError(
+            f"type {type_name(kind)}", "a key of JSON is a text.", "Use map<string, ...>."
+        )
+    inner = _converter(kind.item_type)
+
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            _mismatch(path, "an object", value)
+        return [
+            (name, None if one is None else inner(one, f"{path}.{name}"))
+            for name, one in value.items()
+        ]
+
+    return convert
+
+
+def _integer(kind: pa.DataType) -> Converter:
+    limit, name = _RANGES[kind], f"a whole number of type {type_name(kind)}"
+
+    def convert(value: object, path: str) -> object:
+        # 20 characters hold every one that is in range.
+        if not isinstance(value, Number) or len(value) > 20 or not _is_whole(value):
+            _mismatch(path, name, value)
+        number = int(value)
+        if not -limit <= number < limit:
+            _mismatch(path, name, value)
+        return number
+
+    return convert
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _double(value: object, path: str) -> object:
+    return _floating(value, path, "a number", float("inf"))
+
+
+def _float(value: object, path: str) -> object:
+    return _floating(value, path, "a number of type float", _FLOAT_MAX)
+
+
+def _floating(value: object, path: str, wanted: str, limit: float) -> float:
+    if isinstance(value, str) and value in _NOT_NUMBERS:
+        return _NOT_NUMBERS[value]
+    if not isinstance(value, Number):
+        _mismatch(path, wanted, value)
+    number = float(value)
+    if abs(number) == float("inf") or abs(number) > limit:
+        _mismatch(path, f"{wanted} in range", value)
+    return number
+
+
+def _decimal(kind: pa.DataType) -> Converter:
+    step = decimal.Decimal(1).scaleb(-kind.scale)
+    limit = decimal.Decimal(10) ** (kind.precision - kind.scale)
+    wanted = f"a number of type {type_name(kind)}"
+
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, str):
+            _mismatch(path, wanted, value)
+        try:
+            number = decimal.Decimal(value.strip(), _DIGITS)
+            if not number.is_finite() or number.adjusted() > kind.precision:
+                _mismatch(path, wanted, value)
+            rounded = number.quantize(step, context=_DIGITS)
+        except decimal.InvalidOperation:
+            _mismatch(path, wanted, value)
+        if abs(rounded) >= limit:
+            _mismatch(path, wanted, value)
+        return rounded
+
+    return convert
+
+
+def _boolean(value: object, path: str) -> object:
+    if not isinstance(value, bool):
+        _mismatch(path, "true or false", value)
+    return value
+
+
+def _string(value: object, path: str) -> object:  # noqa: ARG001 - every converter has a path
+    if isinstance(value, Number) and set(value) & set(".eE"):
+        # Written as DuckDB writes it, the shortest text of the same number.
+        number = float(value)
+        return str(value) if abs(number) == float("inf") else repr(number)
+    return str(value) if isinstance(value, str) else json_text(value)
+
+
+def json_text(value: object) -> str:
+    """The JSON of a value, without spaces, its numbers as they were written."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        inner = ",".join(
+            f"{json.dumps(name, ensure_ascii=False)}:{json_text(one)}"
+            for name, one in value.items()
+        )
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{','.join(json_text(one) for one in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _date(value: object, path: str) -> object:
+    wanted = "a date such as 2026-01-31"
+    if not isinstance(value, str) or isinstance(value, Number) or len(value) != 10:
+        _mismatch(path, wanted, value)
+    return _instant(value, path, wanted, None).days
+
+
+def _timestamp(value: object, path: str) -> object:
+    wanted = "a time such as 2026-01-31T23:59:59.123Z"
+    if isinstance(value, Number) and len(value) <= 20 and _is_whole(value):
+        microseconds = int(value) * 1_000_000
+        if not -(2**63) <= microseconds < 2**63:
+            _mismatch(path, "seconds in range", value)
+        return microseconds
+    return _instant(value, path, wanted, None) // _MICROSECOND
+
+
+def _timestamp_ntz(value: object, path: str) -> object:
+    wanted = "a time without a zone, such as 2026-01-31T23:59:59.123"
+    return _instant(value, path, wanted, "") // _MICROSECOND
+
+
+def _instant(value: object, path: str, wanted: str, zone: str | None) -> datetime.timedelta:
+    found = (
+        None if isinstance(value, Number) or not isinstance(value, str) else _TIME.fullmatch(value)
+    )
+    if found is None or (zone is not None and (found.group(8) or "") != zone):
+        _mismatch(path, wanted, value)
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    # Digits beyond microseconds are cut, as Spark does.
+    micros = int((found.group(7) or "").ljust(6, "0")[:6])
+    try:
+        moment = datetime.datetime(year, month, day, hour, minute, second, micros, datetime.UTC)
+        return moment - _EPOCH - _offset(found.group(8) or "Z")
+    except ValueError:
+        _mismatch(path, wanted, value)
+
+
+def _offset(zone: str) -> datetime.timedelta:
+    if zone == "Z":
+        return datetime.timedelta()
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 18 or minutes > 59:
+        raise ValueError(zone)
+    size = datetime.timedelta(hours=hours, minutes=minutes)
+    return -size if zone[0] == "-" else size
+
+
+def _binary(value: object, path: str) -> object:
+    if not isinstance(value, str) or isinstance(value, Number):
+        _mismatch(path, "a text in base64", value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        _mismatch(path, "a text in base64", value)
+
+
+def _mismatch(path: str, wanted: str, value: object) -> NoReturn:
+    seen = (
+        shown(value)
+        if isinstance(value, str) and not isinstance(value, Number)
+        else (json_text(value)[:100])
+    )
+    place = f"column '{path}'" if path else "the value"
+    raise RowError(ErrorClass.TYPE_MISMATCH, f"{place} takes {wanted}, and {seen} is there.")
+
+
+_SCALARS: Final[Mapping[pa.DataType, Converter]] = {
+    pa.bool_(): _boolean,
+    pa.float32(): _float,
+    pa.float64(): _double,
+    pa.string(): _string,
+    pa.binary(): _binary,
+    pa.date32(): _date,
+    _TIMESTAMP: _timestamp,
+    pa.timestamp("us"): _timestamp_ntz,
+}

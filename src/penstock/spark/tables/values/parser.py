@@ -1,0 +1,84 @@
+"""The port `ValueParser`: a column of bytes to columns of a table, and what could not be read.
+
+Guarantees that each parser keeps, and that one suite checks: every row of the input is either in
+`rows` or in `rejects`, never in both; `rows` keeps the order of the input; a bad record costs its
+own row only. A parser belongs to one task and is used from one thread.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+MESSAGE_CHARACTERS_MAX: Final = 1_000
+"""A reason is read by a person; the value itself is beside it in the table of bad records."""
+
+
+class ErrorClass(Enum):
+    """Why a record is not in the table."""
+
+    MALFORMED = "malformed"
+    """The bytes are not of the format."""
+    TYPE_MISMATCH = "type_mismatch"
+    """A field holds what its column cannot."""
+    MISSING_VALUE = "missing_value"
+    """A required column has no value."""
+    UNKNOWN_SCHEMA = "unknown_schema"
+    """The registry has no schema of the record's id."""
+    INCOMPATIBLE_SCHEMA = "incompatible_schema"
+    """The record's schema does not fit to the table's."""
+    EXPECTATION = "expectation"
+    """A rule says that it has to be looked at."""
+
+
+class RowError(Exception):
+    """Why one value is no row: parsers raise it for themselves and give a `Reject`."""
+
+    def __init__(self, error: ErrorClass, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One record that could not be read."""
+
+    row: int
+    """Its number in the input."""
+    error: ErrorClass
+    message: str
+    """What is wrong, with the field and what was found there."""
+    schema_id: int | None = None
+    """The registry's id in the record, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a parser made of one column of values."""
+
+    rows: pa.RecordBatch
+    row_numbers: pa.Array | None
+    """For each row its number in the input; None when all rows of the input are there."""
+    rejects: tuple[Reject, ...] = ()
+    """In the order of the input."""
+
+
+class ValueParser(Protocol):
+    """Reads values of one format."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that it gives; with a registry they may grow between two calls."""
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Read a column of type binary; a null is a row of nulls."""
+
+
+def short(message: str) -> str:
+    """A message that is not endless, and that every store of text takes."""
+    clean = message.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    if len(clean) <= MESSAGE_CHARACTERS_MAX:
+        return clean
+    return clean[: MESSAGE_CHARACTERS_MAX - 1] + "…"

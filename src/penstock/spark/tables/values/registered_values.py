@@ -1,0 +1,173 @@
+"""Values that name their schema by its id in a registry: each id is read by its own schema.
+
+Guarantees: ids of different schemas may follow each other in one column; the columns are those of
+all schemas seen so far together, added and widened by the rules of `schema_changes`. Values whose
+schema is unknown, or does not fit to the others, are rejects and say so. When the registry does not
+answer, the batch fails: that is no fault of the records, and they are read again.
+
+What a schema means is told by the `compile_schema` of the format.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from penstock.spark.tables.columns import fit
+from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.schema_changes import Incompatible, change_of
+from penstock.spark.tables.values.framing import schema_id_of
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
+from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
+from penstock.spark.tables.values.row_batches import Row, batch_of, in_order, joined, null_rows
+
+COMPILED_MAX: Final = 1_000
+"""As many as the registry's own cache keeps."""
+
+Numbered: TypeAlias = tuple[int, bytes]
+"""A value, with its number in the input."""
+Group: TypeAlias = tuple[pa.RecordBatch, list[int], list[Reject]]
+"""Rows, their numbers in the input, and rejects."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSchema:
+    """One schema, ready to read framed values."""
+
+    columns: pa.Schema
+    read: Callable[[Sequence[Numbered]], Group]
+
+
+class Schemas(Protocol):
+    """Where schemas are found by id; `Registry` is one."""
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema, or `UnknownSchemaError`."""
+
+
+class RegisteredValues:
+    """Reads framed values."""
+
+    def __init__(
+        self,
+        schemas: Schemas,
+        compile_schema: Callable[[RegisteredSchema], CompiledSchema],
+        base: RegisteredSchema | None = None,
+    ) -> None:
+        """`base` is the schema whose columns are there from the start."""
+        self._schemas = schemas
+        self._compile = compile_schema
+        self._compiled: dict[int, CompiledSchema] = {}
+        self._schema = pa.schema([])
+        if base is not None:
+            self._schema = compile_schema(base).columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of all schemas so far."""
+        return self._schema
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Read each value by the schema that it names."""
+        groups, nulls, rejects = _by_schema(values)
+        batches: list[pa.RecordBatch] = []
+        numbers: list[int] = []
+        for schema_id, rows in groups.items():
+            try:
+                batch, places, bad = self._known(schema_id).read(rows)
+            except RowError as error:
+                rejects += [
+                    Reject(number, error.error, error.message, schema_id) for number, _ in rows
+                ]
+                continue
+            batches.append(batch)
+            numbers += places
+            rejects += bad
+        if nulls:
+            batch, places, bad = null_rows(nulls, self._schema)
+            batches.append(batch)
+            numbers += places
+            rejects += bad
+        fitted = [fit(batch, self._schema) for batch in batches]
+        return in_order(joined(fitted, self._schema), numbers, rejects, len(values))
+
+    def _known(self, schema_id: int) -> CompiledSchema:
+        """The schema of this id; `RowError` says why its values cannot be read."""
+        found = self._compiled.get(schema_id)
+        if found is not None:
+            return found
+        try:
+            compiled = self._compile(self._schemas.by_id(schema_id))
+        except UnknownSchemaError as error:
+            raise RowError(ErrorClass.UNKNOWN_SCHEMA, str(error)) from None
+        except SchemaError as error:
+            raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, short(str(error))) from None
+        change = change_of(self._schema, compiled.columns) if len(self._schema) else None
+        if isinstance(change, Incompatible):
+            reasons = short(f"schema {schema_id}: {' '.join(change.reasons)}")
+            raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, reasons)
+        self._schema = compiled.columns if change is None else change.schema
+        if len(self._compiled) >= COMPILED_MAX:
+            del self._compiled[next(iter(self._compiled))]
+        self._compiled[schema_id] = compiled
+        return compiled
+
+
+def one_by_one(
+    columns: pa.Schema, read: Callable[[bytes], object], schema_id: int | None
+) -> CompiledSchema:
+    """A schema whose values are read one after the other; `read` raises `RowError`."""
+
+    def read_all(values: Sequence[Numbered]) -> Group:
+        rows: list[Row] = []
+        rejects: list[Reject] = []
+        for number, value in values:
+            try:
+                rows.append(Row(number, read(value)))
+            except RowError as error:
+                rejects.append(Reject(number, error.error, short(error.message), schema_id))
+        batch, numbers, refused = batch_of(rows, columns, schema_id)
+        return batch, numbers, rejects + refused
+
+    return CompiledSchema(columns, read_all)
+
+
+class OneSchemaValues:
+    """Reads values that are all of one schema and do not say so."""
+
+    def __init__(self, compiled: CompiledSchema) -> None:
+        self._compiled = compiled
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the schema."""
+        return self._compiled.columns
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Read each value."""
+        given = list(enumerate(values.to_pylist()))
+        rows, numbers, rejects = self._compiled.read(
+            [(number, value) for number, value in given if value is not None]
+        )
+        nulls, places, refused = null_rows(
+            [number for number, value in given if value is None], self.schema
+        )
+        return in_order(
+            joined([rows, nulls], self.schema), numbers + places, rejects + refused, len(values)
+        )
+
+
+def _by_schema(values: pa.Array) -> tuple[dict[int, list[Numbered]], list[int], list[Reject]]:
+    groups: dict[int, list[Numbered]] = {}
+    nulls: list[int] = []
+    rejects: list[Reject] = []
+    for number, value in enumerate(values.to_pylist()):
+        if value is None:
+            nulls.append(number)
+            continue
+        try:
+            groups.setdefault(schema_id_of(value), []).append((number, value))
+        except RowError as error:
+            rejects.append(Reject(number, error.error, error.message))
+    return groups, nulls, rejects

@@ -1,0 +1,208 @@
+"""A schema registry with Confluent's API: schemas by id and by subject, over HTTP.
+
+Guarantees: an answer is at most `ANSWER_BYTES_MAX`, a call takes at most its timeout times its
+attempts, and at most `SCHEMAS_MAX` schemas are kept. A schema of an id never changes, so it is
+asked for once; an id that the registry does not know is remembered for `UNKNOWN_S`, so that bad
+records do not become a flood of calls. A name and a password in the address go into a header and
+into no message.
+
+It parses nothing: a schema is text, with the texts that it refers to.
+"""
+
+import base64
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.errors import SparkQueryError
+
+ANSWER_BYTES_MAX: Final = 4_194_304
+SCHEMAS_MAX: Final = 1_000
+"""Ids that one task meets; a topic has a handful."""
+REFERENCES_MAX: Final = 100
+"""Schemas that one schema is made of, in all levels."""
+TIMEOUT_S: Final = 10.0
+ATTEMPTS: Final = 3
+PAUSE_S: Final = 0.5
+UNKNOWN_S: Final = 30.0
+NOT_FOUND: Final = 404
+_SERVER_ERROR: Final = 500
+_TOO_MANY: Final = 429
+"""Worth another attempt, like an error of the server."""
+
+
+class RegistryError(SparkQueryError):
+    """The registry did not give what was asked for; trying later may help."""
+
+
+class UnknownSchemaError(SparkQueryError):
+    """The registry answers, and has no such schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One schema, as the registry has it."""
+
+    schema_id: int
+    kind: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    """By name, the texts that it refers to, each before those that refer to it."""
+
+
+class Registry:
+    """Asks one registry; belongs to one thread."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._base, self._headers = _split(address)
+        self._clock = clock if clock is not None else SystemClock()
+        self._sleep = sleep
+        self._timeout_s = timeout_s
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._unknown_until: dict[int, float] = {}
+
+    @property
+    def address(self) -> str:
+        """Where it is, without a password."""
+        return self._base
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema of this id."""
+        found = self._schemas.get(schema_id)
+        if found is not None:
+            return found
+        now_s = self._clock.monotonic()
+        if self._unknown_until.get(schema_id, now_s) > now_s:
+            raise UnknownSchemaError(self._no_schema(schema_id))
+        try:
+            answer = self._get(f"/schemas/ids/{schema_id}")
+        except UnknownSchemaError:
+            _keep(self._unknown_until, schema_id, now_s + UNKNOWN_S)
+            raise UnknownSchemaError(self._no_schema(schema_id)) from None
+        found = self._schema(schema_id, answer)
+        _keep(self._schemas, schema_id, found)
+        return found
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of this subject; asked for each time, since it changes."""
+        answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+        schema_id = answer.get("id")
+        if not isinstance(schema_id, int):
+            raise RegistryError(f"{self._base} gave subject '{subject}' without an id.")
+        return self._schema(schema_id, answer)
+
+    def _schema(self, schema_id: int, answer: Mapping[str, Any]) -> RegisteredSchema:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise RegistryError(
+                f"{self._base} answers without a schema for id {schema_id}. "
+                "Check that the address is that of a Confluent-compatible API."
+            )
+        collected: dict[str, str] = {}
+        self._collect(answer.get("references") or [], collected)
+        kind = str(answer.get("schemaType") or "AVRO").upper()
+        return RegisteredSchema(schema_id, kind, text, tuple(collected.items()))
+
+    def _collect(self, references: object, collected: dict[str, str]) -> None:
+        """The texts behind references, those that others need first."""
+        if not isinstance(references, list):
+            raise RegistryError(f"{self._base} gives references that are no list.")
+        for one in references:
+            name, subject, version = (one.get(key) for key in ("name", "subject", "version"))
+            if name in collected:
+                continue
+            if len(collected) >= REFERENCES_MAX:
+                raise RegistryError(
+                    f"a schema of {self._base} is made of more than {REFERENCES_MAX} others."
+                )
+            # Marked before it is asked for: a circle ends here.
+            collected[name] = ""
+            place = f"/subjects/{urllib.parse.quote(str(subject), safe='')}/versions/{version}"
+            answer = self._get(place)
+            self._collect(answer.get("references") or [], collected)
+            del collected[name]
+            collected[name] = str(answer.get("schema"))
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._sleep(PAUSE_S * attempt)
+            try:
+                return self._asked(path)
+            except urllib.error.HTTPError as error:
+                with error:
+                    problem = _told(error)
+                if error.code == NOT_FOUND:
+                    raise UnknownSchemaError(f"{self._base}{path}: {problem}") from None
+                if error.code < _SERVER_ERROR and error.code != _TOO_MANY:
+                    break
+            except (OSError, http.client.HTTPException) as error:
+                problem = str(getattr(error, "reason", error)) or type(error).__name__
+        raise RegistryError(
+            f"the schema registry does not answer {self._base}{path}: {problem}. "
+            "Check value.schema, the registry and the network; the pipeline goes on where it was."
+        )
+
+    def _asked(self, path: str) -> Mapping[str, Any]:
+        request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310 - http(s) was required
+        with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
+            data = answer.read(ANSWER_BYTES_MAX + 1)
+        if len(data) > ANSWER_BYTES_MAX:
+            raise RegistryError(f"{self._base}{path} has more than {ANSWER_BYTES_MAX} bytes.")
+        try:
+            document = json.loads(data)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise RegistryError(
+                f"{self._base}{path} answers with something that is no JSON object. "
+                "Check that the address is that of a Confluent-compatible API."
+            )
+        return document
+
+    def _no_schema(self, schema_id: int) -> str:
+        return f"the registry {self._base} has no schema of id {schema_id}."
+
+
+def _keep(cache: dict[int, Any], key: int, value: object) -> None:
+    if len(cache) >= SCHEMAS_MAX:
+        del cache[next(iter(cache))]
+    cache[key] = value
+
+
+def _split(address: str) -> tuple[str, dict[str, str]]:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise RegistryError("the address of a registry is written http://host:port/path.")
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    if parts.username is not None:
+        name, word = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
+        token = base64.b64encode(f"{name}:{word}".encode()).decode()
+        headers["Authorization"] = f"Basic {token}"
+    place = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", headers
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    """What the registry says about it, if it says it in its own form."""
+    try:
+        message = json.loads(error.read(10_000)).get("message")
+    except (ValueError, AttributeError, OSError):
+        message = None
+    return f"{error.code} {message or error.reason}"

@@ -1,0 +1,149 @@
+"""Changes of a schema: added, widened, relaxed, or refused; never narrowed, never dropped."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.tables.columns import fit
+from penstock.spark.tables.ddl import parse_ddl, to_ddl
+from penstock.spark.tables.schema_changes import (
+    Added,
+    Change,
+    Incompatible,
+    Relaxed,
+    Step,
+    Widened,
+    change_of,
+)
+
+
+def changed(table: str, rows: str) -> tuple[str, tuple[Step, ...]]:
+    change = change_of(parse_ddl(table), parse_ddl(rows))
+    assert isinstance(change, Change), change
+    return to_ddl(change.schema), change.steps
+
+
+def refused(table: str, rows: str) -> str:
+    change = change_of(parse_ddl(table), parse_ddl(rows))
+    assert isinstance(change, Incompatible)
+    return " ".join(change.reasons)
+
+
+def test_the_same_is_nothing() -> None:
+    text = "id bigint NOT NULL, s struct<a: int>, l array<string>, m map<string, int>"
+    assert changed(text, text) == (text, ())
+
+
+def test_columns_are_added_nullable_at_the_end() -> None:
+    assert changed("a int", "b string NOT NULL, a int") == (
+        "a int, b string",
+        (Added(("b",), pa.string()),),
+    )
+    schema, steps = changed("s struct<a: int>", "s struct<a: int, b: struct<c: int NOT NULL>>")
+    assert schema == "s struct<a: int, b: struct<c: int>>"
+    assert steps == (Added(("s", "b"), pa.struct([("c", pa.int32())])),)
+
+
+def test_a_dropped_column_stays_and_may_be_null() -> None:
+    assert changed("a int, b string", "a int") == ("a int, b string", ())
+    assert changed("a int NOT NULL, b int", "b int") == ("a int, b int", (Relaxed(("a",)),))
+    assert changed("a int NOT NULL", "a int") == ("a int", (Relaxed(("a",)),))
+    assert changed("a int", "a int NOT NULL") == ("a int", ())
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        ("tinyint", "smallint"),
+        ("tinyint", "bigint"),
+        ("smallint", "int"),
+        ("int", "bigint"),
+        ("float", "double"),
+        ("decimal(4,2)", "decimal(9,2)"),
+    ],
+)
+def test_numbers_are_widened_and_never_narrowed(narrow: str, wide: str) -> None:
+    before, after = parse_ddl(f"a {narrow}").field("a").type, parse_ddl(f"a {wide}").field("a").type
+    assert changed(f"a {narrow}", f"a {wide}") == (f"a {wide}", (Widened(("a",), before, after),))
+    assert changed(f"a {wide}", f"a {narrow}") == (f"a {wide}", ())
+
+
+def test_what_is_nested_follows_the_same_rules() -> None:
+    schema, steps = changed(
+        "l array<struct<a: int>>, m map<string, float>",
+        "l array<struct<a: bigint, b: date>>, m map<string, double>",
+    )
+    assert schema == "l array<struct<a: bigint, b: date>>, m map<string, double>"
+    assert steps == (
+        Widened(("l", "element", "a"), pa.int32(), pa.int64()),
+        Added(("l", "element", "b"), pa.date32()),
+        Widened(("m", "value"), pa.float32(), pa.float64()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("int", "string"),
+        ("string", "int"),
+        ("bigint", "double"),
+        ("int", "decimal(10,0)"),
+        ("decimal(4,2)", "decimal(9,3)"),
+        ("date", "timestamp"),
+        ("timestamp", "timestamp_ntz"),
+        ("int", "struct<a: int>"),
+        ("array<int>", "int"),
+        ("array<int>", "array<string>"),
+        ("map<int, int>", "map<bigint, int>"),
+        ("struct<a: int>", "struct<a: string>"),
+    ],
+)
+def test_anything_else_is_refused_with_a_reason(table: str, rows: str) -> None:
+    reason = refused(f"c {table}", f"c {rows}")
+    assert reason.startswith("column 'c")
+    assert "neither holds the other" in reason
+
+
+def test_names_that_differ_in_case_are_refused() -> None:
+    assert "only in its case" in refused("id int", "ID int")
+    assert "only in its case" in refused("a int", "b int, B int".replace("B int", "A int"))
+
+
+def test_every_reason_is_told() -> None:
+    reasons = change_of(parse_ddl("a int, b int"), parse_ddl("a string, b date"))
+    assert isinstance(reasons, Incompatible)
+    assert len(reasons.reasons) == 2
+
+
+NAMES = st.sampled_from("abcd")
+TYPES = st.recursive(
+    st.sampled_from([pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]),
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.dictionaries(NAMES, inner, min_size=1, max_size=3).map(
+            lambda fields: pa.struct(list(fields.items()))
+        ),
+    ),
+    max_leaves=6,
+)
+SCHEMAS = st.dictionaries(NAMES, st.tuples(TYPES, st.booleans()), min_size=1, max_size=4).map(
+    lambda columns: pa.schema([pa.field(n, k, nullable=o) for n, (k, o) in columns.items()])
+)
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_after_a_change_both_fit(table: pa.Schema, rows: pa.Schema) -> None:
+    change = change_of(table, rows)
+    if isinstance(change, Incompatible):
+        return
+    again = change_of(change.schema, rows)
+    assert isinstance(again, Change)
+    assert again.steps == ()
+    assert change.schema.names[: len(table)] == table.names
+    for schema in (table, rows):
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.nulls(2, field.type) for field in schema], names=schema.names
+        )
+        assert fit(nothing, change.schema).schema == change.schema

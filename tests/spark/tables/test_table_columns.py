@@ -1,0 +1,87 @@
+"""The columns of a table: metadata beside the value's, and rows fitted to a wider schema."""
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.decode.columns import spark_schema
+from penstock.spark.tables.columns import METADATA, fit, table_schema, with_metadata
+from penstock.spark.tables.ddl import parse_ddl
+from penstock.spark.tables.definition_errors import SchemaError
+
+VALUE = parse_ddl("id bigint, amount double")
+TIME = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+def records(count: int) -> pa.RecordBatch:
+    rows: list[dict[str, Any]] = [
+        {
+            "key": b"k",
+            "value": b"v",
+            "topic": "orders",
+            "partition": 3,
+            "offset": number,
+            "timestamp": TIME,
+            "timestampType": 0,
+        }
+        for number in range(count)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=spark_schema(include_headers=False))
+
+
+def test_metadata_comes_last_and_can_be_turned_off() -> None:
+    assert table_schema(VALUE, has_metadata=True).names == ["id", "amount", *METADATA.names]
+    assert table_schema(VALUE, has_metadata=False) == VALUE
+
+
+def test_a_value_cannot_have_the_name_of_metadata() -> None:
+    clash = parse_ddl("_Offset bigint")
+    with pytest.raises(SchemaError, match="_Offset"):
+        table_schema(clash, has_metadata=True)
+    assert table_schema(clash, has_metadata=False) == clash
+
+
+def test_rows_get_the_metadata_of_their_records() -> None:
+    values = pa.RecordBatch.from_pydict({"id": [1, 2], "amount": [0.5, None]}, schema=VALUE)
+    rows = with_metadata(values, records(2))
+    assert rows.schema == table_schema(VALUE, has_metadata=True)
+    assert rows.to_pylist()[1] == {
+        "id": 2,
+        "amount": None,
+        "_topic": "orders",
+        "_partition": 3,
+        "_offset": 1,
+        "_timestamp": TIME,
+        "_key": b"k",
+    }
+
+
+def test_rows_are_fitted_to_a_wider_schema() -> None:
+    narrow = parse_ddl(
+        "i int, f float, d decimal(4,2), s struct<a:int>, l array<int>, m map<string,int>"
+    )
+    wide = parse_ddl(
+        "i bigint, n string, f double, d decimal(9,2), s struct<a:bigint, b:string>,"
+        " l array<bigint>, m map<string,bigint>"
+    )
+    rows: list[dict[str, Any]] = [
+        {"i": 1, "f": 0.5, "d": None, "s": {"a": 1}, "l": [1, None], "m": [("x", 1)]},
+        {"i": None, "f": None, "d": None, "s": None, "l": None, "m": None},
+        {"i": 3, "f": 1.5, "d": None, "s": {"a": None}, "l": [], "m": []},
+        {"i": 4, "f": 1.5, "d": None, "s": {"a": 5}, "l": [7], "m": [("y", None), ("z", 2)]},
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=narrow)
+    for start in range(4):
+        fitted = fit(batch.slice(start), wide)
+        fitted.validate(full=True)
+        assert fitted.schema == wide
+        assert fitted.to_pylist() == [
+            {
+                **row,
+                "n": None,
+                "s": None if row["s"] is None else {**row["s"], "b": None},
+            }
+            for row in rows[start:]
+        ]
