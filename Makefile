@@ -40,6 +40,9 @@ format: install ## rewrite the source in the one format
 	$(BIN)/ruff format src tests tools benchmarks compat examples setup.py
 	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples setup.py || true
 
+# Development mode by its variable: the processes that run the tests inherit it.
+FAST_TESTS = PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -n 2
+
 .PHONY: check
 check: install ## format, lint, types, layers, generated files, fast tests
 	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat examples setup.py
@@ -48,11 +51,11 @@ check: install ## format, lint, types, layers, generated files, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
-	$(BIN)/python -X dev -m pytest -q
+	$(FAST_TESTS)
 
 .PHONY: test
 test: install ## the fast tests alone
-	$(BIN)/python -X dev -m pytest -q
+	$(FAST_TESTS)
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
 	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop --group spark --group tables

@@ -1,14 +1,21 @@
-"""For all tests: what a slow machine makes asyncio say is not what a test looks for.
+"""For all tests: what a slow machine makes asyncio and Hypothesis say is not what a test looks for.
 
 In development mode asyncio warns about callbacks that took over 100 ms. On a loaded machine that
-is any of them, and tests that look at what was logged would find it.
+is any of them, and tests that look at what was logged would find it. In the same way Hypothesis
+fails an example that took over 200 ms. How long something may take has tests of its own.
 """
 
 import logging
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 logging.getLogger("asyncio").setLevel(logging.ERROR)
+
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
