@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.spark.tables.ddl import parse_ddl
@@ -324,6 +324,7 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("byhilfdptnamzsrckx"), ANYTHING), max_size=8))
+@example([{"t": ["\x1f", "\\u001f"]}])
 def test_the_fast_way_gives_what_the_reference_gives(values: list[dict[str, Any]]) -> None:
     schema = parse_ddl(EVERYTHING)
     texts = [plain(json.dumps(value)) for value in values]

@@ -58,6 +58,7 @@ _TIME: Final = re.compile(
     r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
     r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _FLOAT_MAX: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
@@ -261,14 +262,17 @@ def json_text(value: object) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        inner = ",".join(
-            f"{json.dumps(name, ensure_ascii=False)}:{json_text(one)}"
-            for name, one in value.items()
-        )
+        inner = ",".join(f"{_scalar_text(name)}:{json_text(one)}" for name, one in value.items())
         return f"{{{inner}}}"
     if isinstance(value, list):
         return f"[{','.join(json_text(one) for one in value)}]"
-    return json.dumps(value, ensure_ascii=False)
+    return _scalar_text(value)
+
+
+def _scalar_text(value: object) -> str:
+    """As DuckDB and Spark write it: escapes of control characters have capital digits."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
 
 
 def _date(value: object, path: str) -> object:
