@@ -95,7 +95,7 @@ spark-all: install release ## all of it on every version of PySpark and Python, 
 MODEL_EXAMPLES ?= 2000
 .PHONY: models
 models: install ## the coordinators against their models, MODEL_EXAMPLES examples each
-	PYTHONHASHSEED=0 PENSTOCK_MODEL_EXAMPLES=$(MODEL_EXAMPLES) $(BIN)/python -m pytest -q -m model --timeout 1200
+	PYTHONHASHSEED=0 PENSTOCK_MODEL_EXAMPLES=$(MODEL_EXAMPLES) $(BIN)/python -m pytest -q -m model -n 2 --timeout 1200
 
 .PHONY: crash
 crash: install release ## crash points, kill -9, power cuts: the seeded sample
