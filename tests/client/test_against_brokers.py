@@ -161,8 +161,9 @@ def run(broker: RunningBroker, *words: str, stdin: bytes = b"") -> bytes:
         input=stdin,
         capture_output=True,
         env=environment,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
 
