@@ -50,7 +50,7 @@ from tests.spark.sessions import new_session
 
 SLOTS = 2
 SESSION_JVM = "-XX:+UseG1GC"
-"""What Java chooses by itself; the parallel collector gives the same ratios."""
+"""What Java chooses by itself. The parallel collector did not change the picture."""
 SESSION = {"spark.driver.memory": "4g"}
 PARTS = ("batch", "json", "parquet", "sink", "floor")
 TABLES = {
