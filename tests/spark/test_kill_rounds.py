@@ -139,10 +139,12 @@ class Supervisor:
         self._app.wait()
 
     def kill_one(self, word: str, dice: random.Random) -> None:
-        """Kill one of the processes whose command has the word."""
-        found = self._processes(word)
-        if found:  # it may be on its way already
-            dice.choice(found).kill()
+        """Kill one of the processes whose command has the word; a round that hits nothing fails."""
+        deadline = time.monotonic() + COMMIT_SECONDS_MAX
+        while not (found := self._processes(word)):
+            assert time.monotonic() < deadline, f"no process of {word} to kill"
+            time.sleep(0.02)
+        dice.choice(found).kill()
 
     def set_back(self) -> None:
         """Restore the checkpoint to the state before its last commit."""
