@@ -4,6 +4,8 @@ Spark shows the text of these at the end of a Python traceback, often in a log t
 reads, so a text stands alone: it names the option, the topic and the remedy.
 """
 
+from collections.abc import Sequence
+
 from penstock.core.errors import PenstockError
 
 
@@ -34,3 +36,9 @@ class CheckpointError(SparkQueryError):
 
 class DataLossError(SparkQueryError):
     """Records that the query has to read are not there any more, or not the same."""
+
+
+def first_of(names: Sequence[str], count_max: int) -> str:
+    """Some names as a message has them: in their order, and not endlessly."""
+    more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
+    return ", ".join(names[:count_max]) + more

@@ -27,7 +27,13 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import CheckpointError
-from penstock.spark.partition_json import PartitionFormError, numbers_of, write_numbers
+from penstock.spark.partition_json import (
+    PartitionFormError,
+    numbers_of,
+    object_of,
+    text_of,
+    write_numbers,
+)
 
 VERSION: Final = 1
 NO_EPOCH: Final = -1
@@ -104,16 +110,16 @@ def read_offset(document: Mapping[str, Any]) -> StreamOffset:
 
 
 def _read_version_1(document: Mapping[str, Any]) -> StreamOffset:
-    topics = _object(document.get("topics"), "topics")
+    topics = object_of(document.get("topics"), "topics")
     offsets: dict[str, dict[str, Any]] = {}
     epochs: dict[str, dict[str, Any]] = {}
     topic_ids = {}
     for name, value in topics.items():
-        topic = _object(value, name)
+        topic = object_of(value, name)
         if "topic_id" in topic:
-            topic_ids[name] = _text(topic["topic_id"], "topic_id")
-        partitions = _object(topic.get("partitions"), f"partitions of {name}")
-        entries = {index: _object(entry, name) for index, entry in partitions.items()}
+            topic_ids[name] = text_of(topic["topic_id"], "topic_id")
+        partitions = object_of(topic.get("partitions"), f"partitions of {name}")
+        entries = {index: object_of(entry, name) for index, entry in partitions.items()}
         offsets[name] = {index: entry.get("offset") for index, entry in entries.items()}
         epochs[name] = {index: entry.get("leader_epoch", -1) for index, entry in entries.items()}
     known_epochs = numbers_of(epochs, NO_EPOCH)
@@ -124,8 +130,8 @@ def _read_version_1(document: Mapping[str, Any]) -> StreamOffset:
             for at, offset in numbers_of(offsets, 0).items()
         },
         topic_ids,
-        None if cluster_id is None else _text(cluster_id, "cluster_id"),
-        numbers_of(_object(document.get("begins", {}), "begins"), 0),
+        None if cluster_id is None else text_of(cluster_id, "cluster_id"),
+        numbers_of(object_of(document.get("begins", {}), "begins"), 0),
         document.get("is_initial") is True,
     )
 
@@ -133,18 +139,6 @@ def _read_version_1(document: Mapping[str, Any]) -> StreamOffset:
 def _topic_document(name: str, topic_ids: Mapping[str, str]) -> dict[str, Any]:
     known = {"topic_id": topic_ids[name]} if name in topic_ids else {}
     return {**known, "partitions": {}}
-
-
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise PartitionFormError(f"{name} is not a JSON object")
-    return value
-
-
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise PartitionFormError(f"{name} is not a text")
-    return value
 
 
 def _damaged(problem: str) -> CheckpointError:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.core.types import TopicPartition
-from penstock.spark.errors import OptionError
+from penstock.spark.errors import OptionError, first_of
 from penstock.spark.option_values import LONG_MAX, require_short, shown
 
 PARTITION_MAX: Final = 2**31 - 1
@@ -29,7 +29,7 @@ class PartitionFormError(Exception):
 def read_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """Which partitions, in the order of their names."""
     try:
-        topics = _object(_parsed(option, text), "the value")
+        topics = object_of(_parsed(option, text), "the value")
         found = [
             TopicPartition(_topic(topic), _number(index, 0, PARTITION_MAX))
             for topic, indexes in topics.items()
@@ -47,7 +47,7 @@ def read_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 def read_numbers(option: str, text: str, *, lowest: int, example: str) -> dict[TopicPartition, int]:
     """A number for each partition."""
     try:
-        topics = _object(_parsed(option, text), "the value")
+        topics = object_of(_parsed(option, text), "the value")
         found = numbers_of(topics, lowest)
     except PartitionFormError as error:
         raise _refused(option, error, example) from None
@@ -59,7 +59,7 @@ def numbers_of(topics: Mapping[str, Any], lowest: int) -> dict[TopicPartition, i
     return {
         TopicPartition(_topic(topic), _index(index)): _number(number, lowest, LONG_MAX)
         for topic, numbers in topics.items()
-        for index, number in _object(numbers, topic).items()
+        for index, number in object_of(numbers, topic).items()
     }
 
 
@@ -71,11 +71,23 @@ def write_numbers(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, 
     return topics
 
 
+def object_of(value: object, name: str) -> dict[str, Any]:
+    """A value of parsed JSON that must be an object."""
+    if not isinstance(value, dict):
+        raise PartitionFormError(f"{name} is not a JSON object")
+    return value
+
+
+def text_of(value: object, name: str) -> str:
+    """A value of parsed JSON that must be a text, and not an empty one."""
+    if not isinstance(value, str) or not value:
+        raise PartitionFormError(f"{name} is not a text")
+    return value
+
+
 def partition_names(partitions: Iterable[TopicPartition], count_max: int = 10) -> str:
     """Some partitions as a message names them: in order, and not endlessly."""
-    names = [str(at) for at in sorted(partitions)]
-    more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
-    return ", ".join(names[:count_max]) + more
+    return first_of([str(at) for at in sorted(partitions)], count_max)
 
 
 def _parsed(option: str, text: str) -> object:
@@ -90,12 +102,6 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         raise PartitionFormError("it names a topic or partition twice")
     return found
-
-
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise PartitionFormError(f"{name} is not a JSON object")
-    return value
 
 
 def _array(value: object, name: str) -> list[Any]:

@@ -6,7 +6,7 @@ part of a batch became visible is `PartialCommitError`.
 
 from collections.abc import Sequence
 
-from penstock.spark.errors import SparkQueryError
+from penstock.spark.errors import SparkQueryError, first_of
 
 _NAMED_MAX = 5
 """Transactions named in a text; the rest are counted."""
@@ -183,7 +183,5 @@ class DecisionTopicError(SinkError):
 
 def named(transactional_ids: Sequence[str]) -> str:
     """These transactions in a sentence: the first few by name."""
-    shown = ", ".join(transactional_ids[:_NAMED_MAX])
-    more = len(transactional_ids) - _NAMED_MAX
     noun = "transaction" if len(transactional_ids) == 1 else "transactions"
-    return f"{noun} {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"{noun} {first_of(transactional_ids, _NAMED_MAX)}"

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import NO_EPOCH
+from penstock.spark.partition_json import PartitionFormError, object_of, text_of
 
 VERSION: Final = 1
 NOTE_CHARACTERS_MAX: Final = 262_144
@@ -172,7 +173,7 @@ def write_note(note: CommitNote) -> str:
 def read_note(text: str) -> CommitNote:
     """The note in a text; `NoteError` when it is none."""
     try:
-        document = _object(json.loads(text[: NOTE_CHARACTERS_MAX + 1]), "the note")
+        document = object_of(json.loads(text[: NOTE_CHARACTERS_MAX + 1]), "the note")
         version = _number(document.get("version"), 1)
         if version > VERSION:
             raise NoteError(
@@ -180,7 +181,7 @@ def read_note(text: str) -> CommitNote:
                 f"this one reads versions up to {VERSION}. Use the newer Penstock for this table."
             )
         return _read_version_1(document)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, PartitionFormError, RecursionError) as error:
         raise NoteError(
             f"a note of Penstock in the table cannot be read: {error}. Somebody changed it, or "
             "the table's metadata is damaged. Roll the table back to a version before the change; "
@@ -210,22 +211,22 @@ def _folded(column: Sequence[int]) -> int | list[int]:
 def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
     held: dict[TopicPartition, HeldPartition] = {}
     topic_ids = {}
-    for name, value in _object(document.get("topics"), "topics").items():
-        topic = _object(value, name)
+    for name, value in object_of(document.get("topics"), "topics").items():
+        topic = object_of(value, name)
         if "id" in topic:
-            topic_ids[name] = _text(topic["id"], "id")
+            topic_ids[name] = text_of(topic["id"], "id")
         held.update(_read_topic(name, topic))
     cluster_id = document.get("cluster_id")
-    expectations = _object(document.get("expectations", {}), "expectations")
+    expectations = object_of(document.get("expectations", {}), "expectations")
     return CommitNote(
-        pipeline=_text(document.get("pipeline"), "pipeline"),
-        kind=NoteKind(_text(document.get("kind"), "kind")),
-        run=_text(document.get("run"), "run"),
+        pipeline=text_of(document.get("pipeline"), "pipeline"),
+        kind=NoteKind(text_of(document.get("kind"), "kind")),
+        run=text_of(document.get("run"), "run"),
         epoch=_number(document.get("epoch"), 1),
         sequence=_number(document.get("sequence"), 1),
         held=held,
         topic_ids=topic_ids,
-        cluster_id=None if cluster_id is None else _text(cluster_id, "cluster_id"),
+        cluster_id=None if cluster_id is None else text_of(cluster_id, "cluster_id"),
         counts=CommitCounts(
             _number(document.get("rows"), 0),
             _number(document.get("rejects"), 0),
@@ -259,18 +260,6 @@ def _column(value: object, length: int | None, lowest: int) -> list[int]:
     if not isinstance(value, list) or (length is not None and len(value) != length):
         raise ValueError("a column has too few or too many numbers")
     return [_number(one, lowest) for one in value]
-
-
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is not a JSON object")
-    return value
-
-
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is not a text")
-    return value
 
 
 def _number(value: object, lowest: int) -> int:

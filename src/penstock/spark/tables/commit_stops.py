@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from penstock.spark.errors import SparkQueryError
+from penstock.spark.errors import SparkQueryError, first_of
 from penstock.spark.tables.commit_note import PartitionRange
 
 _NAMED_MAX: Final = 5
@@ -173,6 +173,4 @@ def busy(pipeline: str, attempt_count: int, last: str) -> Stop:
 
 
 def _named(ranges: Iterable[PartitionRange]) -> str:
-    names = [str(one) for one in ranges]
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more
+    return first_of([str(one) for one in ranges], _NAMED_MAX)
