@@ -63,6 +63,11 @@ _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 _HISTORY_ATTEMPTS_MAX: Final = 10
 
 
+def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
+    """Whether there is a table at this place."""
+    return bool(DeltaTable.is_deltatable(uri, dict(storage_options)))
+
+
 class DeltaLakeTable:
     """One handle on a Delta table."""
 

@@ -79,6 +79,15 @@ def _open(options: Mapping[str, str]) -> Catalog:
     return load_catalog(options.get("name", CATALOG_NAME), **others)
 
 
+def is_table(catalog: Mapping[str, str], name: str) -> bool:
+    """Whether the catalog has a table of this name."""
+    opened = _open(catalog)
+    try:
+        return bool(opened.table_exists(name))
+    finally:
+        opened.close()
+
+
 class IcebergTable:
     """One handle on an Iceberg table."""
 

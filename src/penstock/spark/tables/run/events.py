@@ -1,0 +1,81 @@
+"""What a running pipeline tells: one value for each batch and each care of its table (pure).
+
+Who listens is an `Observer`: the live view, the metrics, a test. Nothing here keeps anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """A micro-batch whose commit was made, or was there already."""
+
+    batch_id: int
+    records: int
+    """Records that were read; rows, rejects and dropped rows together."""
+    rows: int
+    rejects: int
+    expectations: Mapping[str, int]
+    """Rows that broke a rule, by its name."""
+    files: int
+    """Data files that came with the commit."""
+    file_bytes: int
+    commit_ms: float
+    """Both tables; without reading and writing rows."""
+    duration_ms: float
+    """From the start of the batch to its commit."""
+    newest_timestamp_ms: int | None
+    """Of the newest record of the batch; None when it has none."""
+    committed_at_ms: int
+    lags: Mapping[str, int] = field(default_factory=dict)
+    """Offsets by topic that were there and not in the batch."""
+    was_skipped: bool = False
+    """Everything was in the table since an earlier attempt."""
+
+    @property
+    def freshness_ms(self) -> int | None:
+        """How old the newest record was when it could be read in the table."""
+        if self.newest_timestamp_ms is None:
+            return None
+        return max(0, self.committed_at_ms - self.newest_timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class CareDone:
+    """The table was looked after."""
+
+    compacted_files: int
+    """Files that were put together ..."""
+    written_files: int
+    """... into these."""
+    expired_snapshots: int
+    removed_orphans: int
+    live_files: int
+    live_bytes: int
+    oldest_snapshot_ms: int | None
+    """When the oldest state that can still be read was committed."""
+    duration_ms: float
+    problem: str = ""
+    """What could not be done this time; it is tried again."""
+
+
+class Observer(Protocol):
+    """Who is told."""
+
+    def batch_done(self, event: BatchDone) -> None:
+        """After each batch."""
+
+    def care_done(self, event: CareDone) -> None:
+        """After each care of the table."""
+
+
+class NoObserver:
+    """Nobody listens."""
+
+    def batch_done(self, event: BatchDone) -> None:
+        """Nothing."""
+
+    def care_done(self, event: CareDone) -> None:
+        """Nothing."""
