@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.commit import Commit, Driver, Offer, TableState, decide, take_over
 from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.commit_stops import Stop
@@ -38,6 +39,7 @@ class Kind(Protocol):
     """One format, in a folder of its own."""
 
     name: str
+    folder: Path
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table: ...
 
@@ -50,10 +52,11 @@ class Kind(Protocol):
 class FakeKind:
     folder: Path
     name: str = "fake"
+    clock: Clock = field(default_factory=SystemClock)
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = Store(str(self.folder))
+        self.store = Store(str(self.folder), clock=self.clock)
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
         return FakeTable(self.store, SCHEMA)
@@ -75,6 +78,7 @@ class DeltaKind:
     folder: Path
     name: str = "delta"
     partitions: Sequence[PartitionField] = ()
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def uri(self) -> str:
@@ -84,12 +88,12 @@ class DeltaKind:
         from penstock.spark.tables.delta import DeltaLakeTable
 
         self.partitions = partitions
-        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions)
+        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions, clock=self.clock)
 
     def open(self) -> Table:
         from penstock.spark.tables.delta import DeltaLakeTable
 
-        return DeltaLakeTable(self.uri, partitions=self.partitions)
+        return DeltaLakeTable(self.uri, partitions=self.partitions, clock=self.clock)
 
     def read(self) -> pa.Table:
         from deltalake import DeltaTable
@@ -102,6 +106,7 @@ class IcebergKind:
     folder: Path
     name: str = "iceberg"
     partitions: Sequence[PartitionField] = ()
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def catalog(self) -> dict[str, str]:
@@ -115,12 +120,14 @@ class IcebergKind:
         from penstock.spark.tables.iceberg import IcebergTable
 
         self.partitions = partitions
-        return IcebergTable.create(self.catalog, "shop.orders", SCHEMA, partitions=partitions)
+        return IcebergTable.create(
+            self.catalog, "shop.orders", SCHEMA, partitions=partitions, clock=self.clock
+        )
 
     def open(self) -> Table:
         from penstock.spark.tables.iceberg import IcebergTable
 
-        return IcebergTable(self.catalog, "shop.orders")
+        return IcebergTable(self.catalog, "shop.orders", clock=self.clock)
 
     def read(self) -> pa.Table:
         from pyiceberg.catalog import load_catalog
