@@ -111,6 +111,7 @@ class DeltaLakeTable:
             mode="ignore",
             partition_by=[one.name for one in partitions],
             configuration=dict(_KEEP_LOG),
+            commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
