@@ -1,9 +1,8 @@
-"""Care of real tables: the contract of the port, and the caretaker, for the fake, Delta, Iceberg."""
+"""Care of tables: the contract of the port, and the caretaker, for all three kinds of table."""
 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -13,7 +12,7 @@ from penstock.spark.tables import delta_log, iceberg_care
 from penstock.spark.tables.care import DAY_MS, HOUR_MS, CarePolicy
 from penstock.spark.tables.commit import Offer
 from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import Committed, Load
+from penstock.spark.tables.commit_steps import Committed, Load, Step
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.definition import MaintenanceSettings
@@ -185,10 +184,11 @@ def test_a_crash_within_an_expiry_leaves_orphans_that_are_cleaned(
     def crash(*_: object) -> int:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(iceberg_care, "_removed", crash)
-        patch.setattr(delta_log.DeltaLog, "remove", crash)
+    monkeypatch.setattr(iceberg_care, "_removed", crash)
+    monkeypatch.setattr(delta_log.DeltaLog, "remove", crash)
+    with pytest.raises(KeyboardInterrupt):
         pipeline.table.expire(older_than_ms=LATER_MS, keep_count=1)
+    monkeypatch.undo()
     again = kind.open()
     again.load()
     assert len(stored(kind)) == 7
@@ -346,9 +346,11 @@ def test_the_next_batch_knows_what_the_care_committed(
 
     do = TableCommitter._do
 
-    def must_not_load(*arguments: Any) -> object:
-        assert not isinstance(arguments[1], Load), "the state is known"
-        return do(*arguments)
+    def must_not_load(
+        committer: TableCommitter, step: Step, files: Sequence[FileReceipt], schema: None
+    ) -> object:
+        assert not isinstance(step, Load), "the state is known"
+        return do(committer, step, files, schema)
 
     monkeypatch.setattr(TableCommitter, "_do", must_not_load)
     pipeline.batches(1)

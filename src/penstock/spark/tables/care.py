@@ -6,8 +6,8 @@ cost:
 - Compaction. Files of a partition grow through three sizes: a 64th of the target, an eighth, the
   target. `files_min` files on their way to one size are put together, with all smaller ones. So a
   row is written again some three times in all, and not each time that new rows come. A partition
-  that has not changed since the last look gets its rest put together at once. What one look does is bounded in
-  partitions and bytes; when something is left, the next look comes soon.
+  that has not changed since the last look gets its rest put together at once. What one look does
+  is bounded in partitions and bytes; when something is left, the next look comes soon.
 - Expiry. Snapshots that are older than the user wants, except the newest few.
 - Orphans. Files that no snapshot refers to. Files of a batch that runs look just like them, so
   they have to be old: `orphan_age_ms`.
