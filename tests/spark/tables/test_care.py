@@ -18,6 +18,7 @@ from penstock.spark.tables.care import (
     extents_of,
     plan_compaction,
     tiers_of,
+    times_after,
     what_is_due,
 )
 from penstock.spark.tables.definition import MaintenanceSettings
@@ -64,6 +65,20 @@ def test_each_care_has_its_interval(waited_ms: int, due: Due) -> None:
 def test_what_was_left_is_done_soon() -> None:
     times = CareTimes(NOW, NOW, NOW, is_left=True)
     assert what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS) == Due(True, False, False)
+
+
+def test_what_failed_is_tried_again_before_its_interval() -> None:
+    everything, nothing = Due(True, True, True), Due(False, False, False)
+    times = times_after(CareTimes(), everything, nothing, SETTINGS, POLICY, NOW)
+    assert times == CareTimes(NOW, NOW, NOW)
+    times = times_after(CareTimes(), everything, everything, SETTINGS, POLICY, NOW)
+    assert not what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS - 1)
+    due = what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS)
+    assert due == Due(compaction=True, expiry=True, orphans=False)
+    assert what_is_due(times, SETTINGS, POLICY, NOW + HOUR_MS).orphans
+    only = Due(compaction=False, expiry=True, orphans=False)
+    kept = times_after(CareTimes(1, 2, 3), only, nothing, SETTINGS, POLICY, NOW)
+    assert kept == CareTimes(1, NOW, 3)
 
 
 def test_short_lives_are_looked_at_often() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import process_time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -61,7 +62,9 @@ SNAPSHOTS_MAX = 90
 """An hour, a tenth of it, and those of care."""
 STORED_FILES_MAX = 1_000
 """Files of rows and of metadata, also of the snapshots that are kept."""
-PLANNING_GROWTH_MAX = 2.0
+TOMBSTONES_MAX = 500
+"""Files in a checkpoint of Delta that an hour of compactions has removed."""
+PLANNING_GROWTH_MAX = 1.5
 """Between the first hours and the last."""
 PLANNING_SLACK_MS = 5.0
 PLANNINGS = 7
@@ -154,6 +157,13 @@ class Day:
             min(self._planning_ms() for _ in range(PLANNINGS)),
         )
 
+    def tombstones(self) -> int:
+        """Removed files that a reader of a Delta table has to read of."""
+        checkpoints = sorted(self.kind.folder.rglob("*.checkpoint.parquet"))
+        if not checkpoints:
+            return 0
+        return sum(one is not None for one in pq.read_table(checkpoints[-1])["remove"].to_pylist())
+
     def _planning_ms(self) -> float:
         """Of CPU, from nothing to the files of a scan, by the format's own library."""
         begun = process_time()
@@ -200,6 +210,7 @@ def test_with_care_nothing_grows(name: str, by: str, tmp_path: Path) -> None:
         assert hour.live_files <= LIVE_FILES_MAX
         assert hour.snapshots <= SNAPSHOTS_MAX
         assert hour.stored_files <= STORED_FILES_MAX
+    assert day.tombstones() <= TOMBSTONES_MAX
     early_ms = max(one.planning_ms for one in day.hours[:SETTLED])
     assert last.planning_ms <= early_ms * PLANNING_GROWTH_MAX + PLANNING_SLACK_MS
     expected = sorted(one for n in range(PARTITIONS) for one in span(n, 0, HOURS * 60 * ROWS))

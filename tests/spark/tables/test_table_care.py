@@ -262,6 +262,24 @@ def test_metadata_of_iceberg_that_nobody_refers_to_is_removed(
     assert all(one.exists() for one in others)
 
 
+def test_files_of_an_iceberg_table_that_others_use_are_left(
+    tmp_path: Path, clock: SetClock
+) -> None:
+    kind = IcebergKind(tmp_path, clock=clock)
+    pipeline = Pipeline(kind, clock)
+    catalog = load_catalog("default", **kind.catalog)
+    table = catalog.load_table("shop.orders")
+    table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    catalog.close()
+    pipeline.committer.reload()
+    pipeline.batches(4)
+    pipeline.committer.compact(target_bytes=2**20, partitions=[()])
+    pipeline.files()
+    assert pipeline.committer.expire(older_than_ms=LATER_MS, keep_count=1).removed_count > 0
+    assert pipeline.table.remove_orphans(older_than_ms=LATER_MS) == 0
+    assert len(stored(kind)) == 4 + 1 + 1
+
+
 @pytest.mark.parametrize("age_ms", [CarePolicy().orphan_age_ms, -HOUR_MS], ids=["guard", "none"])
 @only_real
 def test_the_age_keeps_the_files_of_a_running_batch(

@@ -16,7 +16,7 @@ It carries nothing out: that is `run.caretaker`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -44,6 +44,8 @@ class CarePolicy:
     """When something was left, or went wrong."""
     expiry_interval_ms_max: int = HOUR_MS
     orphan_interval_ms: int = DAY_MS
+    orphan_retry_ms: int = HOUR_MS
+    """When it went wrong: a listing costs more than the other looks."""
     orphan_age_ms: int = 3 * DAY_MS
     """Longer than a batch can take, with all its attempts."""
     files_min: int = 8
@@ -117,6 +119,27 @@ def what_is_due(
         expiry=_is_past(times.expired_at_ms, expiry_interval_ms(settings, policy), now_ms),
         orphans=_is_past(times.cleaned_at_ms, policy.orphan_interval_ms, now_ms),
     )
+
+
+def times_after(
+    times: CareTimes,
+    due: Due,
+    failed: Due,
+    settings: MaintenanceSettings,
+    policy: CarePolicy,
+    now_ms: int,
+) -> CareTimes:
+    """What was due is done now, except what failed: that is tried again before its interval."""
+    if due.compaction:
+        is_left = times.is_left or failed.compaction
+        times = replace(times, compacted_at_ms=now_ms, is_left=is_left)
+    if due.expiry:
+        early_ms = expiry_interval_ms(settings, policy) - policy.retry_interval_ms
+        times = replace(times, expired_at_ms=now_ms - (early_ms if failed.expiry else 0))
+    if due.orphans:
+        early_ms = policy.orphan_interval_ms - policy.orphan_retry_ms
+        times = replace(times, cleaned_at_ms=now_ms - (early_ms if failed.orphans else 0))
+    return times
 
 
 def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
