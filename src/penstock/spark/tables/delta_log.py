@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -86,7 +86,8 @@ class DeltaLog:
         """What the entry of this version says."""
         with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
             actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-        information = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        found: list[dict[str, Any]] = [one["commitInfo"] for one in actions if "commitInfo" in one]
+        information = found[0] if found else {}
         written_at_ms = int(information.get("timestamp") or 0)
         return EntryFiles(
             committed_at_ms=int(information.get(COMMITTED_AT_KEY) or written_at_ms),
