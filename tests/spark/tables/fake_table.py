@@ -49,6 +49,11 @@ class Store:
 class FakeTable:
     """One handle on a table."""
 
+    may_widen = True
+
+    def close(self) -> None:
+        pass
+
     def __init__(self, store: Store, schema: pa.Schema) -> None:
         self._store = store
         self._schema = schema

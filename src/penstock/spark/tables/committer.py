@@ -12,13 +12,22 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.commit import Driver, Offer, Skip, TableState, Trim, resume_positions
+from penstock.spark.tables.commit import (
+    Driver,
+    Offer,
+    Skip,
+    TableState,
+    Trim,
+    decide,
+    resume_positions,
+)
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import (
     Answer,
     Append,
     Committed,
     Load,
+    Rule,
     Step,
     Wait,
     commit_offer,
@@ -67,8 +76,17 @@ class TableCommitter:
         self._driver, self._state = taken.driver, taken.state
         return resume_positions(taken.state, self._pipeline)
 
+    def resume(self) -> StreamOffset | None:
+        """Where a query without a checkpoint goes on."""
+        return resume_positions(self.state, self._pipeline)
+
     def commit(
-        self, offer: Offer, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+        self,
+        offer: Offer,
+        files: Sequence[FileReceipt],
+        schema: pa.Schema | None = None,
+        *,
+        rule: Rule = decide,
     ) -> Committed | Skip | Trim:
         """Bring the batch into the table once.
 
@@ -77,7 +95,7 @@ class TableCommitter:
         and a person has to look.
         """
         assert offer.driver == self.driver, "an offer of another driver"
-        result = self._carry_out(commit_offer(offer, self._state), files, schema)
+        result = self._carry_out(commit_offer(offer, self._state, rule), files, schema)
         if isinstance(result, Stop):
             raise result.error()
         if isinstance(result, Committed):

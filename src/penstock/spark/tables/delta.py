@@ -71,6 +71,8 @@ def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
 class DeltaLakeTable:
     """One handle on a Delta table."""
 
+    may_widen = False
+
     def __init__(
         self,
         uri: str,
@@ -108,6 +110,9 @@ class DeltaLakeTable:
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     # --- Reading ---
 

@@ -91,6 +91,8 @@ def is_table(catalog: Mapping[str, str], name: str) -> bool:
 class IcebergTable:
     """One handle on an Iceberg table."""
 
+    may_widen = True
+
     def __init__(self, catalog: Mapping[str, str], name: str) -> None:
         self._catalog: Catalog = _open(catalog)
         self._table: PyIcebergTable = self._catalog.load_table(name)

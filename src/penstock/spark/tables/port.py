@@ -73,6 +73,13 @@ class Compaction:
 class Table(Protocol):
     """One table, and what the driver of a pipeline does with it."""
 
+    @property
+    def may_widen(self) -> bool:
+        """Whether the format can make the type of a column wider."""
+
+    def close(self) -> None:
+        """Let go of whatever is open."""
+
     def load(self) -> TableState:
         """Read what the table says now."""
 
