@@ -80,7 +80,7 @@ class FileReceipt:
 
 def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -> list[FileReceipt]:
     """Write rows to files that begin with `name`; the receipts, when all of them are safe."""
-    filesystem, root = _open_directory(layout.directory)
+    filesystem, root = open_directory(layout.directory)
     finished: list[FileReceipt] = []
     open_files: dict[tuple[PartitionValue, ...], _OpenFile] = {}
     with ExitStack() as leftover:  # files of a task that fails are closed, and have no receipt
@@ -202,7 +202,8 @@ def _sync(path: str) -> None:
             os.close(descriptor)
 
 
-def _open_directory(directory: str) -> tuple[fs.FileSystem, str]:
+def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI or a path, and the directory in it."""
     if "://" not in directory and not directory.startswith("file:"):
         return fs.LocalFileSystem(), directory.rstrip("/")
     filesystem, root = fs.FileSystem.from_uri(directory)
