@@ -11,10 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.spark.tables.change_files import changes_layout
+from penstock.spark.tables.commit import Offer, Skip, Trim
+from penstock.spark.tables.commit_note import CommitCounts
+from penstock.spark.tables.commit_steps import Committed
+from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import write_files
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.upsert import Changes
+from tests.spark.tables.table_kinds import batch_ranges
 
+KEY_COUNT = 40
 START = datetime(2026, 1, 31, 22, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
     [
@@ -94,3 +100,20 @@ def rows_in(found: pa.Table) -> Model:
     model = {row["id"]: row for row in rows}
     assert len(model) == len(rows), "a key is there twice"
     return model
+
+
+def stream(start: int, end: int) -> list[Row]:
+    """The records of a topic that is the same for everybody: the same offsets, the same changes."""
+    changes = [
+        (offset * 7919 % KEY_COUNT, None if offset % 11 == 0 else offset)
+        for offset in range(start, end)
+    ]
+    return change_rows(changes, start)
+
+
+def bring_changes(one: TableCommitter, start: int, end: int) -> Committed | Skip | Trim:
+    """Write the changes of these offsets of the stream, and commit them."""
+    ranges = batch_ranges((0, start, end))
+    offer = Offer(one.driver, ranges, CommitCounts(end - start))
+    rows = stream(start, end)
+    return one.commit(offer, (), changes=written_changes(one.table, rows[::2], rows[1::2]))
