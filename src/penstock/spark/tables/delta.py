@@ -22,7 +22,7 @@ A partition by day, hour or month is a column of its own in Delta, named `<colum
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import delta_care
+from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
@@ -141,6 +142,12 @@ class DeltaLakeTable:
         require_partitionable(self._fields, schema)
         plain = {one.name for one in self._fields if not _is_derived(one)}
         return FileLayout(self._uri, schema, self._fields, frozenset(plain))
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows."""
+        wanted = self.schema()
+        for batch in self._table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
