@@ -4,7 +4,8 @@
 
 It takes the table, asks it where to go on, and commits changes of ten offsets at a time, with a
 compaction now and then. It says when it has the table and when it has committed once, because
-starting takes longer than a commit. It ends when it has made its batches or another driver has the table.
+starting takes longer than a commit. It ends when it has made its batches or another driver has the
+table.
 """
 
 import sys
