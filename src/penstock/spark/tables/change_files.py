@@ -8,7 +8,7 @@ Who has committed removes its files. A driver that dies leaves some, which are n
 `clean_changes` removes what is older than any batch takes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -120,14 +120,6 @@ class ReducedChanges:
 def _place(numbers: pa.Array, at: int) -> int:
     """Where the first number lies that is not below `at`; they are in order."""
     return int(pc.search_sorted(numbers, pa.scalar(at, pa.int64())).as_py()) if len(numbers) else 0
-
-
-def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
-    """Remove files that nobody refers to. One that cannot be removed is left to the cleaning."""
-    filesystem, root = open_directory(directory)
-    for one in receipts:
-        with suppress(OSError):
-            filesystem.delete_file(f"{root}/{one.path}")
 
 
 def clean_changes(directory: str, *, older_than_ms: int) -> int:

@@ -5,7 +5,7 @@ whatever answer is lost. It keeps what the table said after its last commit, so 
 reads nothing first. It is not a lock: a driver that was replaced learns of it when it commits.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from time import sleep
 from typing import Any, TypeVar
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.change_files import remove_files
 from penstock.spark.tables.commit import (
     Commit,
     Driver,
@@ -21,6 +20,7 @@ from penstock.spark.tables.commit import (
     Skip,
     TableState,
     Trim,
+    decide,
     resume_positions,
 )
 from penstock.spark.tables.commit_note import BatchRanges
@@ -29,14 +29,22 @@ from penstock.spark.tables.commit_steps import (
     Append,
     Committed,
     Load,
+    Rule,
     Step,
     Wait,
     commit_offer,
     take_table,
 )
 from penstock.spark.tables.commit_stops import Stop
-from penstock.spark.tables.data_files import FileReceipt
-from penstock.spark.tables.port import AnswerLostError, Table, TableMovedError
+from penstock.spark.tables.data_files import FileReceipt, remove_files
+from penstock.spark.tables.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    Table,
+    TableMovedError,
+)
+from penstock.spark.tables.table_facts import Partition
 from penstock.spark.tables.upsert import Changes
 
 Result = TypeVar("Result")
@@ -87,12 +95,18 @@ class TableCommitter:
         self._driver, self._state = taken.driver, taken.state
         return resume_positions(taken.state, self._pipeline)
 
+    def resume(self) -> StreamOffset | None:
+        """Where a query without a checkpoint goes on."""
+        return resume_positions(self.state, self._pipeline)
+
     def commit(
         self,
         offer: Offer,
         files: Sequence[FileReceipt],
         schema: pa.Schema | None = None,
+        *,
         changes: Changes | None = None,
+        rule: Rule = decide,
     ) -> Committed | Skip | Trim:
         """Bring the batch into the table once: its files, or its changes as an upsert.
 
@@ -103,7 +117,7 @@ class TableCommitter:
         assert offer.driver == self.driver, "an offer of another driver"
         assert changes is None or not files, "a batch is appended, or its changes are"
         batch = _Batch(tuple(files), schema, changes)
-        result = self._carry_out(commit_offer(offer, self._state), batch)
+        result = self._carry_out(commit_offer(offer, self._state, rule), batch)
         if isinstance(result, Stop):
             raise result.error()
         if changes is not None:
@@ -111,6 +125,24 @@ class TableCommitter:
         if isinstance(result, Committed):
             self._state = result.state
         return result
+
+    # --- Care: between two batches, by the same hold on the table ---
+
+    def reload(self) -> None:
+        """Read what the table says now."""
+        self._state = self.table.load()
+
+    def compact(self, *, target_bytes: int, partitions: Collection[Partition]) -> Compaction:
+        """Put small files together; the next batch is decided from what the table says then."""
+        done = self.table.compact(self.state, target_bytes=target_bytes, partitions=partitions)
+        self._state = done.state
+        return done
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Let go of old states; the next batch is decided from what the table says then."""
+        done = self.table.expire(older_than_ms=older_than_ms, keep_count=keep_count)
+        self._state = done.state
+        return done
 
     def _carry_out(self, steps: Generator[Step, Any, Result], batch: "_Batch") -> Result:
         answer: object = None
