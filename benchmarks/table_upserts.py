@@ -1,16 +1,19 @@
 """Seconds of an upsert into a table of a million rows, beside the bare libraries.
 
     python -m benchmarks.table_upserts [--rounds 5] [--rows 1000000] [--changes 10000]
+        [--markdown]
 
 Two kinds of batches: `recent` changes keys that lie in the newest tenth of the table, as most
 topics do, and `spread` changes keys of the whole table. A tenth of each batch is new keys. Ours has
 the commit with its note and the reduction to the last change of each key; the files of changes are
 written before the clock starts. The libraries are given the same rows from memory, each key once:
 `DeltaTable.merge`, and `Table.upsert` of pyiceberg, which cannot delete. Both tables begin with ten
-files of the same rows, and contestants take turns.
+files of the same rows, and contestants take turns. `--markdown` writes the table into
+docs/internals/tables.md.
 """
 
 import argparse
+import os
 import random
 import statistics
 import sys
@@ -25,6 +28,7 @@ from pyiceberg.catalog import load_catalog
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from benchmarks.report import put_between_marks
 from penstock.spark.tables.change_files import changes_layout
 from penstock.spark.tables.commit import Offer
 from penstock.spark.tables.commit_note import CommitCounts
@@ -42,6 +46,8 @@ SCHEMA = pa.schema(
         pa.field("_timestamp", pa.timestamp("us", "UTC")),
     ]
 )
+DOCUMENT = Path(__file__).parent.parent / "docs" / "internals" / "tables.md"
+HEADINGS = ("format", "keys", "library, s", "ours, s", "ours / library")
 FILES = 10
 SEED = 7
 
@@ -170,20 +176,39 @@ def measured(
     return times
 
 
+def markdown(lines: list[tuple[str, ...]], options: argparse.Namespace) -> str:
+    """The table, with what it was measured by."""
+    rule = tuple("---" for _ in HEADINGS)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (HEADINGS, rule, *lines))
+    return (
+        f"{table}\n\nMedians of {options.rounds} upserts of {options.changes:,} changes into "
+        f"{options.rows:,} rows; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."
+    )
+
+
 def main() -> int:
     """Measure both formats and both kinds of batches."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--markdown", action="store_true", help="write the table into the document")
     options = parser.parse_args()
-    shown = RichTable("format", "keys", "library, s", "ours, s", "ours / library")
+    lines: list[tuple[str, ...]] = []
     for name in ("delta", "iceberg"):
         for keys, share in (("recent", 0.1), ("spread", 1.0)):
             with tempfile.TemporaryDirectory() as folder:
                 bare, noted = map(statistics.median, measured(name, Path(folder), options, share))
-            shown.add_row(name, keys, f"{bare:.2f}", f"{noted:.2f}", f"{noted / bare:.2f}")
+            lines.append((name, keys, f"{bare:.2f}", f"{noted:.2f}", f"{noted / bare:.2f}"))
+    shown = RichTable(*HEADINGS)
+    for line in lines:
+        shown.add_row(*line)
     Console().print(shown)
+    if options.markdown:
+        text = put_between_marks(
+            DOCUMENT.read_text(), markdown(lines, options), name="table upserts"
+        )
+        DOCUMENT.write_text(text)
     return 0
 
 

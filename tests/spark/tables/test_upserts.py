@@ -1,13 +1,17 @@
 """Upserts, held by the fake, by Delta and by Iceberg against a plain dictionary."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import TableProperties
 
 from penstock.spark.errors import OptionError
 from penstock.spark.tables.change_files import clean_changes
@@ -55,17 +59,10 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 def version_count(kind: Kind) -> int:
     """Snapshots or log entries of the table."""
     if isinstance(kind, DeltaKind):
-        from deltalake import DeltaTable
-
         return DeltaTable(kind.uri).version() + 1
     if isinstance(kind, IcebergKind):
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog("default", **kind.catalog)
-        try:
+        with closing(load_catalog("default", **kind.catalog)) as catalog:
             return len(catalog.load_table("shop.orders").metadata.snapshots)
-        finally:
-            catalog.close()
     assert isinstance(kind, FakeKind)
     return len(kind.store.snapshots)
 
@@ -246,6 +243,45 @@ def test_leftovers_are_cleaned_by_age(kind: Kind) -> None:
     assert clean_changes(changes.directory, older_than_ms=4_000_000_000_000) == 2
     assert clean_changes(changes.directory, older_than_ms=4_000_000_000_000) == 0
     assert clean_changes(f"{changes.directory}/none", older_than_ms=4_000_000_000_000) == 0
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+def test_care_leaves_the_changes_of_a_running_batch_and_removes_old_ones(kind: Kind) -> None:
+    table = kind.create()
+    driver, state = taken(table, "run-a")
+    rows = change_rows(INSERTS, 0)
+    changes = written_changes(table, rows)
+    table.expire(older_than_ms=4_000_000_000_000, keep_count=1)
+    assert table.remove_orphans(older_than_ms=0) == 0
+    table.upsert(commit_of(table.load(), driver, (0, 0, 10)), changes)
+    assert rows_in(kind.read()) == applied({}, rows)
+    assert state.version != table.load().version
+    assert table.remove_orphans(older_than_ms=4_000_000_000_000) >= 1
+    folder = Path(changes.directory.removeprefix("file://"))
+    assert list(folder.iterdir()) == []
+    assert rows_in(kind.read()) == applied({}, rows)
+
+
+def test_manifests_do_not_become_more_with_every_upsert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TableProperties, "MANIFEST_MIN_MERGE_COUNT_DEFAULT", 4)
+    kind = IcebergKind(tmp_path, schema=SCHEMA)
+    table = kind.create((PartitionField("id"),))
+    driver, state = taken(table, "run-a")
+    model: Model = {}
+    for number in range(12):  # each brings files, and takes out one of before
+        rows = change_rows([(number, number), (number + 1, number)], number * 2)
+        commit = commit_of(state, driver, (0, number * 2, number * 2 + 2))
+        state = table.upsert(commit, written_changes(table, rows))
+        model = applied(model, rows)
+    assert rows_in(kind.read()) == model
+    with closing(load_catalog("default", **kind.catalog)) as catalog:
+        opened = catalog.load_table("shop.orders")
+        snapshot = opened.current_snapshot()
+        assert snapshot is not None
+        assert len(snapshot.manifests(opened.io)) <= 4
+    assert sum(one.row_count for one in table.live_files()) == len(model)
 
 
 KEYS = st.integers(0, 6)
