@@ -262,6 +262,26 @@ def test_care_leaves_the_changes_of_a_running_batch_and_removes_old_ones(kind: K
     assert rows_in(kind.read()) == applied({}, rows)
 
 
+def test_files_that_are_cleaned_up_meanwhile_mean_that_the_table_moved(tmp_path: Path) -> None:
+    kind = IcebergKind(tmp_path, schema=SCHEMA)
+    table, other = kind.create(), kind.open()
+    driver, state = taken(table, "run-a")
+    model: Model = {}
+    for offset in (0, 10):
+        rows = change_rows([(key + offset, key) for key in range(10)], offset)
+        commit = commit_of(state, driver, (0, offset, offset + 10))
+        state = table.upsert(commit, written_changes(table, rows))
+        model = applied(model, rows)
+    other.compact(other.load(), target_bytes=2**20)
+    other.expire(older_than_ms=4_000_000_000_000, keep_count=1)
+    rows = change_rows(CHANGES, 20)
+    changes = written_changes(table, rows)
+    with pytest.raises(TableMovedError, match="gone"):
+        table.upsert(commit_of(state, driver, (0, 20, 27)), changes)
+    table.upsert(commit_of(table.load(), driver, (0, 20, 27)), changes)
+    assert rows_in(kind.read()) == applied(model, rows)
+
+
 def test_manifests_do_not_become_more_with_every_upsert(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
