@@ -37,6 +37,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import delta_care
+from penstock.spark.tables.change_files import changes_directory, clean_changes
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
@@ -359,7 +360,8 @@ class DeltaLakeTable:
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
-        return delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        return count + clean_changes(changes_directory(self._uri), older_than_ms=older_than_ms)
 
     def _open_version(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version=version, storage_options=dict(self._options))

@@ -83,9 +83,13 @@ class TablePipeline:
                 self._observer,
                 self._clock,
             )
-            running.begin(once=once)
         except BaseException:
             reading.cluster.close()
+            raise
+        try:
+            running.begin(once=once)
+        except BaseException:
+            running.close()
             raise
         return running
 

@@ -20,7 +20,12 @@ from pyspark.sql import SparkSession
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, HeldPartition, PartitionRange
+from penstock.spark.tables.commit_note import (
+    BatchRanges,
+    CommitCounts,
+    HeldPartition,
+    PartitionRange,
+)
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import remove_files
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
