@@ -106,7 +106,7 @@ def test_a_checkpoint_may_be_deleted_or_set_back(
     spark: SparkSession, world: World, tmp_path: Path, mode: str
 ) -> None:
     checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
-    sections = {"pipeline": {"mode": mode}}
+    sections: dict[str, Any] = {"pipeline": {"mode": mode}}
     send(world, 0, *(order(n) for n in range(5)), b"bad")
     run_once(spark, world, **sections)
     shutil.copytree(checkpoint, copy)
