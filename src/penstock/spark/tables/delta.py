@@ -54,7 +54,12 @@ from penstock.spark.tables.delta_history import (
 )
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
 from penstock.spark.tables.delta_upsert import merge, merge_source
-from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
+from penstock.spark.tables.file_partitions import (
+    PartitionField,
+    Transform,
+    require_partitionable,
+    text_of,
+)
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
@@ -118,6 +123,7 @@ class DeltaLakeTable:
             mode="ignore",
             partition_by=[one.name for one in partitions],
             configuration=dict(_KEEP_LOG),
+            commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
@@ -159,7 +165,7 @@ class DeltaLakeTable:
                 one.get("num_records") or 0,
                 one["size_bytes"],
                 tuple(
-                    (field.name, None if value is None else str(value))
+                    (field.name, text_of(value, Transform.IDENTITY))
                     for field in self._fields
                     for value in [one.get(f"partition.{field.name}")]
                 ),
@@ -348,9 +354,10 @@ class DeltaLakeTable:
         first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
         if first is None:
             return Expiry(state, 0)
+        life = delta_care.tombstone_life(self._table, first)
         self._made(
             lambda: self._table.alter.set_table_properties(
-                self._copies(state.notes),
+                {**self._copies(state.notes), **life},
                 raise_if_not_exists=False,
                 commit_properties=delta_care.plain_properties(self._clock.now_ms()),
             )

@@ -25,12 +25,12 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
-from penstock.spark.tables.caretaker import Caretaker
 from penstock.spark.tables.circuit_breaker import CircuitBreaker
 from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_ranges
