@@ -13,6 +13,7 @@ import click
 
 from penstock.cli.output import print_table
 from penstock.cli.record_text import bytes_fields, timestamp_text
+from penstock.core.quantities import duration_text, size_text
 
 if TYPE_CHECKING:
     from penstock.spark.tables.looking.bad_records import BadRecord
@@ -252,27 +253,3 @@ def print_bad_record(one: BadRecord) -> None:
 
 def _bytes_text(value: bytes | None) -> str:
     return "-" if value is None else value.decode(errors="backslashreplace")
-
-
-# --- words ---
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes for a person."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
-
-
-def duration_text(duration_ms: float) -> str:
-    """A time for a person, in its largest unit."""
-    seconds = duration_ms / 1000
-    if seconds < 1:
-        return f"{duration_ms:.0f} ms"
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import first_of
-from penstock.spark.tables.columns import table_schema
+from penstock.spark.tables.columns import METADATA, table_schema
 from penstock.spark.tables.definition import PipelineDefinition, SchemaSource
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.expectation_sql import is_in_task
@@ -84,6 +84,9 @@ class _Checking:
         self._records: pa.Table | None = None
         self._parser: ValueParser | None = None
         self._columns: pa.Schema | None = None
+        """Of the table."""
+        self._asked: pa.Schema | None = None
+        """That rules may be about: where a record came from too, whatever is stored of it."""
         self._plan: Plan | None = None
         self._sample: Sample | None = None
 
@@ -144,6 +147,7 @@ class _Checking:
         self._columns = table_schema(
             self._parser.schema, has_metadata=self._definition.table.has_metadata_columns
         )
+        self._asked = pa.schema([*self._parser.schema, *METADATA])
         names = self._parser.schema.names
         origin = {
             SchemaSource.NONE: "raw values",
@@ -157,14 +161,15 @@ class _Checking:
     def _inferred(self) -> pa.Schema:
         with suppress(TableMissingError):
             held = open_table(self._definition.table, self._definition.table.name).schema()
-            return pa.schema([one for one in held if not one.name.startswith("_")])
+            metadata = METADATA.names if self._definition.table.has_metadata_columns else ()
+            return pa.schema([one for one in held if one.name not in metadata])
         values = [] if self._records is None else self._records.column("value").to_pylist()
         return infer_schema(values, "the sample")
 
     def _choose_mode(self) -> tuple[Outcome, str]:
-        assert self._columns is not None
+        assert self._asked is not None
         self._plan = choose_mode(
-            self._definition, has_transform=self._has_transform, columns=self._columns
+            self._definition, has_transform=self._has_transform, columns=self._asked
         )
         return Outcome.GOOD, f"{self._plan.mode.value}: {'; '.join(self._plan.reasons)}"
 
@@ -189,9 +194,9 @@ class _Checking:
 
     def _asks_rules(self) -> bool:
         """Rules that a task cannot answer, or that are asked about what a function returns."""
-        if self._has_transform or self._columns is None:
+        if self._has_transform or self._asked is None:
             return False
-        return all(is_in_task(one.sql, self._columns) for one in self._definition.expectations)
+        return all(is_in_task(one.sql, self._asked) for one in self._definition.expectations)
 
     def _ask_rules(self) -> tuple[Outcome, str]:
         if not self._definition.expectations:
@@ -214,7 +219,7 @@ class _Checking:
         except TableMissingError:
             return Outcome.GOOD, f"{settings.name} is not there; the first run makes it"
         state = table.load()
-        if self._columns is None:
+        if self._columns is None or self._has_transform:
             return Outcome.GOOD, f"{settings.name} is there"
         change = change_of(table.schema(), self._columns)
         if isinstance(change, Incompatible):

@@ -51,15 +51,15 @@ def parse_sample(
     parsed = parser.parse(source.column("value"))
     rejects = [_seen(source, one.row, one) for one in parsed.rejects]
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
-    rows = parsed.rows
-    if definition.table.has_metadata_columns:
-        rows = with_metadata(rows, taken)
+    rows = with_metadata(parsed.rows, taken)
     broken: Mapping[str, int] = {}
     if asks_rules and definition.expectations:
         outcome = ExpectationEvaluator(definition.expectations).evaluate(rows)
         broken = outcome.broken
         rejects += [_seen(taken, one.row, one) for one in outcome.quarantined]
         rows = rows if outcome.kept is None else rows.take(outcome.kept)
+    if not definition.table.has_metadata_columns:
+        rows = rows.select(parsed.rows.schema.names)
     return Sample(
         source.num_rows,
         tuple(rows.schema.names),
