@@ -50,23 +50,26 @@ class Kind(Protocol):
 class FakeKind:
     folder: Path
     name: str = "fake"
+    schema: pa.Schema = SCHEMA
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
         self.store = Store(str(self.folder))
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def open(self) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def read(self) -> pa.Table:
-        table = FakeTable(self.store, SCHEMA)
+        table = FakeTable(self.store, self.schema)
         table.load()
         parts = [pq.read_table(self.folder / one.path) for one in table.live_files()]
         return (
-            pa.concat_tables(parts, promote_options="permissive") if parts else SCHEMA.empty_table()
+            pa.concat_tables(parts, promote_options="permissive")
+            if parts
+            else self.schema.empty_table()
         )
 
 
@@ -74,6 +77,7 @@ class FakeKind:
 class DeltaKind:
     folder: Path
     name: str = "delta"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
 
     @property
@@ -84,7 +88,7 @@ class DeltaKind:
         from penstock.spark.tables.delta import DeltaLakeTable
 
         self.partitions = partitions
-        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions)
+        return DeltaLakeTable.create(self.uri, self.schema, partitions=partitions)
 
     def open(self) -> Table:
         from penstock.spark.tables.delta import DeltaLakeTable
@@ -101,6 +105,7 @@ class DeltaKind:
 class IcebergKind:
     folder: Path
     name: str = "iceberg"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
 
     @property
@@ -115,7 +120,7 @@ class IcebergKind:
         from penstock.spark.tables.iceberg import IcebergTable
 
         self.partitions = partitions
-        return IcebergTable.create(self.catalog, "shop.orders", SCHEMA, partitions=partitions)
+        return IcebergTable.create(self.catalog, "shop.orders", self.schema, partitions=partitions)
 
     def open(self) -> Table:
         from penstock.spark.tables.iceberg import IcebergTable

@@ -2,7 +2,8 @@
 
 What a commit of ours is made of:
 
-- A batch is one entry of Delta's log: the files, and the note in its commit information.
+- A batch is one entry of Delta's log: the files, and the note in its commit information. So is an
+  upsert: a merge, with the note.
 - Taking the table is one entry too: it sets the table's properties, among them a copy of the
   newest note of every pipeline, and that nobody but us cleans the log up.
 - Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
@@ -46,6 +47,7 @@ from penstock.spark.tables.delta_history import (
     must_read_on,
     notes_of,
 )
+from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
 from penstock.spark.tables.port import (
     AnswerLostError,
@@ -55,6 +57,7 @@ from penstock.spark.tables.port import (
     SchemaRefusedError,
     TableMovedError,
 )
+from penstock.spark.tables.upsert import Changes
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 """Entries have our notes; only `expire` removes them, after it has copied the newest."""
@@ -70,6 +73,8 @@ def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
 
 class DeltaLakeTable:
     """One handle on a Delta table."""
+
+    may_widen = False
 
     def __init__(
         self,
@@ -108,6 +113,9 @@ class DeltaLakeTable:
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     # --- Reading ---
 
@@ -189,15 +197,36 @@ class DeltaLakeTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files and the note in one entry."""
-        self._require(commit.after)
-        self._require_new(commit.note)
-        if schema is not None:
-            self._add_columns(schema)
+        self._prepare(commit, schema)
         if commit.note.kind is NoteKind.TAKE:
             assert not files, "a driver takes the table before it has files"
             self._made(lambda: self._take(commit))
         else:
             self._made(lambda: self._add(commit.note, files))
+        return self._noted(commit)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Merge the changes, with the note, in one entry."""
+        self._prepare(commit, schema)
+        source = merge_source(changes, self.schema(), self._fields)
+        self._made(lambda: self._merge(commit.note, source, changes.key))
+        return self._noted(commit)
+
+    def _merge(self, note: CommitNote, source: pa.Table, key: Sequence[str]) -> None:
+        before = self._table.version()
+        merge(self._table, source, key, _properties(note))
+        if self._table.version() == before:
+            self._add(note, ())  # there was nothing to change, and the note must be there
+
+    def _prepare(self, commit: Commit, schema: pa.Schema | None) -> None:
+        self._require(commit.after)
+        self._require_new(commit.note)
+        if schema is not None:
+            self._add_columns(schema)
+
+    def _noted(self, commit: Commit) -> TableState:
         self._notes = {**commit.after.notes, commit.note.pipeline: commit.note}
         self._notes_version = self._table.version()
         return TableState(dict(self._notes), self._notes_version)

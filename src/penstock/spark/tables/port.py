@@ -1,6 +1,6 @@
 """What Penstock needs of a table, whatever its format: the port `Table`, and what goes through it.
 
-Every change of a table is conditional on what was read before: `append` and `compact` get
+Every change of a table is conditional on what was read before: `append`, `upsert` and `compact` get
 the state from which they were decided, and are refused with `TableMovedError` when anything at all
 was committed since. So whoever commits has seen everything, and a driver that slept through its
 successor's commits cannot do harm.
@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.upsert import Changes
 
 
 class TableError(SparkQueryError):
@@ -73,6 +74,13 @@ class Compaction:
 class Table(Protocol):
     """One table, and what the driver of a pipeline does with it."""
 
+    @property
+    def may_widen(self) -> bool:
+        """Whether the format can make the type of a column wider."""
+
+    def close(self) -> None:
+        """Let go of whatever is open."""
+
     def load(self) -> TableState:
         """Read what the table says now."""
 
@@ -88,6 +96,16 @@ class Table(Protocol):
         """Add files and the note in one commit, and with them columns that the schema has more.
 
         `TableMovedError`: refused. `AnswerLostError`: made or not. Gives the state afterwards.
+        """
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Bring the rows of changed keys to what the changes say, with the note, in one commit.
+
+        Afterwards a key that was changed has one row, or none if its last change is a deletion.
+        Other rows stay as they are. Columns and errors as with `append`. The files of the changes
+        are only read.
         """
 
     def live_files(self) -> list[LiveFile]:
