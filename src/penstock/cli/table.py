@@ -12,6 +12,7 @@ from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
 from penstock.cli.table_dlq import dlq
+from penstock.cli.table_run import run
 from penstock.cli.table_text import (
     check_document,
     print_check,
@@ -37,6 +38,7 @@ def table() -> None:
 
 
 table.add_command(dlq)
+table.add_command(run)
 
 
 @table.command(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from threading import Event
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -20,39 +19,12 @@ from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_json
+from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table_view import shown
 from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:
     from penstock.spark.tables.planner import Plan
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def session_options(command: Command) -> Command:
-    """`--master` and `--conf`: where Spark runs."""
-    conf = click.option(
-        "--conf",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of Spark; may be repeated.",
-    )
-    master = click.option(
-        "--master", help="Where Spark runs; without it SPARK_REMOTE, or local[*]."
-    )
-    return master(conf(command))
-
-
-def parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
-    """The settings of Spark by name."""
-    found = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--conf {text!r} is not of the form NAME=VALUE.")
-        found[name] = value
-    return found
 
 
 class StopSignals:
@@ -100,20 +72,24 @@ class StopSignals:
     default=False,
     help="End where the topics end now, or go on until Ctrl-C.  [default: continuous]",
 )
-@session_options
+@spark_options
 @json_option("At the end print what was done as a JSON document.")
 def run(
-    file: str, once: bool, master: str | None, settings: tuple[str, ...], as_json: bool
+    file: str,
+    once: bool,
+    master: str | None,
+    settings: tuple[str, ...],
+    log: str | None,
+    as_json: bool,
 ) -> None:
     """Bring the topics of FILE into its table, each record once.
 
     The table is made if it is not there. Ctrl-C stops; the next run goes on from what the table
     holds, whatever became of the checkpoint.
     """
-    conf = parse_settings(settings)
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.pipeline_runs import SessionChoice, run_pipeline
+        from penstock.spark.pipeline_runs import run_pipeline
         from penstock.spark.tables.run_view import RunView
 
     loaded = load_pipeline(file)
@@ -123,7 +99,12 @@ def run(
         definition.table.name,
         interval_ms=definition.trigger.interval_ms,
     )
-    with StopSignals() as signals, shown(view, SystemClock()) as drawn:
+    wish = SparkWish(master, settings, log)
+    with (
+        chosen_session(wish) as session,
+        StopSignals() as signals,
+        shown(view, SystemClock()) as drawn,
+    ):
 
         def started(plan: Plan) -> None:
             signals.arm()
@@ -131,7 +112,7 @@ def run(
 
         run_pipeline(
             loaded,
-            SessionChoice(master, conf),
+            session,
             once=once,
             observer=drawn,
             stop=signals.stop,

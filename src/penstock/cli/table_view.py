@@ -6,6 +6,7 @@ may be told of events from any thread.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from penstock.cli.output import note
 
 if TYPE_CHECKING:
-    from rich.live import Live
     from rich.table import Table
 
     from penstock.core.clock import Clock
@@ -95,6 +95,8 @@ def shown(view: RunView, clock: Clock) -> Iterator[LineView | ScreenView]:
     from rich.live import Live
 
     screen = ScreenView(view, clock)
-    live: Live = Live(screen, console=Console(stderr=True), refresh_per_second=REFRESHES_PER_SECOND)
-    with live:
-        yield screen
+    # A descriptor of its own: while Spark starts, the standard one belongs to Spark's log.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        console = Console(file=terminal)
+        with Live(screen, console=console, refresh_per_second=REFRESHES_PER_SECOND):
+            yield screen

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
-from penstock.spark.session import open_session
+from penstock.spark.session import close_session, open_session
 from penstock.spark.tables.planner import Plan
 from penstock.spark.tables.run.events import Observer
 from penstock.spark.tables.run.pipeline import TablePipeline
@@ -38,6 +39,8 @@ class SessionChoice:
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    log: Path | None = None
+    """A file for what Java says; None leaves it on standard error."""
 
 
 def run_pipeline(
@@ -63,11 +66,13 @@ def session_of(loaded: LoadedPipeline, choice: SessionChoice) -> Iterator[SparkS
     """A session for this pipeline; what Spark raises in it comes out in plain words."""
     name = loaded.definition.pipeline.name
     try:
-        spark = open_session(f"penstock table {name}", master=choice.master, conf=choice.conf)
+        spark = open_session(
+            f"penstock table {name}", master=choice.master, conf=choice.conf, log=choice.log
+        )
         try:
             yield spark
         finally:
-            spark.stop()
+            close_session(spark)
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
             raise

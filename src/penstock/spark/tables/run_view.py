@@ -103,7 +103,7 @@ class RunView:
         fresh = last.freshness_ms
         return (
             Field("state", state),
-            Field("rate", f"{self.rate(now_ms):,.0f} records/s in the last minute"),
+            Field("rate", f"{_rate(self.rate(now_ms))} in the last minute"),
             Field("lag", _lags(last.lags)),
             Field("freshness", "-" if fresh is None else duration_text(fresh)),
             Field(
@@ -112,7 +112,10 @@ class RunView:
             Field("files", self._files()),
             Field("rejects", self._rejects()),
             Field("care", self._care_text(now_ms)),
-            Field("total", f"{self._totals.records:,} records, {self._totals.rows:,} rows"),
+            Field(
+                "total",
+                f"{_many(self._totals.records, 'record')}, {_many(self._totals.rows, 'row')}",
+            ),
         )
 
     def rate(self, now_ms: int) -> float:
@@ -134,13 +137,13 @@ class RunView:
         parts = [
             self._pipeline,
             f"batch {event.batch_id}",
-            f"{event.rows:,} rows",
-            f"{event.rejects:,} rejects",
-            f"{rate:,.0f} records/s",
+            _many(event.rows, "row"),
+            _many(event.rejects, "reject"),
+            _rate(rate),
             f"lag {_lags(event.lags)}",
             f"freshness {'-' if fresh is None else duration_text(fresh)}",
             f"commit {duration_text(event.commit_ms)}",
-            f"{event.files:,} {'file' if event.files == 1 else 'files'}",
+            _many(event.files, "file"),
         ]
         broken = {name: count for name, count in event.expectations.items() if count}
         if broken:
@@ -156,8 +159,8 @@ class RunView:
         done = self._totals
         batches = f"{done.batches:,} {'batch' if done.batches == 1 else 'batches'}"
         return (
-            f"{self._pipeline}: {batches}, {done.records:,} records: {done.rows:,} rows in "
-            f"{self._table}, {done.rejects:,} rejects"
+            f"{self._pipeline}: {batches}, {_many(done.records, 'record')}: "
+            f"{_many(done.rows, 'row')} in {self._table}, {_many(done.rejects, 'reject')}"
         )
 
     def _files(self) -> str:
@@ -188,6 +191,15 @@ def _care(event: CareDone) -> str:
         f"{event.compacted_files:,} files into {event.written_files:,}, "
         f"{event.expired_snapshots:,} snapshots expired, {event.removed_orphans:,} orphans removed"
     )
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def _rate(records_per_second: float) -> str:
+    digits = 1 if 0 < records_per_second < 10 else 0
+    return f"{records_per_second:,.{digits}f} records/s"
 
 
 def _lags(lags: Mapping[str, int]) -> str:
