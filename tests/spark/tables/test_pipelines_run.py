@@ -1,6 +1,7 @@
 """Pipelines from a topic to a table: each record once, in the table or among the rejects."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ def send(world: World, partition: int, *values: bytes | None) -> None:
     )
 
 
-def run_once(spark: SparkSession, world: World, **sections: object) -> None:
+def run_once(spark: SparkSession, world: World, **sections: Any) -> None:
     with TablePipeline(world.definition(**sections)).start(spark, once=True) as running:
         running.await_end()
 

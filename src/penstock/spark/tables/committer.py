@@ -5,7 +5,7 @@ whatever answer is lost. It keeps what the table said after its last commit, so 
 reads nothing first. It is not a lock: a driver that was replaced learns of it when it commits.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from time import sleep
 from typing import Any, TypeVar
@@ -37,7 +37,14 @@ from penstock.spark.tables.commit_steps import (
 )
 from penstock.spark.tables.commit_stops import Stop
 from penstock.spark.tables.data_files import FileReceipt, remove_files
-from penstock.spark.tables.port import AnswerLostError, Table, TableMovedError
+from penstock.spark.tables.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    Table,
+    TableMovedError,
+)
+from penstock.spark.tables.table_facts import Partition
 from penstock.spark.tables.upsert import Changes
 
 Result = TypeVar("Result")
@@ -118,6 +125,24 @@ class TableCommitter:
         if isinstance(result, Committed):
             self._state = result.state
         return result
+
+    # --- Care: between two batches, by the same hold on the table ---
+
+    def reload(self) -> None:
+        """Read what the table says now."""
+        self._state = self.table.load()
+
+    def compact(self, *, target_bytes: int, partitions: Collection[Partition]) -> Compaction:
+        """Put small files together; the next batch is decided from what the table says then."""
+        done = self.table.compact(self.state, target_bytes=target_bytes, partitions=partitions)
+        self._state = done.state
+        return done
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Let go of old states; the next batch is decided from what the table says then."""
+        done = self.table.expire(older_than_ms=older_than_ms, keep_count=keep_count)
+        self._state = done.state
+        return done
 
     def _carry_out(self, steps: Generator[Step, Any, Result], batch: "_Batch") -> Result:
         answer: object = None

@@ -8,10 +8,10 @@ conflict on top of whatever is there, and would put a zombie's files behind its 
 table's own setting for retries (`commit.retry.num-retries`) is not touched; it is for others.
 
 Notes are looked for among the ancestors of the current snapshot, not only in it: a compaction or
-somebody else's append may be the newest. What expired is in the copy.
+somebody else's append may be the newest. What expired is in the copy. Care is in `iceberg_care`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,23 +24,28 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     TableRequirement,
+    TableUpdate,
 )
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables import iceberg_care
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
-from penstock.spark.tables.file_partitions import PartitionField, require_partitionable, text_of
+from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_files import data_files, small_groups
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
     new_schema,
     new_spec,
+    partition_reader,
     plain_schema,
     planned_schema,
     with_ids,
@@ -50,9 +55,9 @@ from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
     Expiry,
-    LiveFile,
     TableMovedError,
 )
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
 from penstock.spark.tables.upsert import Changes
 
 NOTE_KEY: Final = "penstock.note"
@@ -96,7 +101,10 @@ class IcebergTable:
 
     may_widen = True
 
-    def __init__(self, catalog: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self, catalog: Mapping[str, str], name: str, *, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
         self._table: PyIcebergTable = self._catalog.load_table(name)
 
@@ -108,6 +116,7 @@ class IcebergTable:
         schema: pa.Schema,
         *,
         partitions: Sequence[PartitionField] = (),
+        clock: Clock | None = None,
     ) -> "IcebergTable":
         """Make the table and its namespace, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
@@ -119,7 +128,7 @@ class IcebergTable:
             name, columns, partition_spec=new_spec(columns, partitions), properties=_NEW_TABLE
         )
         opened.close()
-        return cls(catalog, name)
+        return cls(catalog, name, clock=clock)
 
     def close(self) -> None:
         """Let go of the catalog."""
@@ -145,17 +154,13 @@ class IcebergTable:
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
-        names = [one.name for one in self._table.spec().fields]
-        transforms = [one.transform for one in fields_of(self._table)]
+        partition_of = partition_reader(self._table)
         return [
             LiveFile(
                 task.file.file_path,
                 task.file.record_count,
                 task.file.file_size_in_bytes,
-                tuple(
-                    (name, text_of(task.file.partition[number], transform))
-                    for number, (name, transform) in enumerate(zip(names, transforms, strict=True))
-                ),
+                partition_of(task.file),
             )
             for task in self._table.scan().plan_files()
         ]
@@ -290,7 +295,8 @@ class IcebergTable:
         ]
         others = [one for one in change._requirements if type(one) not in set(map(type, required))]
         try:
-            self._table._do_commit(updates=change._updates, requirements=(*required, *others))
+            updates = tuple(map(self._timed, change._updates))
+            self._table._do_commit(updates=updates, requirements=(*required, *others))
         except CommitFailedException as error:
             for producer in change._snapshot_producers:
                 producer._clean_all_uncommitted()
@@ -298,14 +304,37 @@ class IcebergTable:
         except Exception as error:  # whatever a catalog raises: nobody knows what came of it
             raise AnswerLostError(str(error)) from error
 
+    def _timed(self, update: TableUpdate) -> TableUpdate:
+        """A snapshot gets the time of our clock; pyiceberg gives it the machine's."""
+        if not isinstance(update, AddSnapshotUpdate):
+            return update
+        timed = update.snapshot.model_copy(update={"timestamp_ms": self._clock.now_ms()})
+        return update.model_copy(update={"snapshot": timed})
+
     # --- Care ---
 
-    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+    def snapshots(self) -> SnapshotFacts:
+        """How many snapshots there are, and since when."""
+        return iceberg_care.snapshot_facts(self._table.metadata)
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
         """Write the rows of small files again, into fewer ones."""
         self._require(after)
         metadata = self._table.metadata
         scan = self._table.scan()
-        groups = small_groups(scan.plan_files(), metadata.default_spec_id, target_bytes)
+        partition_of = partition_reader(self._table)
+        wanted = (
+            task
+            for task in scan.plan_files()
+            if partitions is None or partition_of(task.file) in partitions
+        )
+        groups = small_groups(wanted, metadata.default_spec_id, target_bytes)
         if not groups:
             return Compaction(after, 0, 0)
         reader = ArrowScan(metadata, self._table.io, scan.projection(), scan.row_filter)
@@ -327,18 +356,16 @@ class IcebergTable:
         return Compaction(self._state(), len(removed), len(added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Forget old snapshots. Their files are removed when orphans are cleaned up."""
+        """Forget old snapshots, then remove the files that only they referred to."""
         self.load()
-        metadata = self._table.metadata
-        newest = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0, reverse=True)
-        in_use = {one.snapshot_id for one in metadata.refs.values()}
-        old = [
-            one.snapshot_id
-            for one in newest[keep_count:]
-            if one.timestamp_ms < older_than_ms and one.snapshot_id not in in_use
-        ]
+        old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
         if old:
             change = self._table.transaction()
-            ExpireSnapshots(change).by_ids(old).commit()
+            ExpireSnapshots(change).by_ids([one.snapshot_id for one in old]).commit()
             self._commit(change)
-        return Expiry(len(old))
+            iceberg_care.remove_files_of(old, self._table)
+        return Expiry(self._state(), len(old))
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        """Remove old files that no snapshot and no metadata refers to."""
+        return iceberg_care.remove_orphans(self._table, older_than_ms)
