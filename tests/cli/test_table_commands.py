@@ -1,12 +1,15 @@
-"""`penstock table` without Spark: check, status and bad records, as a person sees them."""
+"""`penstock table` without Spark: check, status, bad records and care, as a person sees them."""
 
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from penstock.cli.spark_options import parse_settings
+from penstock.cli.table_again import position_word
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
@@ -138,3 +141,42 @@ def test_a_missing_extra_is_named(
     assert done.code == 1
     assert "pip install 'penstock[spark,iceberg]'" in done.errors
     assert "duckdb" in done.errors
+
+
+def test_care(penstock: Penstock, world: World) -> None:
+    fill_tables(world)
+    done = penstock("table", "care", str(world.file))
+    assert done.code == 0
+    rows = [line.split() for line in done.output.splitlines()]
+    assert [row[0] for row in rows] == ["table", "shop.orders", "shop.orders__dlq"]
+    document = json.loads(penstock("table", "care", str(world.file), "--json").output)
+    assert [one["files"] for one in document] == [1, 1]
+    assert document[0]["problem"] is None
+    after = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    assert after["pipelines"][0]["epoch"] == 1  # nobody was pushed aside
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("@1500", "1500"),
+        ("1970-01-01T00:00:02Z", "2000"),
+        ('{"orders": {"0": 4}}', '{"orders": {"0": 4}}'),
+    ],
+)
+def test_positions_of_a_backfill(text: str, word: str) -> None:
+    assert position_word(text) == word
+
+
+@pytest.mark.parametrize("text", ["42", "-3"])
+def test_a_bare_number_is_no_position_of_a_backfill(text: str) -> None:
+    with pytest.raises(click.UsageError, match="could be an offset or a time"):
+        position_word(text)
+
+
+def test_settings_of_spark() -> None:
+    assert parse_settings(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    with pytest.raises(click.UsageError, match="NAME=VALUE"):
+        parse_settings(["spark.x"])

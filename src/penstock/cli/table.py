@@ -11,6 +11,7 @@ from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
+from penstock.cli.table_again import backfill, care
 from penstock.cli.table_dlq import dlq
 from penstock.cli.table_run import run
 from penstock.cli.table_text import (
@@ -37,6 +38,8 @@ def table() -> None:
     """
 
 
+table.add_command(backfill)
+table.add_command(care)
 table.add_command(dlq)
 table.add_command(run)
 

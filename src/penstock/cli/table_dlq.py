@@ -6,6 +6,7 @@ from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.record_text import timestamp_text
+from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table_text import bad_record_document, print_bad_record
 
 _ERROR_CLASSES = (
@@ -19,10 +20,11 @@ _ERROR_CLASSES = (
 
 
 @click.group(
-    short_help="Look at bad records.",
+    short_help="Look at bad records, try them again.",
     epilog=examples(
         "penstock table dlq list orders.toml --error-class malformed",
         "penstock table dlq show orders.toml orders 0 4711",
+        "penstock table dlq replay orders.toml --error-class type_mismatch",
     ),
 )
 def dlq() -> None:
@@ -105,3 +107,56 @@ def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> N
         return
     for one in found:
         print_bad_record(one)
+
+
+@dlq.command(
+    short_help="Try bad records again.",
+    epilog=examples(
+        "penstock table dlq replay orders.toml",
+        "penstock table dlq replay orders.toml --topic orders --partition 0 --from 100 --to 200",
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.option("--error-class", type=click.Choice(_ERROR_CLASSES), help="Only these.")
+@click.option("--topic", help="Only records of this topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only records of this partition.")
+@click.option("--from", "from_offset", type=click.IntRange(min=0), help="Only from this offset on.")
+@click.option("--to", "to_offset", type=click.IntRange(min=0), help="Only before this offset.")
+@spark_options
+@json_option()
+def replay(
+    file: str,
+    error_class: str | None,
+    topic: str | None,
+    partition: int | None,
+    from_offset: int | None,
+    to_offset: int | None,
+    master: str | None,
+    settings: tuple[str, ...],
+    log: str | None,
+    as_json: bool,
+) -> None:
+    """Put bad records of FILE into the table, once each, after the schema or a rule was corrected.
+
+    Those that are bad again stay, with the new reason and one more attempt.
+    """
+    with extras_named():
+        from penstock.spark.pipeline_files import load_pipeline
+        from penstock.spark.pipeline_runs import session_of
+        from penstock.spark.tables.run.replay import RejectFilter
+        from penstock.spark.tables.run.replay import replay as put_in
+
+    loaded = load_pipeline(file)
+    where = RejectFilter(error_class, topic, partition, from_offset, to_offset)
+    with (
+        chosen_session(SparkWish(master, settings, log)) as choice,
+        session_of(loaded, choice) as spark,
+    ):
+        done = put_in(loaded.definition, spark, where=where, transform=loaded.transform)
+    if as_json:
+        print_json({"records": done.records, "rows": done.rows, "rejects": done.rejects})
+    else:
+        click.echo(
+            f"{done.records:,} records tried again: {done.rows:,} rows in "
+            f"{loaded.definition.table.name}, {done.rejects:,} are bad again"
+        )

@@ -160,7 +160,9 @@ class _Checking:
 
     def _inferred(self) -> pa.Schema:
         with suppress(TableMissingError):
-            held = open_table(self._definition.table, self._definition.table.name).schema()
+            table = open_table(self._definition.table, self._definition.table.name)
+            held = table.schema()
+            table.close()
             metadata = METADATA.names if self._definition.table.has_metadata_columns else ()
             return pa.schema([one for one in held if one.name not in metadata])
         values = [] if self._records is None else self._records.column("value").to_pylist()
@@ -218,10 +220,13 @@ class _Checking:
             table = open_table(settings, settings.name)
         except TableMissingError:
             return Outcome.GOOD, f"{settings.name} is not there; the first run makes it"
-        state = table.load()
+        try:
+            state, held = table.load(), table.schema()
+        finally:
+            table.close()
         if self._columns is None or self._has_transform:
             return Outcome.GOOD, f"{settings.name} is there"
-        change = change_of(table.schema(), self._columns)
+        change = change_of(held, self._columns)
         if isinstance(change, Incompatible):
             return Outcome.FAILED, f"{settings.name}: {' '.join(change.reasons)}"
         others = sorted(set(state.notes) - {self._definition.pipeline.name})

@@ -7,6 +7,7 @@ data file, but for the count of bad records its metadata.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
@@ -16,6 +17,9 @@ from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.looking.topics import TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
 from penstock.spark.tables.reading import TableFacts, open_reader
+
+BACKFILL_MARK: Final = ".backfill-"
+"""In the names of backfills; those of pipelines have it only by intent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,11 @@ class TableStatus:
 def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
     """Look at the table and the topics; `TableMissingError` when there is no table."""
     settings = definition.table
-    state = open_table(settings, settings.name).load()
+    table = open_table(settings, settings.name)
+    try:
+        state = table.load()
+    finally:
+        table.close()
     reader = open_reader(settings, settings.name)
     try:
         facts = reader.facts()
@@ -93,7 +101,10 @@ def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) 
         settings.format.value,
         (clock or SystemClock()).now_ms(),
         facts,
-        tuple(_pipeline(note, facts, ends) for _, note in sorted(state.notes.items())),
+        tuple(
+            _pipeline(note, facts, ends if _follows_topics(name) else {})
+            for name, note in sorted(state.notes.items())
+        ),
         _bad_record_count(definition),
         problem,
     )
@@ -115,6 +126,11 @@ def _pipeline(
             for at, one in sorted(note.held.items())
         ),
     )
+
+
+def _follows_topics(pipeline: str) -> bool:
+    """A backfill ends where its pipeline began, so the ends of topics are nothing to it."""
+    return BACKFILL_MARK not in pipeline
 
 
 def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:
