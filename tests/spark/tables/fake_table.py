@@ -2,25 +2,31 @@
 
 It behaves as a real one does at its seams: a commit is refused when anything was committed since
 what it was decided from; snapshots expire and take their notes with them; a copy of each newest
-note stays.
+note stays. Its files are real, so that they can be orphans.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.orphans import StoredFile, orphans_of
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
     Expiry,
-    LiveFile,
     TableMovedError,
 )
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import CHANGE_COLUMNS, DELETED, Changes
+
+ORDER = CHANGE_COLUMNS.names[1:]
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Snapshot:
     note_text: str | None
     schema: pa.Schema
     parent: int | None
+    committed_at_ms: int
 
 
 @dataclass
@@ -44,10 +51,16 @@ class Store:
     next_version: int = 0
     kept: dict[str, str] = field(default_factory=dict)
     """The copy of each pipeline's newest note."""
+    clock: Clock = field(default_factory=SystemClock)
 
 
 class FakeTable:
     """One handle on a table."""
+
+    may_widen = True
+
+    def close(self) -> None:
+        pass
 
     def __init__(self, store: Store, schema: pa.Schema) -> None:
         self._store = store
@@ -74,8 +87,39 @@ class FakeTable:
         self._require(commit.after)
         current = self._current()
         before = () if current is None else current.files
+        return self._commit(commit, (*before, *files), schema or self._schema)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Row by row in Python: slow, and too simple to be wrong."""
+        self._require(commit.after)
+        columns = schema or self._schema
+        rows = {
+            tuple(row[name] for name in changes.key): row
+            for one in self._files
+            for row in pq.read_table(f"{self._store.directory}/{one.path}").to_pylist()
+        }
+        found = [
+            row
+            for one in changes.receipts
+            for row in pq.read_table(f"{changes.directory}/{one.path}").to_pylist()
+        ]
+        for change in sorted(found, key=lambda one: tuple(one[name] for name in ORDER)):
+            key = tuple(change[name] for name in changes.key)
+            rows.pop(key, None)
+            if not change[DELETED]:
+                rows[key] = change
+        chosen = [{name: row.get(name) for name in columns.names} for row in rows.values()]
+        batches = pa.Table.from_pylist(chosen, columns).to_batches()
+        files = write_files(batches, self.layout(columns), "upserted")
+        return self._commit(commit, tuple(files), columns)
+
+    def _commit(
+        self, commit: Commit, files: tuple[FileReceipt, ...], schema: pa.Schema
+    ) -> TableState:
         text = write_note(commit.note)
-        self._push((*before, *files), text, schema or self._schema)
+        self._push(files, text, schema)
         self._store.kept[commit.note.pipeline] = text
         if self.loses_answer:
             self.loses_answer = False
@@ -85,10 +129,20 @@ class FakeTable:
     def live_files(self) -> list[LiveFile]:
         return [LiveFile(one.path, one.row_count, one.size_bytes) for one in self._files]
 
-    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+    def snapshots(self) -> SnapshotFacts:
+        times = [one.committed_at_ms for one in self._store.snapshots.values()]
+        return SnapshotFacts(len(times), min(times, default=None))
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
         self._require(after)
         small = [one for one in self._files if one.size_bytes < target_bytes]
-        if len(small) < 2:
+        if len(small) < 2 or (partitions is not None and () not in partitions):
             return Compaction(after, 0, 0)
         rows = [
             batch
@@ -101,11 +155,32 @@ class FakeTable:
         return Compaction(self.load(), len(small), len(added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        versions = sorted(self._store.snapshots)
-        removed = versions[: max(0, len(versions) - keep_count)]
-        for version in removed:
-            del self._store.snapshots[version]
-        return Expiry(len(removed))
+        snapshots = self._store.snapshots
+        versions = sorted(snapshots)
+        removed = [
+            snapshots.pop(version)
+            for version in versions[: max(0, len(versions) - keep_count)]
+            if snapshots[version].committed_at_ms < older_than_ms
+        ]
+        for path in {file.path for one in removed for file in one.files} - self._referred():
+            Path(self._store.directory, path).unlink()
+        return Expiry(self.load(), len(removed))
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        folder = Path(self._store.directory)
+        live = [one.path for one in self._files]
+        stored = [
+            StoredFile(str(one.relative_to(folder)), one.stat().st_mtime_ns // 1_000_000)
+            for one in folder.rglob("*.parquet")
+        ]
+        self.load()
+        orphans = orphans_of(stored, self._referred(), live, older_than_ms)
+        for name in orphans:
+            (folder / name).unlink()
+        return len(orphans)
+
+    def _referred(self) -> set[str]:
+        return {file.path for one in self._store.snapshots.values() for file in one.files}
 
     def _require(self, after: TableState) -> None:
         version = -1 if self._store.current is None else self._store.current
@@ -116,7 +191,8 @@ class FakeTable:
         store = self._store
         version = store.next_version
         store.next_version += 1
-        store.snapshots[version] = Snapshot(version, files, text, schema, store.current)
+        now_ms = store.clock.now_ms()
+        store.snapshots[version] = Snapshot(version, files, text, schema, store.current, now_ms)
         store.current = version
 
     def _current(self) -> Snapshot | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.commit import Commit, Driver, Offer, TableState, decide, take_over
 from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.commit_stops import Stop
@@ -38,6 +39,7 @@ class Kind(Protocol):
     """One format, in a folder of its own."""
 
     name: str
+    folder: Path
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table: ...
 
@@ -50,23 +52,27 @@ class Kind(Protocol):
 class FakeKind:
     folder: Path
     name: str = "fake"
+    schema: pa.Schema = SCHEMA
+    clock: Clock = field(default_factory=SystemClock)
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = Store(str(self.folder))
+        self.store = Store(str(self.folder), clock=self.clock)
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def open(self) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def read(self) -> pa.Table:
-        table = FakeTable(self.store, SCHEMA)
+        table = FakeTable(self.store, self.schema)
         table.load()
         parts = [pq.read_table(self.folder / one.path) for one in table.live_files()]
         return (
-            pa.concat_tables(parts, promote_options="permissive") if parts else SCHEMA.empty_table()
+            pa.concat_tables(parts, promote_options="permissive")
+            if parts
+            else self.schema.empty_table()
         )
 
 
@@ -74,7 +80,9 @@ class FakeKind:
 class DeltaKind:
     folder: Path
     name: str = "delta"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def uri(self) -> str:
@@ -84,12 +92,12 @@ class DeltaKind:
         from penstock.spark.tables.delta import DeltaLakeTable
 
         self.partitions = partitions
-        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions)
+        return DeltaLakeTable.create(self.uri, self.schema, partitions=partitions, clock=self.clock)
 
     def open(self) -> Table:
         from penstock.spark.tables.delta import DeltaLakeTable
 
-        return DeltaLakeTable(self.uri, partitions=self.partitions)
+        return DeltaLakeTable(self.uri, partitions=self.partitions, clock=self.clock)
 
     def read(self) -> pa.Table:
         from deltalake import DeltaTable
@@ -101,7 +109,9 @@ class DeltaKind:
 class IcebergKind:
     folder: Path
     name: str = "iceberg"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def catalog(self) -> dict[str, str]:
@@ -115,12 +125,14 @@ class IcebergKind:
         from penstock.spark.tables.iceberg import IcebergTable
 
         self.partitions = partitions
-        return IcebergTable.create(self.catalog, "shop.orders", SCHEMA, partitions=partitions)
+        return IcebergTable.create(
+            self.catalog, "shop.orders", self.schema, partitions=partitions, clock=self.clock
+        )
 
     def open(self) -> Table:
         from penstock.spark.tables.iceberg import IcebergTable
 
-        return IcebergTable(self.catalog, "shop.orders")
+        return IcebergTable(self.catalog, "shop.orders", clock=self.clock)
 
     def read(self) -> pa.Table:
         from pyiceberg.catalog import load_catalog

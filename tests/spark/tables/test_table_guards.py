@@ -60,7 +60,7 @@ def test_retries_of_pyiceberg_commit_twice(tmp_path: Path, monkeypatch: pytest.M
 def test_retries_of_deltalake_without_its_mark_commit_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def retrying(note: CommitNote) -> CommitProperties:
+    def retrying(note: CommitNote, _now_ms: int) -> CommitProperties:
         return CommitProperties(custom_metadata={NOTE_KEY: write_note(note)})
 
     monkeypatch.setattr(delta, "_properties", retrying)

@@ -2,7 +2,8 @@
 
 What a commit of ours is made of:
 
-- A batch is one entry of Delta's log: the files, and the note in its commit information.
+- A batch is one entry of Delta's log: the files, and the note in its commit information. So is an
+  upsert: a merge, with the note.
 - Taking the table is one entry too: it sets the table's properties, among them a copy of the
   newest note of every pipeline, and that nobody but us cleans the log up.
 - Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
@@ -14,25 +15,28 @@ New columns are added by an entry of their own directly before the files that ha
 `deltalake` has no call for both at once. A crash in between leaves a column without values. Types
 cannot be widened: that needs a table feature that `deltalake` does not write.
 
+Entries have the time of our clock besides the one that `deltalake` gives them: what is old is
+decided by it. Care is in `delta_care`.
+
 A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
     Field,
-    PostCommitHookProperties,
     Schema,
     Transaction,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables import delta_care
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
@@ -46,21 +50,25 @@ from penstock.spark.tables.delta_history import (
     must_read_on,
     notes_of,
 )
+from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
+from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
     Expiry,
-    LiveFile,
     SchemaRefusedError,
     TableMovedError,
 )
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 """Entries have our notes; only `expire` removes them, after it has copied the newest."""
 
 
 _HISTORY_ATTEMPTS_MAX: Final = 10
+Made = TypeVar("Made")
 
 
 def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
@@ -70,6 +78,8 @@ def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
 
 class DeltaLakeTable:
     """One handle on a Delta table."""
+
+    may_widen = False
 
     def __init__(
         self,
@@ -82,7 +92,8 @@ class DeltaLakeTable:
         self._uri = uri
         self._fields = tuple(partitions)
         self._clock = clock or SystemClock()
-        self._table = DeltaTable(uri, storage_options=dict(storage_options or {}))
+        self._options = dict(storage_options or {})
+        self._table = DeltaTable(uri, storage_options=dict(self._options))
         self._notes: dict[str, CommitNote] = {}
         self._notes_version = -1
 
@@ -108,6 +119,9 @@ class DeltaLakeTable:
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     # --- Reading ---
 
@@ -189,15 +203,36 @@ class DeltaLakeTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files and the note in one entry."""
-        self._require(commit.after)
-        self._require_new(commit.note)
-        if schema is not None:
-            self._add_columns(schema)
+        self._prepare(commit, schema)
         if commit.note.kind is NoteKind.TAKE:
             assert not files, "a driver takes the table before it has files"
             self._made(lambda: self._take(commit))
         else:
             self._made(lambda: self._add(commit.note, files))
+        return self._noted(commit)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Merge the changes, with the note, in one entry."""
+        self._prepare(commit, schema)
+        source = merge_source(changes, self.schema(), self._fields)
+        self._made(lambda: self._merge(commit.note, source, changes.key))
+        return self._noted(commit)
+
+    def _merge(self, note: CommitNote, source: pa.Table, key: Sequence[str]) -> None:
+        before = self._table.version()
+        merge(self._table, source, key, _properties(note, self._clock.now_ms()))
+        if self._table.version() == before:
+            self._add(note, ())  # there was nothing to change, and the note must be there
+
+    def _prepare(self, commit: Commit, schema: pa.Schema | None) -> None:
+        self._require(commit.after)
+        self._require_new(commit.note)
+        if schema is not None:
+            self._add_columns(schema)
+
+    def _noted(self, commit: Commit) -> TableState:
         self._notes = {**commit.after.notes, commit.note.pipeline: commit.note}
         self._notes_version = self._table.version()
         return TableState(dict(self._notes), self._notes_version)
@@ -207,7 +242,7 @@ class DeltaLakeTable:
         self._table.alter.set_table_properties(
             self._copies(notes),
             raise_if_not_exists=False,
-            commit_properties=_properties(commit.note),
+            commit_properties=_properties(commit.note, self._clock.now_ms()),
         )
 
     def _copies(self, notes: Mapping[str, CommitNote]) -> dict[str, str]:
@@ -222,8 +257,8 @@ class DeltaLakeTable:
             mode="append",
             schema=self._table.schema(),
             partition_by=[one.name for one in self._fields],
-            commit_properties=_properties(note),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            commit_properties=_properties(note, now_ms),
+            post_commithook_properties=delta_care.KEEP_LOG,
         )
 
     def _add_columns(self, schema: pa.Schema) -> None:
@@ -244,7 +279,7 @@ class DeltaLakeTable:
         fields: list[Field] = Schema.from_arrow(added).fields
         self._made(
             lambda: self._table.alter.add_columns(
-                fields, commit_properties=CommitProperties(max_commit_retries=0)
+                fields, commit_properties=delta_care.plain_properties(self._clock.now_ms())
             )
         )
 
@@ -265,67 +300,67 @@ class DeltaLakeTable:
                 "shall go on."
             )
 
-    def _made(self, commit: Callable[[], object]) -> None:
+    def _made(self, commit: Callable[[], Made]) -> Made:
         """Make one entry, directly behind the version that was read, or none."""
         before = self._table.version()
         try:
-            commit()
+            made = commit()
         except CommitFailedError as error:
             raise TableMovedError(str(error)) from error
         except (DeltaError, OSError) as error:
             raise AnswerLostError(str(error)) from error
         if self._table.version() == before:
             self._table.update_incremental()  # some calls of deltalake leave the handle behind
+        return made
 
     # --- Care ---
 
-    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
-        """Put the rows of small files into fewer ones."""
+    def snapshots(self) -> SnapshotFacts:
+        """How many versions can be read, and since when."""
+        return delta_care.snapshot_facts(self._table)
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
+        """Put the rows of small files into fewer ones, with an entry for each partition."""
         self._require(after)
-        try:
-            done = self._table.optimize.compact(
-                target_size=target_bytes,
-                commit_properties=CommitProperties(max_commit_retries=0),
-                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-            )
-        except CommitFailedError as error:
-            raise TableMovedError(str(error)) from error
-        except (DeltaError, OSError) as error:
-            raise AnswerLostError(str(error)) from error
-        return Compaction(self.load(), done["numFilesRemoved"], done["numFilesAdded"])
+        now_ms = self._clock.now_ms()
+        removed, added = self._made(
+            lambda: delta_care.compact(self._table, target_bytes, partitions, now_ms)
+        )
+        return Compaction(self.load(), removed, added)
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Remove old entries of the log, and files that only they refer to."""
         state = self.load()
-        entries = self._table.history()
-        if len(entries) <= keep_count:
-            return Expiry(0)
-        cutoff_ms = min(older_than_ms, entries[keep_count - 1]["timestamp"])
-        retention_s = max(0, (self._clock.now_ms() - cutoff_ms) // 1000)
-        copies = self._copies(state.notes)
-        copies["delta.logRetentionDuration"] = f"interval {retention_s} seconds"
+        first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
+        if first is None:
+            return Expiry(state, 0)
         self._made(
             lambda: self._table.alter.set_table_properties(
-                copies,
+                self._copies(state.notes),
                 raise_if_not_exists=False,
-                commit_properties=CommitProperties(max_commit_retries=0),
+                commit_properties=delta_care.plain_properties(self._clock.now_ms()),
             )
         )
-        self._table.create_checkpoint()
-        self._table.cleanup_metadata()
-        self._table.vacuum(
-            retention_hours=-(-retention_s // 3600),
-            dry_run=False,
-            enforce_retention_duration=False,
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
-        self.load()
-        return Expiry(len(entries) - len(self._table.history()) + 1)
+        removed_count = delta_care.cut(self._table, self._open_version(first))
+        return Expiry(self.load(), removed_count)
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        """Remove old files that no version refers to."""
+        return delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+
+    def _open_version(self, version: int) -> DeltaTable:
+        return DeltaTable(self._uri, version=version, storage_options=dict(self._options))
 
 
-def _properties(note: CommitNote) -> CommitProperties:
+def _properties(note: CommitNote, now_ms: int) -> CommitProperties:
     return CommitProperties(
-        custom_metadata={NOTE_KEY: write_note(note)},
+        custom_metadata={NOTE_KEY: write_note(note), COMMITTED_AT_KEY: str(now_ms)},
         max_commit_retries=0,
         app_transactions=[Transaction(_application(note), note.sequence)],
     )

@@ -8,10 +8,10 @@ conflict on top of whatever is there, and would put a zombie's files behind its 
 table's own setting for retries (`commit.retry.num-retries`) is not touched; it is for others.
 
 Notes are looked for among the ancestors of the current snapshot, not only in it: a compaction or
-somebody else's append may be the newest. What expired is in the copy.
+somebody else's append may be the newest. What expired is in the copy. Care is in `iceberg_care`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,38 +19,46 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     TableRequirement,
+    TableUpdate,
 )
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables import iceberg_care
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
-from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
-from penstock.spark.tables.file_partitions import PartitionField, require_partitionable, text_of
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
+from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_files import data_files, small_groups
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
     new_schema,
     new_spec,
+    partition_reader,
     plain_schema,
     planned_schema,
     with_ids,
 )
+from penstock.spark.tables.iceberg_upsert import replacement, rewrite_files
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
     Expiry,
-    LiveFile,
     TableMovedError,
 )
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 NOTE_KEY: Final = "penstock.note"
 """In the summary of a snapshot of ours."""
@@ -91,7 +99,12 @@ def is_table(catalog: Mapping[str, str], name: str) -> bool:
 class IcebergTable:
     """One handle on an Iceberg table."""
 
-    def __init__(self, catalog: Mapping[str, str], name: str) -> None:
+    may_widen = True
+
+    def __init__(
+        self, catalog: Mapping[str, str], name: str, *, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
         self._table: PyIcebergTable = self._catalog.load_table(name)
 
@@ -103,6 +116,7 @@ class IcebergTable:
         schema: pa.Schema,
         *,
         partitions: Sequence[PartitionField] = (),
+        clock: Clock | None = None,
     ) -> "IcebergTable":
         """Make the table and its namespace, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
@@ -114,7 +128,7 @@ class IcebergTable:
             name, columns, partition_spec=new_spec(columns, partitions), properties=_NEW_TABLE
         )
         opened.close()
-        return cls(catalog, name)
+        return cls(catalog, name, clock=clock)
 
     def close(self) -> None:
         """Let go of the catalog."""
@@ -140,17 +154,13 @@ class IcebergTable:
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
-        names = [one.name for one in self._table.spec().fields]
-        transforms = [one.transform for one in fields_of(self._table)]
+        partition_of = partition_reader(self._table)
         return [
             LiveFile(
                 task.file.file_path,
                 task.file.record_count,
                 task.file.file_size_in_bytes,
-                tuple(
-                    (name, text_of(task.file.partition[number], transform))
-                    for number, (name, transform) in enumerate(zip(names, transforms, strict=True))
-                ),
+                partition_of(task.file),
             )
             for task in self._table.scan().plan_files()
         ]
@@ -215,6 +225,33 @@ class IcebergTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files, the note and its copy, and columns, in one commit."""
+        return self._replace(commit, (), files, schema)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Write the files again that have rows of changed keys, in one commit with the rest."""
+        self._require(commit.after)
+        rewrite = rewrite_files(self._table, changes, self.layout(self._planned(schema)))
+        try:
+            return self._replace(commit, rewrite.removed, rewrite.added, schema)
+        except TableMovedError:
+            remove_files(self._directory(), rewrite.added)  # the next attempt writes others
+            raise
+
+    def _planned(self, schema: pa.Schema | None) -> pa.Schema:
+        """All columns as they are after a commit with this schema."""
+        if schema is None:
+            return self.schema()
+        return plain_schema(planned_schema(self._table, schema))
+
+    def _replace(
+        self,
+        commit: Commit,
+        removed: Sequence[DataFile],
+        added: Sequence[FileReceipt],
+        schema: pa.Schema | None,
+    ) -> TableState:
         self._require(commit.after)
         change = self._table.transaction()
         columns = self._table.schema()
@@ -224,9 +261,12 @@ class IcebergTable:
         text, name = write_note(commit.note), commit.note.pipeline
         at = self._table.metadata.next_sequence_number()
         change.set_properties({f"{KEPT_PREFIX}{name}": text, f"{KEPT_AT_PREFIX}{name}": str(at)})
-        producer = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name}).merge_append()
-        for one in data_files(files, self._table.metadata, columns, self._directory()):
-            producer.append_data_file(one)
+        update = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name})
+        producer = replacement(update) if removed else update.merge_append()
+        for file in removed:
+            producer.delete_data_file(file)
+        for file in data_files(added, self._table.metadata, columns, self._directory()):
+            producer.append_data_file(file)
         producer.commit()
         self._commit(change)
         current = self._table.current_snapshot()
@@ -255,7 +295,8 @@ class IcebergTable:
         ]
         others = [one for one in change._requirements if type(one) not in set(map(type, required))]
         try:
-            self._table._do_commit(updates=change._updates, requirements=(*required, *others))
+            updates = tuple(map(self._timed, change._updates))
+            self._table._do_commit(updates=updates, requirements=(*required, *others))
         except CommitFailedException as error:
             for producer in change._snapshot_producers:
                 producer._clean_all_uncommitted()
@@ -263,14 +304,37 @@ class IcebergTable:
         except Exception as error:  # whatever a catalog raises: nobody knows what came of it
             raise AnswerLostError(str(error)) from error
 
+    def _timed(self, update: TableUpdate) -> TableUpdate:
+        """A snapshot gets the time of our clock; pyiceberg gives it the machine's."""
+        if not isinstance(update, AddSnapshotUpdate):
+            return update
+        timed = update.snapshot.model_copy(update={"timestamp_ms": self._clock.now_ms()})
+        return update.model_copy(update={"snapshot": timed})
+
     # --- Care ---
 
-    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
+    def snapshots(self) -> SnapshotFacts:
+        """How many snapshots there are, and since when."""
+        return iceberg_care.snapshot_facts(self._table.metadata)
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
         """Write the rows of small files again, into fewer ones."""
         self._require(after)
         metadata = self._table.metadata
         scan = self._table.scan()
-        groups = small_groups(scan.plan_files(), metadata.default_spec_id, target_bytes)
+        partition_of = partition_reader(self._table)
+        wanted = (
+            task
+            for task in scan.plan_files()
+            if partitions is None or partition_of(task.file) in partitions
+        )
+        groups = small_groups(wanted, metadata.default_spec_id, target_bytes)
         if not groups:
             return Compaction(after, 0, 0)
         reader = ArrowScan(metadata, self._table.io, scan.projection(), scan.row_filter)
@@ -292,18 +356,16 @@ class IcebergTable:
         return Compaction(self._state(), len(removed), len(added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Forget old snapshots. Their files are removed when orphans are cleaned up."""
+        """Forget old snapshots, then remove the files that only they referred to."""
         self.load()
-        metadata = self._table.metadata
-        newest = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0, reverse=True)
-        in_use = {one.snapshot_id for one in metadata.refs.values()}
-        old = [
-            one.snapshot_id
-            for one in newest[keep_count:]
-            if one.timestamp_ms < older_than_ms and one.snapshot_id not in in_use
-        ]
+        old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
         if old:
             change = self._table.transaction()
-            ExpireSnapshots(change).by_ids(old).commit()
+            ExpireSnapshots(change).by_ids([one.snapshot_id for one in old]).commit()
             self._commit(change)
-        return Expiry(len(old))
+            iceberg_care.remove_files_of(old, self._table)
+        return Expiry(self._state(), len(old))
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        """Remove old files that no snapshot and no metadata refers to."""
+        return iceberg_care.remove_orphans(self._table, older_than_ms)

@@ -20,11 +20,10 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from penstock.spark.tables.care import SMALL_SHARE
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.file_partitions import PartitionValue
 
-SMALL_SHARE: Final = 0.75
-"""A file below this share of the target is worth the work of writing it again."""
 COMPACTION_BYTES_MAX: Final = 2 * 2**30
 """Read by one compaction: a minute or so of work, during which nothing is committed."""
 _EPOCH: Final = date(1970, 1, 1)
@@ -73,6 +72,8 @@ def small_groups(
     groups = []
     budget = COMPACTION_BYTES_MAX
     for found in by_partition.values():
+        # By size: if any two fit together, the two smallest do.
+        found.sort(key=lambda one: one.file.file_size_in_bytes)
         for group in _packed(found, target_bytes):
             size = sum(one.file.file_size_in_bytes for one in group)
             if len(group) > 1 and size <= budget:

@@ -5,12 +5,13 @@ added has an id already before the commit, because ids are counted up: whoever w
 here for the schema as it will be. The commit is refused when the table's schema has changed since.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
@@ -24,8 +25,9 @@ from pyiceberg.transforms import (
 from pyiceberg.transforms import Transform as IcebergTransform
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from penstock.spark.tables.file_partitions import PartitionField, Transform
+from penstock.spark.tables.file_partitions import PartitionField, Transform, text_of
 from penstock.spark.tables.port import SchemaRefusedError, TableError
+from penstock.spark.tables.table_facts import Partition
 
 _TRANSFORMS: Final[dict[Transform, type]] = {
     Transform.IDENTITY: IdentityTransform,
@@ -65,6 +67,23 @@ def fields_of(table: Table) -> tuple[PartitionField, ...]:
         PartitionField(schema.find_field(one.source_id).name, _transform_of(one.transform, table))
         for one in table.spec().fields
     )
+
+
+def partition_reader(table: Table) -> Callable[[DataFile], Partition]:
+    """What gives the partition of a file, as text."""
+    fields = fields_of(table)
+    names = [one.name for one in table.spec().fields]
+    spec_id = table.spec().spec_id
+
+    def partition_of(file: DataFile) -> Partition:
+        if file.spec_id != spec_id:  # from before the table got other partitions
+            return (("partition spec", str(file.spec_id)), ("partition", str(file.partition)))
+        return tuple(
+            (name, text_of(file.partition[number], field.transform))
+            for number, (name, field) in enumerate(zip(names, fields, strict=True))
+        )
+
+    return partition_of
 
 
 def _transform_of(transform: IcebergTransform, table: Table) -> Transform:  # type: ignore[type-arg]

@@ -1,6 +1,6 @@
 """What Penstock needs of a table, whatever its format: the port `Table`, and what goes through it.
 
-Every change of a table is conditional on what was read before: `append` and `compact` get
+Every change of a table is conditional on what was read before: `append`, `upsert` and `compact` get
 the state from which they were decided, and are refused with `TableMovedError` when anything at all
 was committed since. So whoever commits has seen everything, and a driver that slept through its
 successor's commits cannot do harm.
@@ -12,7 +12,7 @@ Schemas are Arrow's. A column may be added, or widened where the format can; tha
 same commit as the first files that need it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,8 @@ import pyarrow as pa
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 
 class TableError(SparkQueryError):
@@ -40,21 +42,11 @@ class SchemaRefusedError(TableError):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A data file of the table's current state."""
-
-    path: str
-    """As the table names it."""
-    row_count: int
-    size_bytes: int
-    partition: tuple[tuple[str, str | None], ...] = ()
-    """Names and values, as text: files of one partition have the same."""
-
-
-@dataclass(frozen=True, slots=True)
 class Expiry:
     """What an expiry removed."""
 
+    state: TableState
+    """What the table says afterwards."""
     removed_count: int
     """Snapshots, or versions of the log, that cannot be read any more."""
 
@@ -73,6 +65,13 @@ class Compaction:
 class Table(Protocol):
     """One table, and what the driver of a pipeline does with it."""
 
+    @property
+    def may_widen(self) -> bool:
+        """Whether the format can make the type of a column wider."""
+
+    def close(self) -> None:
+        """Let go of whatever is open."""
+
     def load(self) -> TableState:
         """Read what the table says now."""
 
@@ -90,14 +89,44 @@ class Table(Protocol):
         `TableMovedError`: refused. `AnswerLostError`: made or not. Gives the state afterwards.
         """
 
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Bring the rows of changed keys to what the changes say, with the note, in one commit.
+
+        Afterwards a key that was changed has one row, or none if its last change is a deletion.
+        Other rows stay as they are. Columns and errors as with `append`. The files of the changes
+        are only read.
+        """
+
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
 
-    def compact(self, after: TableState, *, target_bytes: int) -> Compaction:
-        """Put the rows of small files into fewer ones. Errors as with `append`."""
+    def snapshots(self) -> SnapshotFacts:
+        """How many states can be read, as of the last `load` or commit, and how old they are."""
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
+        """Put the rows of small files into fewer ones, of all partitions or of these.
+
+        Errors as with `append`.
+        """
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Let go of old states of the table; what `load` says stays the same.
+        """Let go of old states of the table, and of the files that only they refer to.
 
-        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway.
+        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway. What
+        `load` says stays the same. A crash in between leaves orphans. Errors as with `append`.
+        """
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        """Remove files of the table's folders that no state refers to; gives how many.
+
+        Only what was last written before `older_than_ms`: a running batch has files, too, to which
+        nothing refers yet.
         """

@@ -1,0 +1,212 @@
+"""What care a table needs, decided from what is known of it (pure).
+
+Three cares, each with an interval of its own, so that a look at the clock is all that most batches
+cost:
+
+- Compaction. Small files of a partition are put together when there are `files_min` of them, into
+  files of one of three sizes: a 64th of the target, an eighth, the target. So a row is written
+  again some three times in all, and not each time that new rows come. A partition that has not
+  changed since the last look gets its rest put together at once. What one look does is bounded in
+  partitions and bytes; when something is left, the next look comes soon.
+- Expiry. Snapshots that are older than the user wants, except the newest few.
+- Orphans. Files that no snapshot refers to. Files of a batch that runs look just like them, so
+  they have to be old: `orphan_age_ms`.
+
+It carries nothing out: that is `caretaker`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.spark.tables.definition import MaintenanceSettings
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+SMALL_SHARE: Final = 0.75
+"""A file below this share of a size is worth the work of writing it again."""
+_STEP: Final = 8
+_LOWEST_BYTES: Final = 2**20
+"""Below this size the work is in the number of files, not in their bytes."""
+EXPIRY_SHARE: Final = 10
+"""Looks for old snapshots within the time that they are kept: they live a tenth longer at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarePolicy:
+    """How often, and how much at once."""
+
+    compaction_interval_ms: int = 10 * MINUTE_MS
+    retry_interval_ms: int = MINUTE_MS
+    """When something was left, or went wrong."""
+    expiry_interval_ms_max: int = HOUR_MS
+    orphan_interval_ms: int = DAY_MS
+    orphan_age_ms: int = 3 * DAY_MS
+    """Longer than a batch can take, with all its attempts."""
+    files_min: int = 8
+    """Small files of a partition that are worth a commit."""
+    keep_count: int = 10
+    """Newest snapshots that stay, however old they are: readers may be at work in them."""
+    partitions_max: int = 16
+    """In one look: each may be a commit."""
+    bytes_max: int = 512 * 2**20
+    """Read in one look: some seconds, during which the next batch waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CareTimes:
+    """When each care was done last; None: not since this driver started, so it is due."""
+
+    compacted_at_ms: int | None = None
+    expired_at_ms: int | None = None
+    cleaned_at_ms: int | None = None
+    is_left: bool = False
+    """The last compaction did not do everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be done now."""
+
+    compaction: bool
+    expiry: bool
+    orphans: bool
+
+    def __bool__(self) -> bool:
+        return self.compaction or self.expiry or self.orphans
+
+
+EVERYTHING: Final = Due(compaction=True, expiry=True, orphans=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a partition has; another one tells that it has changed."""
+
+    file_count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """Partitions whose small files are put together into files of one size."""
+
+    target_bytes: int
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What one look does."""
+
+    jobs: tuple[CompactionJob, ...]
+    is_left: bool
+    """There is more to do than one look may."""
+
+
+def what_is_due(
+    times: CareTimes, settings: MaintenanceSettings, policy: CarePolicy, now_ms: int
+) -> Due:
+    """By the clock alone."""
+    every_ms = policy.retry_interval_ms if times.is_left else policy.compaction_interval_ms
+    return Due(
+        compaction=_is_past(times.compacted_at_ms, every_ms, now_ms),
+        expiry=_is_past(times.expired_at_ms, expiry_interval_ms(settings, policy), now_ms),
+        orphans=_is_past(times.cleaned_at_ms, policy.orphan_interval_ms, now_ms),
+    )
+
+
+def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
+    """How often old snapshots are looked for."""
+    share_ms = settings.expire_snapshots_ms // EXPIRY_SHARE
+    return min(policy.expiry_interval_ms_max, max(MINUTE_MS, share_ms))
+
+
+def _is_past(last_ms: int | None, interval_ms: int, now_ms: int) -> bool:
+    # A clock that was set back must not stop the care until it has caught up.
+    return last_ms is None or not 0 <= now_ms - last_ms < interval_ms
+
+
+def expiry_cutoff_ms(
+    facts: SnapshotFacts, settings: MaintenanceSettings, policy: CarePolicy, now_ms: int
+) -> int | None:
+    """Snapshots from before this time are let go of; None when there are none."""
+    cutoff_ms = now_ms - settings.expire_snapshots_ms
+    is_old = facts.oldest_ms is not None and facts.oldest_ms < cutoff_ms
+    return cutoff_ms if is_old and facts.count > policy.keep_count else None
+
+
+# --- Compaction ---
+
+
+def extents_of(files: Iterable[LiveFile]) -> dict[Partition, Extent]:
+    """What each partition has."""
+    found: dict[Partition, Extent] = {}
+    for file in files:
+        held = found.get(file.partition, Extent(0, 0))
+        found[file.partition] = Extent(held.file_count + 1, held.size_bytes + file.size_bytes)
+    return found
+
+
+def plan_compaction(
+    files: Iterable[LiveFile],
+    target_bytes: int,
+    policy: CarePolicy,
+    *,
+    before: Mapping[Partition, Extent],
+    fruitless: Mapping[Partition, Extent],
+) -> CompactionPlan:
+    """What to put together. `before`: what the last look saw; `fruitless`: tried in vain."""
+    sizes: dict[Partition, list[int]] = {}
+    for file in files:
+        sizes.setdefault(file.partition, []).append(file.size_bytes)
+    chosen: dict[int, list[Partition]] = {}
+    count = size_bytes = 0
+    is_left = False
+    # Those with the most files first: they cost readers the most.
+    for partition, found in sorted(sizes.items(), key=lambda item: -len(item[1])):
+        extent = Extent(len(found), sum(found))
+        if fruitless.get(partition) == extent:
+            continue
+        tier = _tier(found, target_bytes, policy, is_quiet=before.get(partition) == extent)
+        if tier is None:
+            continue
+        work = sum(one for one in found if _is_small(one, tier))
+        if count and (count >= policy.partitions_max or size_bytes + work > policy.bytes_max):
+            is_left = True
+            continue
+        chosen.setdefault(tier, []).append(partition)
+        count += 1
+        size_bytes += work
+    jobs = tuple(CompactionJob(tier, tuple(chosen[tier])) for tier in sorted(chosen))
+    return CompactionPlan(jobs, is_left)
+
+
+def tiers_of(target_bytes: int) -> tuple[int, ...]:
+    """The sizes that files grow through, the smallest first."""
+    tiers = [target_bytes]
+    for _ in range(2):
+        if tiers[-1] // _STEP < _LOWEST_BYTES:
+            break
+        tiers.append(tiers[-1] // _STEP)
+    return tuple(reversed(tiers))
+
+
+def _tier(sizes: list[int], target_bytes: int, policy: CarePolicy, *, is_quiet: bool) -> int | None:
+    """The size to put a partition's small files together to; None: leave it."""
+    if is_quiet:
+        small = sorted(one for one in sizes if _is_small(one, target_bytes))
+        return target_bytes if len(small) > 1 and sum(small[:2]) <= target_bytes else None
+    for tier in tiers_of(target_bytes):
+        small = [one for one in sizes if _is_small(one, tier)]
+        if len(small) < policy.files_min:
+            continue
+        if sum(small) <= tier or tier == target_bytes:
+            return tier
+    return None
+
+
+def _is_small(size_bytes: int, tier: int) -> bool:
+    return size_bytes < tier * SMALL_SHARE

@@ -1,0 +1,153 @@
+"""Looks after a pipeline's table, between two batches and by the pipeline's own committer.
+
+So it never conflicts with the pipeline itself. When somebody else commits meanwhile, it gives way
+and tries again later. It never raises: care that fails must not stop rows from coming, so what went
+wrong is told in `CareDone.problem`. What is due is decided by `care`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from penstock.core.clock import Clock
+from penstock.spark.tables.care import (
+    EVERYTHING,
+    CarePolicy,
+    CareTimes,
+    Due,
+    Extent,
+    expiry_cutoff_ms,
+    expiry_interval_ms,
+    extents_of,
+    plan_compaction,
+    what_is_due,
+)
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.definition import MaintenanceSettings
+from penstock.spark.tables.run.events import CareDone
+from penstock.spark.tables.table_facts import Partition
+
+PROBLEM_CHARACTERS_MAX: Final = 1_000
+_NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
+
+
+class Caretaker:
+    """The care of one table. Used by the thread that commits, and not during a commit."""
+
+    def __init__(
+        self,
+        committer: TableCommitter,
+        settings: MaintenanceSettings,
+        clock: Clock,
+        policy: CarePolicy | None = None,
+    ) -> None:
+        self._committer = committer
+        self._settings = settings
+        self._clock = clock
+        self._policy = policy or CarePolicy()
+        self._times = CareTimes()
+        self._seen: dict[Partition, Extent] = {}
+        self._fruitless: dict[Partition, Extent] = {}
+
+    def after_batch(self) -> CareDone | None:
+        """Do what is due; None when nothing is, which a look at the clock tells."""
+        if not self._settings.is_enabled:
+            return None
+        due = what_is_due(self._times, self._settings, self._policy, self._clock.now_ms())
+        return self._care(due) if due else None
+
+    def care_now(self) -> CareDone:
+        """Look after the table whether something is due or not, also when care is turned off."""
+        return self._care(EVERYTHING)
+
+    def _care(self, due: Due) -> CareDone:
+        begun = self._clock.monotonic()
+        done = self._tried(_NOTHING, self._reloaded)
+        if not done.problem:
+            if due.compaction:
+                done = self._tried(done, self._compacted)
+            if due.expiry:
+                done = self._tried(done, self._expired)
+            if due.orphans:
+                done = self._tried(done, self._cleaned)
+            done = self._tried(done, self._measured)
+        self._times = self._times_after(due, done)
+        return replace(done, duration_ms=(self._clock.monotonic() - begun) * 1_000)
+
+    def _tried(self, done: CareDone, step: Callable[[CareDone], CareDone]) -> CareDone:
+        try:
+            return step(done)
+        except Exception as error:  # noqa: BLE001 (storage and catalogs fail in many ways; it is told)
+            text = f"{type(error).__name__}: {error}"[:PROBLEM_CHARACTERS_MAX]
+            return replace(done, problem="; ".join(filter(None, (done.problem, text))))
+
+    def _times_after(self, due: Due, done: CareDone) -> CareTimes:
+        """After a problem everything that was due is tried again soon."""
+        now_ms = self._clock.now_ms()
+        soon_ms = now_ms + self._policy.retry_interval_ms
+        is_bad = bool(done.problem)
+        times = self._times
+        if due.compaction:
+            times = replace(times, compacted_at_ms=now_ms, is_left=times.is_left or is_bad)
+        if due.expiry:
+            interval_ms = expiry_interval_ms(self._settings, self._policy)
+            times = replace(times, expired_at_ms=soon_ms - interval_ms if is_bad else now_ms)
+        if due.orphans:
+            interval_ms = self._policy.orphan_interval_ms
+            times = replace(times, cleaned_at_ms=soon_ms - interval_ms if is_bad else now_ms)
+        return times
+
+    # --- Steps ---
+
+    def _reloaded(self, done: CareDone) -> CareDone:
+        self._committer.reload()
+        return done
+
+    def _compacted(self, done: CareDone) -> CareDone:
+        files = self._committer.table.live_files()
+        extents = extents_of(files)
+        plan = plan_compaction(
+            files,
+            self._settings.target_file_bytes,
+            self._policy,
+            before=self._seen,
+            fruitless=self._fruitless,
+        )
+        self._times = replace(self._times, is_left=plan.is_left)
+        self._fruitless = {
+            partition: extent
+            for partition, extent in self._fruitless.items()
+            if extents.get(partition) == extent
+        }
+        removed, written = 0, 0
+        for job in plan.jobs:
+            made = self._committer.compact(target_bytes=job.target_bytes, partitions=job.partitions)
+            removed += made.removed_count
+            written += made.added_count
+            if made.removed_count == 0:
+                self._fruitless.update((one, extents[one]) for one in job.partitions)
+        # A partition that is written again is not quiet: the next look begins from here.
+        self._seen = extents_of(self._committer.table.live_files()) if removed else extents
+        return replace(done, compacted_files=removed, written_files=written)
+
+    def _expired(self, done: CareDone) -> CareDone:
+        facts = self._committer.table.snapshots()
+        cutoff_ms = expiry_cutoff_ms(facts, self._settings, self._policy, self._clock.now_ms())
+        if cutoff_ms is None:
+            return done
+        made = self._committer.expire(older_than_ms=cutoff_ms, keep_count=self._policy.keep_count)
+        return replace(done, expired_snapshots=made.removed_count)
+
+    def _cleaned(self, done: CareDone) -> CareDone:
+        older_than_ms = self._clock.now_ms() - self._policy.orphan_age_ms
+        removed = self._committer.table.remove_orphans(older_than_ms=older_than_ms)
+        return replace(done, removed_orphans=removed)
+
+    def _measured(self, done: CareDone) -> CareDone:
+        files = self._committer.table.live_files()
+        return replace(
+            done,
+            live_files=len(files),
+            live_bytes=sum(one.size_bytes for one in files),
+            oldest_snapshot_ms=self._committer.table.snapshots().oldest_ms,
+        )

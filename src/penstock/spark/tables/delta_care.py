@@ -1,0 +1,112 @@
+"""Care of a Delta table: which entries of its log may go, and with them which files.
+
+Compaction is `deltalake`'s own. The log is cut here and not by `deltalake`, whose cleaning goes by
+the times of the storage and by whole hours: the first version that is kept gets a checkpoint, then
+the entries before it go, the oldest first, and then the files that they had taken out of the
+table. A crash in between leaves entries that the next cut removes, or files that are orphans.
+
+A file that was taken out, was put back by a `RESTORE` and taken out again is missed by readers of
+the versions in between. What the table holds now is never removed.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+
+from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, stored_name
+from penstock.spark.tables.orphans import orphans_of
+from penstock.spark.tables.table_facts import Partition, SnapshotFacts
+
+ENTRIES_MAX: Final = 5_000
+"""Let go of at once: some seconds of work."""
+KEEP_LOG: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+
+
+def plain_properties(now_ms: int) -> CommitProperties:
+    """Of an entry of ours that brings no batch: it is tried once."""
+    return CommitProperties(custom_metadata={COMMITTED_AT_KEY: str(now_ms)}, max_commit_retries=0)
+
+
+def compact(
+    table: DeltaTable, target_bytes: int, partitions: Collection[Partition] | None, now_ms: int
+) -> tuple[int, int]:
+    """Put small files together, an entry for each partition; how many were removed and added."""
+    removed = added = 0
+    for partition in [()] if partitions is None else partitions:
+        done: dict[str, Any] = table.optimize.compact(
+            # deltalake spells a null as the empty text.
+            partition_filters=[(name, "=", value or "") for name, value in partition] or None,
+            target_size=target_bytes,
+            commit_properties=plain_properties(now_ms),
+            post_commithook_properties=KEEP_LOG,
+        )
+        removed += done["numFilesRemoved"]
+        added += done["numFilesAdded"]
+    return removed, added
+
+
+def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
+    """How many versions can be read, and since when."""
+    log = DeltaLog(table)
+    listing = log.listing()
+    versions = [one for one in listing.entries if listing.oldest <= one <= table.version()]
+    oldest_ms = log.entry(versions[0]).committed_at_ms if versions else None
+    return SnapshotFacts(len(versions), oldest_ms)
+
+
+def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -> int | None:
+    """The first version that stays when older ones go; None when none has to go."""
+    log = DeltaLog(table)
+    versions = [one for one in log.listing().entries if one <= table.version()]
+    first = None
+    spare = len(versions) - max(1, keep_count)
+    for index in range(max(0, min(spare, ENTRIES_MAX))):
+        if log.entry(versions[index]).committed_at_ms >= older_than_ms:
+            break
+        first = versions[index + 1]
+    return first
+
+
+def cut(table: DeltaTable, at_version: DeltaTable) -> int:
+    """Remove what is before `at_version`, the first that is kept; gives how many entries."""
+    log = DeltaLog(table)
+    first = at_version.version()
+    at_version.create_checkpoint()
+    table.create_checkpoint()  # readers begin with the newest, and the one before is older
+    listing = log.listing()
+    taken_out = _taken_out(log, listing, first)
+    log.remove(name for version, name in listing.names if version < first)
+    log.remove(sorted(taken_out - _live_names(at_version) - _live_names(table)))
+    return sum(1 for version in listing.entries if version < first)
+
+
+def _taken_out(log: DeltaLog, listing: LogListing, first: int) -> set[str]:
+    """Files that are not part of the table any more at this version."""
+    gone: set[str] = set()
+    for version in listing.entries:
+        if version <= first:
+            gone.update(log.entry(version).removed)
+    return gone
+
+
+def remove_orphans(
+    table: DeltaTable, open_version: Callable[[int], DeltaTable], older_than_ms: int
+) -> int:
+    """Remove old files that no version refers to."""
+    log = DeltaLog(table)
+    live = _live_names(table)
+    stored = log.data_files()
+    table.update_incremental()
+    listing = log.listing()
+    referred = _live_names(table) | _live_names(open_version(listing.oldest))
+    for version in listing.entries:
+        if version > listing.oldest:
+            referred.update(log.entry(version).added)
+    return log.remove(orphans_of(stored, referred, live, older_than_ms))
+
+
+def _live_names(table: DeltaTable) -> set[str]:
+    paths = pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()
+    return {stored_name(one) for one in paths}

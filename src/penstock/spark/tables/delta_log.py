@@ -1,0 +1,119 @@
+"""The files of a Delta table as its storage has them: entries of the log, and all others.
+
+Names are as the storage spells them, below the table's folder; the log spells them as URIs, and
+`stored_name` is the way from there. Nothing is decided here: that is `delta_care`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from penstock.spark.tables.orphans import StoredFile
+
+COMMITTED_AT_KEY: Final = "penstock.committed-at-ms"
+"""In the log entry of a commit of ours: by the clock of the pipeline, which decides what is old."""
+LOG_FOLDER: Final = "_delta_log"
+_LOG_NAME: Final = re.compile(
+    r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\..*|checkpoint|\d{20}\.compacted\.json)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogListing:
+    """What is in the log's folder, by version."""
+
+    entries: tuple[int, ...]
+    """Versions with an entry, in order."""
+    checkpoints: tuple[int, ...]
+    """Versions with a checkpoint, in order."""
+    names: tuple[tuple[int, str], ...]
+    """All files of a version, the oldest first."""
+
+    @property
+    def oldest(self) -> int:
+        """The first version that can be read: it has a checkpoint, or nothing before it."""
+        starts = [*self.checkpoints[:1], *(one for one in self.entries[:1] if one == 0)]
+        return min(starts, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFiles:
+    """One entry of the log."""
+
+    committed_at_ms: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def stored_name(path: str) -> str:
+    """The name in the storage of a path in the log."""
+    return unquote(path)
+
+
+class DeltaLog:
+    """Access to a table's folder by the credentials that the table was opened with."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._storage = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
+
+    def listing(self) -> LogListing:
+        """The log's folder."""
+        selector = fs.FileSelector(LOG_FOLDER, allow_not_found=True)
+        found = []
+        for info in self._storage.get_file_info(selector):
+            name = _LOG_NAME.fullmatch(info.base_name)
+            if name is not None:
+                found.append((int(name["version"]), name["kind"], info.path))
+        found.sort()
+        return LogListing(
+            tuple(version for version, kind, _ in found if kind == "json"),
+            tuple(sorted({one[0] for one in found if one[1].startswith("checkpoint")})),
+            tuple((version, path) for version, _, path in found),
+        )
+
+    def entry(self, version: int) -> EntryFiles:
+        """What the entry of this version says."""
+        with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
+            actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+        times = [_time(one["commitInfo"]) for one in actions if "commitInfo" in one]
+        return EntryFiles(
+            committed_at_ms=max(times, default=0),
+            added=tuple(stored_name(one["add"]["path"]) for one in actions if "add" in one),
+            removed=tuple(stored_name(one["remove"]["path"]) for one in actions if "remove" in one),
+        )
+
+    def data_files(self) -> list[StoredFile]:
+        """All Parquet files of rows; what begins with `_` or `.` is not for rows."""
+        return [
+            StoredFile(info.path, info.mtime_ns // 1_000_000)
+            for info in self._storage.get_file_info(fs.FileSelector("", recursive=True))
+            if info.type == fs.FileType.File and _is_data(info.path)
+        ]
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Remove these files, in this order; one that is gone already does not count."""
+        count = 0
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._storage.delete_file(name)
+                count += 1
+        return count
+
+
+def _time(information: Mapping[str, Any]) -> int:
+    return int(information.get(COMMITTED_AT_KEY) or information.get("timestamp") or 0)
+
+
+def _is_data(path: str) -> bool:
+    """Folders of partitions may begin with `_`: they have a `=`."""
+    *folders, name = path.split("/")
+    is_hidden = any(one[:1] in ("_", ".") and "=" not in one for one in folders)
+    return not is_hidden and name[:1] not in ("_", ".") and name.endswith(".parquet")

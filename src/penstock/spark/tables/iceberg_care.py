@@ -1,0 +1,162 @@
+"""Care of an Iceberg table: which snapshots may go, and which files then belong to nobody.
+
+`pyiceberg` forgets snapshots and leaves their files. Here the files go, too, after the commit that
+forgets the snapshots: manifest lists, manifests and data files that only they referred to. A crash
+in between leaves orphans.
+
+What the snapshots that stay refer to is known from the oldest of each line of them and from the
+current one: a later one of a line has what its parent has, and what it wrote itself under names
+that nobody had before. So the work grows with what goes and not with what stays. Orphans are found
+by reading all that stays, which is why they are looked for seldom.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from pyarrow import fs
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from penstock.spark.tables.orphans import OrphansUnclearError, StoredFile, orphans_of
+from penstock.spark.tables.table_facts import SnapshotFacts
+
+SNAPSHOTS_MAX: Final = 2_000
+"""Let go of at once: some seconds of work."""
+_FOLDERS: Final = (("data", (".parquet",)), ("metadata", (".avro", ".metadata.json")))
+"""Where a table has files, and how those end that it and we write; others are left alone."""
+
+
+def snapshot_facts(metadata: TableMetadata) -> SnapshotFacts:
+    """How many snapshots there are, and since when."""
+    times = [one.timestamp_ms for one in metadata.snapshots]
+    return SnapshotFacts(len(times), min(times, default=None))
+
+
+def old_snapshots(metadata: TableMetadata, older_than_ms: int, keep_count: int) -> list[Snapshot]:
+    """Those that may go, the oldest first; branches and tags stay."""
+    by_age = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
+    in_use = {one.snapshot_id for one in metadata.refs.values()}
+    old = [
+        one
+        for one in by_age[: max(0, len(by_age) - keep_count)]
+        if one.timestamp_ms < older_than_ms and one.snapshot_id not in in_use
+    ]
+    return old[:SNAPSHOTS_MAX]
+
+
+def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
+    """Remove what only snapshots referred to that the table has forgotten; gives how many."""
+    gone = list(expired)
+    metadata, io = table.metadata, table.io
+    kept_manifests: dict[str, ManifestFile] = {}
+    for snapshot in _first_of_each_line(metadata):
+        kept_manifests.update((one.manifest_path, one) for one in snapshot.manifests(io))
+    kept_files = {path for one in kept_manifests.values() for path in _live_paths(one, io)}
+    gone_manifests: dict[str, ManifestFile] = {}
+    for snapshot in gone:
+        with suppress(FileNotFoundError):  # somebody has cleaned up before
+            gone_manifests.update((one.manifest_path, one) for one in snapshot.manifests(io))
+    only_gone = {path: one for path, one in gone_manifests.items() if path not in kept_manifests}
+    gone_files: set[str] = set()
+    for one in only_gone.values():
+        with suppress(FileNotFoundError):
+            gone_files.update(_live_paths(one, io))
+    # What refers goes last: after a crash in between a reader of it would be told what is missing.
+    return (
+        _removed(io, gone_files - kept_files)
+        + _removed(io, only_gone)
+        + _removed(io, (one.manifest_list for one in gone))
+    )
+
+
+def _first_of_each_line(metadata: TableMetadata) -> Iterator[Snapshot]:
+    """Snapshots whose parent is gone, and the current one."""
+    ids = {one.snapshot_id for one in metadata.snapshots}
+    for one in metadata.snapshots:
+        is_current = one.snapshot_id == metadata.current_snapshot_id
+        if is_current or one.parent_snapshot_id not in ids:
+            yield one
+
+
+def _live_paths(manifest: ManifestFile, io: FileIO) -> Iterator[str]:
+    """Files that a manifest has as part of its snapshot."""
+    for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+        yield entry.data_file.file_path
+
+
+def _removed(io: FileIO, paths: Iterable[str]) -> int:
+    count = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            io.delete(path)
+            count += 1
+    return count
+
+
+# --- Orphans ---
+
+
+def remove_orphans(table: PyIcebergTable, older_than_ms: int) -> int:
+    """Remove old files of the table's folders that nothing refers to."""
+    storage = _Storage(table)
+    live = [storage.name(task.file.file_path) for task in table.scan().plan_files()]
+    stored = [one for folder, ends in _FOLDERS for one in storage.listed(folder, ends)]
+    table.refresh()
+    referred = {storage.name(one) for one in _referred(table)}
+    return storage.remove(orphans_of(stored, referred, live, older_than_ms))
+
+
+def _referred(table: PyIcebergTable) -> Iterator[str]:
+    """All files that the table's metadata leads to."""
+    yield table.metadata_location
+    yield from (one.metadata_file for one in table.metadata.metadata_log)
+    manifests: dict[str, ManifestFile] = {}
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list
+        manifests.update((one.manifest_path, one) for one in snapshot.manifests(table.io))
+    for path, manifest in manifests.items():
+        yield path
+        yield from _live_paths(manifest, table.io)
+
+
+class _Storage:
+    """The folders of a table; names are paths without what comes before the host."""
+
+    def __init__(self, table: PyIcebergTable) -> None:
+        if not isinstance(table.io, PyArrowFileIO):
+            raise OrphansUnclearError(
+                f"the table's storage is opened by {type(table.io).__name__}, which cannot list "
+                'files. Set py-io-impl = "pyiceberg.io.pyarrow.PyArrowFileIO" in table.catalog, '
+                "or remove orphans with another tool."
+            )
+        self._io = table.io
+        scheme, netloc, self._root = self._parsed(table.location().rstrip("/"))
+        self._filesystem: fs.FileSystem = self._io.fs_by_scheme(scheme, netloc)
+
+    def _parsed(self, location: str) -> tuple[str, str, str]:
+        return PyArrowFileIO.parse_location(location, self._io.properties)
+
+    def name(self, location: str) -> str:
+        """The name of a file, as it is listed."""
+        return self._parsed(location)[2]
+
+    def listed(self, folder: str, ends: tuple[str, ...]) -> Iterator[StoredFile]:
+        """The files of one folder of the table that end in this way."""
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True)
+        for info in self._filesystem.get_file_info(selector):
+            if info.type == fs.FileType.File and info.path.endswith(ends):
+                yield StoredFile(info.path, info.mtime_ns // 1_000_000)
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Remove these files; one that is gone already does not count."""
+        count = 0
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._filesystem.delete_file(name)
+                count += 1
+        return count

@@ -1,0 +1,31 @@
+"""What a table says of its files and of its states, as plain values (pure).
+
+They come through the port `Table`; how they were found out is the format's business.
+"""
+
+from dataclasses import dataclass
+
+Partition = tuple[tuple[str, str | None], ...]
+"""Names and values of one partition of a table, as text; empty when it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of the table's current state."""
+
+    path: str
+    """As the table names it."""
+    row_count: int
+    size_bytes: int
+    partition: Partition = ()
+    """Files of one partition have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """The states of a table that can still be read."""
+
+    count: int
+    """Snapshots, or entries of the log."""
+    oldest_ms: int | None
+    """When the oldest was committed; None when there is none."""
