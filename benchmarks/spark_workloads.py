@@ -71,7 +71,9 @@ def json_record(number: int) -> bytes:
 
 def fill(contestant: Contestant, records: int) -> str:
     """A topic of that many records, spread evenly; its name."""
-    return fill_with(contestant, [json_record(number) for number in range(DISTINCT_RECORDS)], records)
+    return fill_with(
+        contestant, [json_record(number) for number in range(DISTINCT_RECORDS)], records
+    )
 
 
 def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> str:
@@ -82,9 +84,7 @@ def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> 
     for number in range(records):
         while True:
             try:
-                producer.produce(
-                    topic, values[number % len(values)], partition=number % PARTITIONS
-                )
+                producer.produce(topic, values[number % len(values)], partition=number % PARTITIONS)
             except BufferError:
                 producer.poll(0.1)
             else:

@@ -54,9 +54,7 @@ def new_session(folder: Path, jars: str, more: dict[str, str]) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(SLOTS),
         "spark.sql.streaming.pollingDelay": "10ms",
-        "spark.sql.extensions": ",".join(
-            name for jar, name in EXTENSIONS.items() if jar in jars
-        ),
+        "spark.sql.extensions": ",".join(name for jar, name in EXTENSIONS.items() if jar in jars),
     }
     if "delta-spark" in jars:
         settings["spark.sql.catalog.spark_catalog"] = (
@@ -102,11 +100,15 @@ class Connector:
         writer = rows.writeStream.option("checkpointLocation", str(place / "checkpoint"))
         if sink == "iceberg":
             name = f"ice.bench.{place.name}"
-            columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
+            columns = ", ".join(
+                f"{field.name} {field.dataType.simpleString()}" for field in rows.schema
+            )
             properties = {**ICEBERG_PROPERTIES, **request.get("table_properties", {})}
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
             self._spark.sql(f"drop table if exists {name}")
-            self._spark.sql(f"create table {name} ({columns}) using iceberg tblproperties ({listed})")
+            self._spark.sql(
+                f"create table {name} ({columns}) using iceberg tblproperties ({listed})"
+            )
             writer = writer.format("iceberg").option("fanout-enabled", "true")
             return writer.option("path", name), str(self._folder / "ice" / "bench" / place.name)
         path = str(place / "rows")
