@@ -39,7 +39,6 @@ _LARGE_FETCHES = {
 CANDIDATES: dict[str, Request] = {
     "snappy": {},
     "snappy, large fetches": {"source_options": _LARGE_FETCHES},
-    "snappy, 2,000 records a poll": {"source_options": {"kafka.max.poll.records": "2000"}},
     "lz4": {
         "sink_options": {"compression": "lz4_raw"},
         "table_properties": {"write.parquet.compression-codec": "lz4_raw"},
@@ -49,7 +48,7 @@ CANDIDATES: dict[str, Request] = {
         "table_properties": {"write.parquet.compression-codec": "zstd"},
     },
 }
-"""All with 10,000 records a poll unless they say otherwise, one batch, and no shuffle."""
+"""All with 10,000 records a poll, which is faster than the default, one batch, and no shuffle."""
 
 
 class WrongRowsError(RuntimeError):
@@ -101,14 +100,17 @@ class Contestants:
         return Worker(name, command, self._folder, environment)
 
     def tune(self, sinks: Sequence[str], topic: Topic, console: Console) -> None:
-        """Warm every connector up, then try each candidate and keep the fastest of each sink."""
+        """Warm every connector up, then try each candidate and keep the fastest of each sink.
+
+        There and back again, so that the last one does not win because Java is warmest then.
+        """
         for sink in sinks:
             for variant in CONNECTORS[sink]:
                 self._run(variant, sink, topic, CANDIDATES["snappy"])
-                rates = {
-                    name: self._run(variant, sink, topic, settings)["rows_per_s"]
-                    for name, settings in CANDIDATES.items()
-                }
+                rates = dict.fromkeys(CANDIDATES, 0.0)
+                for name in (*CANDIDATES, *reversed(CANDIDATES)):
+                    values = self._run(variant, sink, topic, CANDIDATES[name])
+                    rates[name] = max(rates[name], values["rows_per_s"])
                 self.chosen[variant, sink] = max(rates, key=lambda name: rates[name])
                 shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
                 console.print(f"tried: {variant.broker}, {sink}, rows/s: {shown}", style="dim")
