@@ -80,17 +80,12 @@ class JsonRows:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._row = _struct(list(schema))
+        self._columns = [(field.name, _struct([field])) for field in schema]
 
     def read(self, text: str) -> object:
         """The row of this JSON text, as Arrow takes it; `RowError` says why there is none."""
         try:
-            value = json.loads(
-                text,
-                parse_int=Number,
-                parse_float=Number,
-                parse_constant=Number,
-                object_pairs_hook=_first_of_each,
-            )
+            value = _DECODER.decode(text)
         except ValueError as error:
             raise RowError(ErrorClass.MALFORMED, f"the value is not JSON: {error}.") from None
         except RecursionError:
@@ -99,12 +94,33 @@ class JsonRows:
             _mismatch("", "an object", value)
         return self._row(value, "")
 
+    def problem(self, column: int, text: str | None) -> RowError | None:
+        """Why a column does not take the value of this JSON text; None if it does.
+
+        The text is known to be JSON, and None if the column has no value.
+        """
+        name, convert = self._columns[column]
+        value = None if text is None else _DECODER.decode(text)
+        try:
+            convert({name: value}, "")
+        except RowError as error:
+            return error
+        return None
+
 
 def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in pairs:
         found.setdefault(name, value)
     return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=Number,
+    parse_float=Number,
+    parse_constant=Number,
+    object_pairs_hook=_first_of_each,
+)
 
 
 def _converter(kind: pa.DataType) -> Converter:
