@@ -8,7 +8,7 @@ that 32-bit offsets are enough.
 It decides nothing about values: `json_kernel` reads, this makes room.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -57,7 +57,11 @@ class KernelAnswer:
     row_numbers: pa.Array
     doubts: list[int]
     """The rows of which it knows nothing, in order."""
-    problems: list[Problem]
+    malformed: list[int]
+    """The rows that are no JSON, in order."""
+    cut: list[int]
+    """The rows that end too early to be JSON, in order."""
+    problems: Iterator[Problem]
     """In order."""
 
 
@@ -141,20 +145,23 @@ class KernelReader:
         """Read each value of a column of type binary."""
         kernel, count = self._kernel, len(values)
         fixed = self._attach(count)
-        # Eight bytes for each row: which rows were read, are doubtful, are problems.
+        # Which rows were read, and which were not.
         row_numbers = pa.allocate_buffer(max(8 * count, 1))
         kernel.row_numbers = memoryview(row_numbers).cast("B")[: 8 * count].cast("q")
-        kernel.doubts = memoryview(bytearray(8 * count)).cast("q")
-        kernel.problems = memoryview(bytearray(8 * count * PROBLEM_NUMBERS)).cast("q")
+        kernel.doubts = _numbers(count)
+        kernel.malformed = _numbers(count)
+        kernel.cut = _numbers(count)
+        kernel.problems = _numbers(count * PROBLEM_NUMBERS)
         kernel.begin(_source(values))
         while kernel.run() != ENDED:
             self._grow(kernel.columns.full_field, values.nbytes)
         rows = kernel.columns.rows
-        assert rows + kernel.doubt_count + kernel.problem_count == count, "each row has one end"
         answer = KernelAnswer(
             self._batch(fixed, rows),
             pa.Array.from_buffers(pa.int64(), rows, [None, row_numbers], null_count=0),
             list(kernel.doubts[: kernel.doubt_count]),
+            list(kernel.malformed[: kernel.malformed_count]),
+            list(kernel.cut[: kernel.cut_count]),
             _problems(values, kernel.problems[: kernel.problem_count * PROBLEM_NUMBERS]),
         )
         kernel.forget()
@@ -220,7 +227,7 @@ class KernelReader:
             return pa.Array.from_buffers(field.type, rows, buffers, nulls, children=children)
         if field.kind == kinds.STRING:
             buffers.append(fixed.slice(field.data_start, 4 * (rows + 1)))
-            used = memoryview(buffers[1]).cast("B").cast("i")[rows]
+            used = self._kernel.columns.text_size(field.number)
             assert self._texts is not None, "texts have their memory while rows are read"
             buffers.append(self._texts.slice(field.text_start, used))
             # A little more than these came to, for the next ones.
@@ -230,13 +237,11 @@ class KernelReader:
         return pa.Array.from_buffers(field.type, rows, buffers, nulls)
 
 
-def _problems(values: pa.Array, numbers: memoryview) -> list[Problem]:
+def _problems(values: pa.Array, numbers: memoryview) -> Iterator[Problem]:
     found, data = iter(list(numbers)), values.buffers()[2]
     view = memoryview(b"" if data is None else data)
-    return [
-        Problem(row, column, str(view[start:end], "utf-8") if start >= 0 else None)
-        for row, column, start, end in zip(found, found, found, found, strict=True)
-    ]
+    for row, column, start, end in zip(found, found, found, found, strict=True):
+        yield Problem(row, column, str(view[start:end], "utf-8") if start >= 0 else None)
 
 
 def _source(values: pa.Array) -> BinaryColumn:
@@ -250,6 +255,10 @@ def _source(values: pa.Array) -> BinaryColumn:
             values.offset,
         )
     return column
+
+
+def _numbers(count: int) -> memoryview:
+    return memoryview(bytearray(8 * count)).cast("q")
 
 
 def _aligned(size: int) -> int:

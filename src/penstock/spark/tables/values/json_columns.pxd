@@ -39,6 +39,8 @@ cdef class JsonColumns:
     @cython.locals(field=cython.Py_ssize_t)
     cpdef begin(self)
 
+    cpdef Py_ssize_t text_size(self, Py_ssize_t field)
+
     cdef inline void begin_row(self) noexcept
 
     @cython.locals(field=cython.Py_ssize_t)

@@ -100,6 +100,10 @@ class JsonColumns:
                 self.integers[self.bases[field]] = 0
             field += 1
 
+    def text_size(self, field: int) -> int:
+        """How many bytes the texts of a column have."""
+        return self.integers[self.bases[field] + self.rows]
+
     def begin_row(self) -> None:
         """Begin a row, or begin it once more."""
         self.attempt += 1
@@ -129,7 +133,7 @@ class JsonColumns:
             self.bytes[at] = 0
         elif kind == _INT16:
             self.shorts[at] = 0
-        elif kind == _INT32 or kind == _FLOAT or kind == _DATE:  # noqa: PLR1714
+        elif kind in (_INT32, _FLOAT, _DATE):
             self.integers[at] = 0
         elif kind != _STRUCT:
             self.longs[at] = 0
@@ -210,7 +214,7 @@ class JsonColumns:
     def put_number(self, field: int, start: int) -> int:
         """Write the number that was passed last and began at `start`."""
         kind = self.kinds[field]
-        if kind == _DOUBLE or kind == _FLOAT:  # noqa: PLR1714 - two comparisons in C
+        if kind in (_DOUBLE, _FLOAT):
             return self.put_fraction(field, kind)
         if kind == _STRING:
             if not self.scanner.is_whole:

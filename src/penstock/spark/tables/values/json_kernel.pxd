@@ -7,8 +7,8 @@ from penstock.spark.encode.binary_column cimport BinaryColumn
 from penstock.spark.tables.values.json_columns cimport JsonColumns
 from penstock.spark.tables.values.json_scan cimport JsonScanner
 
-cdef int _READ, _DOUBT, _PROBLEM, _STRUCT, _STRING, _UNKNOWN, _UNREADABLE, _ROOT, _NO_FIELD
-cdef int _QUOTE, _COMMA, _MINUS, _ZERO, _NINE, _COLON, _LETTER_F, _LETTER_N, _LETTER_T, _ARRAY, _OBJECT, _OBJECT_END, _END
+cdef int _READ, _DOUBT, _PROBLEM, _GROW, _MALFORMED, _CUT, _STRUCT, _STRING, _UNKNOWN, _UNREADABLE, _ROOT, _NO_FIELD
+cdef int _QUOTE, _COMMA, _PLUS, _MINUS, _SLASH, _ZERO, _NINE, _COLON, _LETTER_A, _LETTER_F, _LETTER_N, _LETTER_T, _ARRAY, _OBJECT, _OBJECT_END, _END
 cdef unsigned long long _FACTOR, _MASK_64
 cdef int _SLOT_BITS_MAX
 
@@ -23,9 +23,10 @@ cdef class JsonKernel:
     cdef const unsigned char[::1] names
     cdef long long[::1] firsts, follows, slots, seen
     cdef int slot_shift
-    cdef readonly Py_ssize_t row, doubt_count, problem_count
-    cdef public long long[::1] doubts, problems, row_numbers
+    cdef readonly Py_ssize_t row, doubt_count, malformed_count, cut_count, problem_count
+    cdef public long long[::1] doubts, malformed, cut, problems, row_numbers
     cdef bint is_problem
+    cdef Py_ssize_t previous, expected
     cdef Py_ssize_t problem_field, problem_start, problem_end
 
     cpdef forget(self)
@@ -40,11 +41,19 @@ cdef class JsonKernel:
     @cython.locals(at=cython.Py_ssize_t)
     cdef void write_problem(self) noexcept
 
-    @cython.locals(code=cython.int)
+    @cython.locals(code=cython.int, byte=cython.int)
     cdef int read_row(self, Py_ssize_t size) except -1
 
-    @cython.locals(byte=cython.int, previous=cython.Py_ssize_t, expected=cython.Py_ssize_t, field=cython.Py_ssize_t, code=cython.int)
+    @cython.locals(start=cython.Py_ssize_t, is_nan=cython.bint, is_known=cython.bint)
+    cdef int no_object(self, int byte) noexcept
+
+    cdef int unexpected(self, int byte) noexcept
+
+    @cython.locals(byte=cython.int, code=cython.int)
     cdef int read_object(self, Py_ssize_t parent) except -1
+
+    @cython.locals(field=cython.Py_ssize_t, byte=cython.int, code=cython.int)
+    cdef inline int read_member(self, Py_ssize_t parent) except -1
 
     cdef void learn(self, Py_ssize_t parent, Py_ssize_t previous, Py_ssize_t field) noexcept
 

@@ -1,10 +1,10 @@
 """The JSON kernel: a column of JSON values into the buffers of Arrow columns, one pass, no object.
 
-Guarantees: a row that is written is the row that `json_rows` gives. Every other one is only named:
-a doubt, about which nothing is known, or a problem, a value that a column does not seem to take in
-a text that is JSON. Whoever gets them asks `json_rows`, and never the kernel, for the reason. Rows
-that are named leave no gap. `run` stops when there is no room for a text, and goes on with the
-same row.
+Guarantees: a row that is written is the row that `json_rows` gives. Every other one is only named,
+and leaves no gap. It is malformed, or cut because it ends where more must follow: then it is no
+JSON for any reader. Or it is a problem: it is JSON, and a value in it is not what its column seems
+to take. Or it is a doubt, about which nothing is known. Reasons are for others to find. `run` stops
+when there is no room for a text, and goes on with the same row.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts, `json_scan`,
 `json_columns`, `json_double` and `json_time`: plain Python here, the C types in `json_kernel.pxd`.
@@ -35,6 +35,9 @@ there, it begins at -1."""
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2
+_GROW: Final = 3
+_MALFORMED: Final = 4
+_CUT: Final = 5
 _STRUCT: Final = 0
 _STRING: Final = 8
 _UNKNOWN: Final = -1
@@ -43,10 +46,13 @@ _ROOT: Final = 0
 _NO_FIELD: Final = 0x7FFFFFFF
 _QUOTE: Final = 0x22
 _COMMA: Final = 0x2C
+_PLUS: Final = 0x2B
 _MINUS: Final = 0x2D
+_SLASH: Final = 0x2F
 _ZERO: Final = 0x30
 _NINE: Final = 0x39
 _COLON: Final = 0x3A
+_LETTER_A: Final = 0x61
 _LETTER_F: Final = 0x66
 _LETTER_N: Final = 0x6E
 _LETTER_T: Final = 0x74
@@ -85,6 +91,7 @@ class JsonKernel:
         self.slot_shift = 0
         # The attempt to read a row that has met a field last.
         self.seen = _numbers(fields)
+        self.previous = self.expected = 0
         self.row = 0
         self.is_problem = False
         self.problem_field = self.problem_start = self.problem_end = 0
@@ -95,8 +102,10 @@ class JsonKernel:
         self.source = BinaryColumn(0)
         self.scanner.forget()
         self.columns.forget()
-        self.doubts = self.problems = self.row_numbers = _numbers(0)
+        self.doubts = self.malformed = self.cut = self.problems = self.row_numbers = _numbers(0)
         self.doubt_count = 0
+        self.cut_count = 0
+        self.malformed_count = 0
         self.problem_count = 0
 
     def set_names(self, names: bytes) -> None:
@@ -120,11 +129,14 @@ class JsonKernel:
     def begin(self, source: BinaryColumn) -> None:
         """Read this column from its first row on, into the buffers that are set."""
         assert min(len(self.row_numbers), len(self.doubts)) >= source.rows
+        assert min(len(self.malformed), len(self.cut)) >= source.rows
         assert len(self.problems) >= source.rows * PROBLEM_NUMBERS
         self.source = source
         self.scanner.open(source.data, 0, 0)
         self.row = 0
         self.doubt_count = 0
+        self.malformed_count = 0
+        self.cut_count = 0
         self.problem_count = 0
         self.columns.begin()
 
@@ -140,6 +152,12 @@ class JsonKernel:
                 self.doubt_count += 1
             elif code == _PROBLEM:
                 self.write_problem()
+            elif code == _MALFORMED:
+                self.malformed[self.malformed_count] = self.row
+                self.malformed_count += 1
+            elif code == _CUT:
+                self.cut[self.cut_count] = self.row
+                self.cut_count += 1
             else:
                 return code
             self.row += 1
@@ -163,50 +181,78 @@ class JsonKernel:
         self.problem_field = _NO_FIELD
         self.scanner.position = self.source.start
         self.scanner.end = self.source.start + size
-        if self.scanner.next_byte() != _OBJECT:
-            return _DOUBT
+        self.scanner.is_cut = False
+        byte = self.scanner.next_byte()
+        if byte != _OBJECT:
+            return self.no_object(byte)
         code = self.read_object(_ROOT)
         if code != _READ:
-            return code
-        if self.scanner.next_byte() != _END:
-            return _DOUBT
+            # What ends too early is no JSON, whatever it was about to become.
+            return _CUT if self.scanner.is_cut and code != _GROW else code
+        byte = self.scanner.next_byte()
+        if byte != _END:
+            return self.unexpected(byte)
         return _READ if self.problem_field == _NO_FIELD else _PROBLEM
+
+    def no_object(self, byte: int) -> int:
+        """What a row is that begins with this byte: some are the beginning of other values."""
+        if byte in (_LETTER_T, _LETTER_F, _LETTER_N):
+            # Some readers take nan, in all its spellings.
+            start = self.scanner.position + 1
+            is_nan = start < self.scanner.end and (self.scanner.data[start] | 0x20) == _LETTER_A
+            is_known = (byte == _LETTER_N and is_nan) or self.scanner.literal()
+            return _DOUBT if is_known else _MALFORMED
+        if byte in (_QUOTE, _MINUS, _PLUS, _ARRAY) or _ZERO <= byte <= _NINE:
+            return _DOUBT
+        return _DOUBT if byte in (0x49, 0x69, 0x4E) else self.unexpected(byte)
+
+    def unexpected(self, byte: int) -> int:
+        """What a row is that has this byte where JSON has none."""
+        # Some readers take comments, and a comma before a closing bracket.
+        return _DOUBT if byte in (0, _SLASH, _OBJECT_END) else _MALFORMED
 
     def read_object(self, parent: int) -> int:
         """Read the object at the scanner's position into the fields of `parent`."""
         self.scanner.position += 1
         byte = self.scanner.next_byte()
-        previous = _ROOT
-        expected = self.firsts[parent]
+        self.previous = _ROOT
+        self.expected = self.firsts[parent]
         while byte == _QUOTE:
-            field = self.field_of_key(parent, expected)
-            if field == _UNREADABLE or self.scanner.next_byte() != _COLON:
-                return _DOUBT
-            self.scanner.position += 1
-            if field == _UNKNOWN:
-                if not self.scanner.skip():
-                    return _DOUBT
-            else:
-                if field != expected:
-                    self.learn(parent, previous, field)
-                code = self.read_field(parent, field)
-                if code != _READ:
-                    return code
-                previous = field
-                expected = self.follows[field]
+            code = self.read_member(parent)
+            if code != _READ:
+                return code
             byte = self.scanner.next_byte()
             if byte != _COMMA:
                 break
             self.scanner.position += 1
             byte = self.scanner.next_byte()
             if byte != _QUOTE:
-                return _DOUBT
+                return self.unexpected(byte)
         if byte != _OBJECT_END:
-            return _DOUBT
+            return self.unexpected(byte)
         self.scanner.position += 1
         if self.has_required[parent]:
             self.check_required(parent)
         return _READ
+
+    def read_member(self, parent: int) -> int:
+        """Read a key, which begins here, and its value."""
+        field = self.field_of_key(parent, self.expected)
+        if field == _UNREADABLE:
+            return _DOUBT
+        byte = self.scanner.next_byte()
+        if byte != _COLON:
+            return self.unexpected(byte)
+        self.scanner.position += 1
+        if field == _UNKNOWN:
+            return _READ if self.scanner.skip() else _DOUBT
+        if field != self.expected:
+            self.learn(parent, self.previous, field)
+        code = self.read_field(parent, field)
+        # Set after the value, which may be an object with members of its own.
+        self.previous = field
+        self.expected = self.follows[field]
+        return code
 
     def learn(self, parent: int, previous: int, field: int) -> None:
         """Expect the field at this place from now on."""
@@ -289,7 +335,7 @@ class JsonKernel:
             return self.columns.put_number(field, start) if self.scanner.number() else _DOUBT
         if byte == _LETTER_N:
             return _READ if self.scanner.literal() else _DOUBT
-        if byte == _LETTER_T or byte == _LETTER_F:  # noqa: PLR1714 - two comparisons in C
+        if byte in (_LETTER_T, _LETTER_F):
             if not self.scanner.literal():
                 return _DOUBT
             return self.columns.put_literal(field, byte, start)

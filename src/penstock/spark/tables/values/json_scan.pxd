@@ -4,7 +4,7 @@
 cimport cython
 
 cdef int _PLAIN, _QUOTE_KIND, _ESCAPE_KIND, _HIGH_KIND, _CONTROL_KIND
-cdef int _QUOTE, _BACKSLASH, _COMMA, _MINUS, _POINT, _ZERO, _NINE, _COLON, _LETTER_E, _LETTER_F, _LETTER_N, _LETTER_T, _LETTER_U
+cdef int _QUOTE, _BACKSLASH, _COMMA, _PLUS, _MINUS, _POINT, _ZERO, _NINE, _COLON, _LETTER_E, _LETTER_F, _LETTER_N, _LETTER_T, _LETTER_U
 cdef int _ARRAY, _ARRAY_END, _OBJECT, _OBJECT_END, _END, _DEPTH_MAX, _DIGITS_MAX, _EXPONENT_MAX
 cdef unsigned long long _MASK_64, _NEGATIVE_MAX, _ONES, _HIGH_BITS, _QUOTES, _BACKSLASHES, _SPACES
 
@@ -15,7 +15,9 @@ cdef class JsonScanner:
     cdef const unsigned char[::1] data
     cdef readonly Py_ssize_t position, end
     cdef readonly Py_ssize_t text_start, text_end
-    cdef readonly bint has_escape
+    cdef readonly bint has_escape, is_cut
+    cdef int depth
+    cdef unsigned long long objects
     cdef readonly unsigned long long mantissa
     cdef readonly long long exponent
     cdef readonly bint is_negative, is_whole
@@ -68,8 +70,13 @@ cdef class JsonScanner:
     @cython.locals(letter=cython.int, size=cython.Py_ssize_t, rest=cython.ulonglong)
     cpdef bint literal(self) noexcept
 
-    @cython.locals(depth=cython.int, objects=cython.ulonglong, byte=cython.int)
+    @cython.locals(byte=cython.int)
     cpdef bint skip(self) noexcept
+
+    cdef inline bint enter(self, int byte) noexcept
+
+    @cython.locals(byte=cython.int)
+    cdef inline int leave(self) noexcept
 
     cdef inline bint scalar(self, int byte) noexcept
 

@@ -4,7 +4,8 @@ Guarantees: nothing outside of the opened bytes is read, and the time is in prop
 is taken is JSON by RFC 8259 in valid UTF-8, and every reader of JSON reads it alike. Everything
 else is not taken, whether it is wrong or only unusual: numbers of more than 19 digits or far from
 1, minus zero without a fraction, the escape of a zero byte, halves of surrogate pairs, and values
-nested deeper than `_DEPTH_MAX`. The caller leaves such a row to the reference.
+nested deeper than `_DEPTH_MAX`. The caller leaves such a row to the reference. `is_cut` tells that
+the text ended where more was looked for.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
 `json_scan.pxd`. Whatever changes must hold for 64-bit integers that wrap.
@@ -21,6 +22,7 @@ _CONTROL_KIND: Final = 4
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _COMMA: Final = 0x2C
+_PLUS: Final = 0x2B
 _MINUS: Final = 0x2D
 _POINT: Final = 0x2E
 _ZERO: Final = 0x30
@@ -81,9 +83,12 @@ class JsonScanner:
         self.data = memoryview(b"")
         self.position = 0
         self.end = 0
+        self.is_cut = False
         self.text_start = 0
         self.text_end = 0
         self.has_escape = False
+        self.depth = 0
+        self.objects = 0
         self.mantissa = 0
         self.exponent = 0
         self.is_negative = False
@@ -102,9 +107,10 @@ class JsonScanner:
             byte = self.data[self.position]
             if byte > 0x20:
                 return byte
-            if byte != 0x20 and byte != 0x0A and byte != 0x0D and byte != 0x09:  # noqa: PLR1714
+            if byte not in (0x20, 0x0A, 0x0D, 0x09):
                 return 0
             self.position += 1
+        self.is_cut = True
         return _END
 
     def text(self) -> bool:
@@ -118,6 +124,7 @@ class JsonScanner:
             while position < self.end and self.kinds[self.data[position]] == _PLAIN:
                 position += 1
             if position >= self.end:
+                self.is_cut = True
                 return False
             kind = self.kinds[self.data[position]]
             if kind == _QUOTE_KIND:
@@ -318,7 +325,7 @@ class JsonScanner:
         if self.position >= self.end:
             return False
         sign = self.data[self.position]
-        if sign == _MINUS or sign == 0x2B:  # noqa: PLR1714 - two comparisons in C
+        if sign in (_MINUS, _PLUS):
             self.position += 1
         start = self.position
         value = 0
@@ -346,36 +353,46 @@ class JsonScanner:
 
     def skip(self) -> bool:
         """Pass a value of any kind, which begins after spaces."""
-        depth = 0
-        objects = 0
+        self.depth = 0
+        self.objects = 0
         while True:
             byte = self.next_byte()
-            if byte == _OBJECT or byte == _ARRAY:  # noqa: PLR1714 - two comparisons in C
-                self.position += 1
-                depth += 1
-                if depth > _DEPTH_MAX:
+            if byte in (_OBJECT, _ARRAY):
+                if not self.enter(byte):
                     return False
-                objects = (objects << 1) | (byte == _OBJECT)
                 if self.next_byte() != byte + 2:
                     if byte == _OBJECT and not self.key():
                         return False
                     continue
             elif not self.scalar(byte):
                 return False
-            while depth > 0:
-                byte = self.next_byte()
-                if byte != (_OBJECT_END if objects & 1 else _ARRAY_END):
-                    break
-                self.position += 1
-                depth -= 1
-                objects >>= 1
-            if depth == 0:
+            byte = self.leave()
+            if self.depth == 0:
                 return True
             if byte != _COMMA:
                 return False
             self.position += 1
-            if objects & 1 and not self.key():
+            if self.objects & 1 and not self.key():
                 return False
+
+    def enter(self, byte: int) -> bool:
+        """Pass an opening bracket."""
+        self.position += 1
+        self.depth += 1
+        self.objects = (self.objects << 1) | (byte == _OBJECT)
+        return self.depth <= _DEPTH_MAX
+
+    def leave(self) -> int:
+        """Pass all closing brackets; what comes after them, if not all are closed."""
+        byte = 0
+        while self.depth > 0:
+            byte = self.next_byte()
+            if byte != (_OBJECT_END if self.objects & 1 else _ARRAY_END):
+                break
+            self.position += 1
+            self.depth -= 1
+            self.objects >>= 1
+        return byte
 
     def scalar(self, byte: int) -> bool:
         """Pass a value that is no object and no array, and begins with this byte."""
@@ -383,7 +400,7 @@ class JsonScanner:
             return self.text()
         if byte == _MINUS or _ZERO <= byte <= _NINE:
             return self.number()
-        if byte == _LETTER_T or byte == _LETTER_F or byte == _LETTER_N:  # noqa: PLR1714
+        if byte in (_LETTER_T, _LETTER_F, _LETTER_N):
             return self.literal()
         return False
 

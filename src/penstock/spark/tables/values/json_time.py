@@ -97,7 +97,7 @@ class TimeReader:
         """How many days the month has."""
         if month == 2:
             return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-        return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31  # noqa: PLR1714
+        return 30 if month in (4, 6, 9, 11) else 31
 
     def clock(self) -> bool:
         """Pass hours, minutes, and seconds with their fraction if they are there."""

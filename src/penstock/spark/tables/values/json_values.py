@@ -5,12 +5,13 @@ a test checks on generated values. Reasons of rejects name the column and what w
 
 Speed: `json_kernel` reads columns of scalars and structs of them; `json_database` reads all other
 schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
-twenty others; a value that its column does not take costs as much as eight.
+many others; a value that its column does not take, or that is cut, costs less than ten.
 """
 
 import functools
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,8 +25,14 @@ from penstock.spark.tables.values.json_rows import JsonRows
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
 
-_DOUBTS_MAX: Final = 1_000
+_DOUBTS_MAX: Final = 500
 """As many rows of a batch are read one by one; the database is faster with more."""
+
+_REASONS_MAX: Final = 1_024
+_REASON_CHARACTERS_MAX: Final = 100
+"""Bad records are often alike: the reasons for so many short values are remembered."""
+_CUT: Final = "the value is not JSON: it ends too early."
+_ROW: Final = operator.attrgetter("row")
 
 
 @dataclass(slots=True)
@@ -45,6 +52,7 @@ class JsonValues:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows = JsonRows(schema)
+        self._known_problem = functools.lru_cache(_REASONS_MAX)(self._rows.problem)
         # Uncompiled, the database is faster than the kernel.
         is_kernel = json_kernel.COMPILED and takes(schema)
         self._kernel = KernelReader(schema) if is_kernel else None
@@ -67,6 +75,9 @@ class JsonValues:
         else:
             self._by_kernel(self._kernel, values, reading)
             if len(reading.doubts) > _DOUBTS_MAX:
+                if 2 * len(reading.doubts) > len(values):
+                    # These values are not for it, and the next ones are like them.
+                    self._kernel = None
                 numbers = pa.array(reading.doubts, pa.int64())
                 self._by_database(values.take(numbers), numbers, reading)
         if reading.doubts:
@@ -77,20 +88,24 @@ class JsonValues:
         answer = kernel.read(values)
         reading.pieces.append((answer.rows, answer.row_numbers))
         reading.doubts = answer.doubts
-        if answer.problems:
-            doubts = self._reject(answer.problems, reading.rejects)
-            if doubts:
-                reading.doubts = sorted([*answer.doubts, *doubts])
+        doubts = self._reject(answer.problems, reading.rejects)
+        if doubts:
+            reading.doubts = sorted([*answer.doubts, *doubts])
+        for number in answer.malformed:
+            message = short(_problem(values[number].as_py()))
+            reading.rejects.append(Reject(number, ErrorClass.MALFORMED, message))
+        reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
 
-    def _reject(self, problems: Sequence[Problem], rejects: list[Reject]) -> list[int]:
+    def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
         """Reject what the reference rejects; the rows about which the kernel was wrong."""
         doubts = []
         for row, column, text in problems:
-            error = self._rows.problem(column, text)
-            if error is None:
+            is_short = text is None or len(text) <= _REASON_CHARACTERS_MAX
+            reason = (self._known_problem if is_short else self._rows.problem)(column, text)
+            if reason is None:
                 doubts.append(row)
             else:
-                rejects.append(Reject(row, error.error, short(error.message)))
+                rejects.append(Reject(row, reason[0], short(reason[1])))
         return doubts
 
     def _by_database(self, values: pa.Array, numbers: pa.Array | None, reading: _Reading) -> None:
@@ -138,7 +153,7 @@ class JsonValues:
             numbers = pa.concat_arrays([places for _, places in reading.pieces])
             order = pc.sort_indices(numbers)
             rows, numbers = rows.take(order), numbers.take(order)
-        in_order = tuple(sorted(reading.rejects, key=lambda one: one.row))
+        in_order = tuple(sorted(reading.rejects, key=_ROW))
         assert rows.num_rows + len(in_order) == count, "a row is read or rejected"
         return Parsed(rows, numbers if in_order else None, in_order)
 
