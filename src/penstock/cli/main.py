@@ -28,6 +28,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
+    "table": ("penstock.cli.table", "table", "Topics into Iceberg and Delta tables."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "txn": ("penstock.cli.txn", "txn", "Look at transactions, abort one that hangs."),
     "version": ("penstock.cli.version", "version", "Show the version of Penstock."),

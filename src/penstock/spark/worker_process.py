@@ -8,6 +8,7 @@ Nothing is collected less that could be garbage later, but for what the first ta
 does nothing outside of a worker that Spark reuses: the garbage of a program is its own business.
 """
 
+import atexit
 import gc
 import os
 from typing import Final
@@ -24,3 +25,5 @@ def settle() -> None:
     if not _is_settled and REUSED_WORKER in os.environ:
         _is_settled = True
         gc.freeze()
+        # Libraries look for leaks when the process ends, and take what is set aside for one.
+        atexit.register(gc.unfreeze)

@@ -5,7 +5,7 @@ what it was decided from; snapshots expire and take their notes with them; a cop
 note stays. Its files are real, so that they can be orphans.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from penstock.spark.tables.port import (
     TableMovedError,
 )
 from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import CHANGE_COLUMNS, DELETED, Changes
+
+ORDER = CHANGE_COLUMNS.names[1:]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class Store:
 class FakeTable:
     """One handle on a table."""
 
+    may_widen = True
+
+    def close(self) -> None:
+        pass
+
     def __init__(self, store: Store, schema: pa.Schema) -> None:
         self._store = store
         self._schema = schema
@@ -79,13 +87,50 @@ class FakeTable:
         self._require(commit.after)
         current = self._current()
         before = () if current is None else current.files
+        return self._commit(commit, (*before, *files), schema or self._schema)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Row by row in Python: slow, and too simple to be wrong."""
+        self._require(commit.after)
+        columns = schema or self._schema
+        rows = {
+            tuple(row[name] for name in changes.key): row
+            for one in self._files
+            for row in pq.read_table(f"{self._store.directory}/{one.path}").to_pylist()
+        }
+        found = [
+            row
+            for one in changes.receipts
+            for row in pq.read_table(f"{changes.directory}/{one.path}").to_pylist()
+        ]
+        for change in sorted(found, key=lambda one: tuple(one[name] for name in ORDER)):
+            key = tuple(change[name] for name in changes.key)
+            rows.pop(key, None)
+            if not change[DELETED]:
+                rows[key] = change
+        chosen = [{name: row.get(name) for name in columns.names} for row in rows.values()]
+        batches = pa.Table.from_pylist(chosen, columns).to_batches()
+        files = write_files(batches, self.layout(columns), "upserted")
+        return self._commit(commit, tuple(files), columns)
+
+    def _commit(
+        self, commit: Commit, files: tuple[FileReceipt, ...], schema: pa.Schema
+    ) -> TableState:
         text = write_note(commit.note)
-        self._push((*before, *files), text, schema or self._schema)
+        self._push(files, text, schema)
         self._store.kept[commit.note.pipeline] = text
         if self.loses_answer:
             self.loses_answer = False
             raise AnswerLostError("the answer was lost")
         return self.load()
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for one in self.live_files():
+            yield from pq.read_table(
+                f"{self._store.directory}/{one.path}", columns=list(columns)
+            ).to_batches()
 
     def live_files(self) -> list[LiveFile]:
         return [LiveFile(one.path, one.row_count, one.size_bytes) for one in self._files]

@@ -68,6 +68,7 @@ class Kind(Protocol):
 class FakeKind:
     folder: Path
     name: str = "fake"
+    schema: pa.Schema = SCHEMA
     clock: Clock = field(default_factory=SystemClock)
     store: Store = field(init=False)
 
@@ -75,17 +76,19 @@ class FakeKind:
         self.store = Store(str(self.folder), clock=self.clock)
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def open(self) -> Table:
-        return FakeTable(self.store, SCHEMA)
+        return FakeTable(self.store, self.schema)
 
     def read(self) -> pa.Table:
-        table = FakeTable(self.store, SCHEMA)
+        table = FakeTable(self.store, self.schema)
         table.load()
         parts = [pq.read_table(self.folder / one.path) for one in table.live_files()]
         return (
-            pa.concat_tables(parts, promote_options="permissive") if parts else SCHEMA.empty_table()
+            pa.concat_tables(parts, promote_options="permissive")
+            if parts
+            else self.schema.empty_table()
         )
 
 
@@ -93,6 +96,7 @@ class FakeKind:
 class DeltaKind:
     folder: Path
     name: str = "delta"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
     clock: Clock = field(default_factory=SystemClock)
 
@@ -104,7 +108,7 @@ class DeltaKind:
         from penstock.spark.tables.delta import DeltaLakeTable
 
         self.partitions = partitions
-        return DeltaLakeTable.create(self.uri, SCHEMA, partitions=partitions, clock=self.clock)
+        return DeltaLakeTable.create(self.uri, self.schema, partitions=partitions, clock=self.clock)
 
     def open(self) -> Table:
         from penstock.spark.tables.delta import DeltaLakeTable
@@ -121,6 +125,7 @@ class DeltaKind:
 class IcebergKind:
     folder: Path
     name: str = "iceberg"
+    schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
     clock: Clock = field(default_factory=SystemClock)
 
@@ -137,7 +142,7 @@ class IcebergKind:
 
         self.partitions = partitions
         return IcebergTable.create(
-            self.catalog, "shop.orders", SCHEMA, partitions=partitions, clock=self.clock
+            self.catalog, "shop.orders", self.schema, partitions=partitions, clock=self.clock
         )
 
     def open(self) -> Table:

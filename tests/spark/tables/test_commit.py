@@ -12,13 +12,11 @@ from penstock.spark.tables.commit import (
     Decision,
     Driver,
     Offer,
-    PairPlan,
     Skip,
     TableState,
     Trim,
     decide,
     newest_note,
-    plan_pair,
     resume_positions,
     take_over,
 )
@@ -221,16 +219,3 @@ def test_after_a_rollback_history_holds_and_the_numbers_do_not_go_back() -> None
     emptied = newest_note(None, kept, is_whole=True)
     assert emptied is not None
     assert (emptied.held, emptied.epoch) == ({}, kept.epoch)
-
-
-def test_rejects_are_committed_before_rows() -> None:
-    state = holding(100, 80)
-    new = decide(state, offer((0, 100, 110)))
-    gone_on = decide(state, offer((0, 0, 10)))
-    stopped = decide(state, offer((0, 200, 210)))
-    assert plan_pair(new, new) == PairPlan(new, new, must_compare=False)
-    assert plan_pair(gone_on, new) == PairPlan(gone_on, new, must_compare=True)
-    assert plan_pair(gone_on, gone_on) == PairPlan(gone_on, gone_on, must_compare=False)
-    assert plan_pair(new, gone_on) == PairPlan(new, gone_on, must_compare=False)
-    assert plan_pair(stopped, new) is stopped
-    assert plan_pair(new, stopped) is stopped

@@ -7,5 +7,6 @@ micro-batch; `port` is what it needs of a table; `delta` and `iceberg` are the t
 `definition` is what a pipeline is, as a TOML file gives it. `ddl`, `json_schema` and `columns` say
 which columns a table has, `schema_changes` what may become of them. `values` turns the bytes of
 records into columns; `rejects` is what could not be turned, and `expectations` what was turned and
-is not right. Nothing runs a pipeline yet.
+is not right. `planner` chooses the way through Spark and `run` carries a pipeline out; `looking` is
+for people who want to know without running anything.
 """

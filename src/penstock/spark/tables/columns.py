@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark.decode.buffers import HEADERS
 from penstock.spark.option_values import shown
 from penstock.spark.tables.definition_errors import SchemaError
 
@@ -23,6 +24,8 @@ METADATA: Final = pa.schema(
     ]
 )
 """Where a row came from; each is named after the column of the source that it is a copy of."""
+RECORD: Final = pa.schema([pa.field("_value", pa.binary()), pa.field("_headers", HEADERS)])
+"""The rest of a record, beside its row for as long as the row may still be quarantined."""
 RAW_COLUMN: Final = "value"
 """The one column of values that are not parsed."""
 
@@ -46,6 +49,15 @@ def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBa
     columns = [source.column(name.removeprefix("_")) for name in METADATA.names]
     return pa.RecordBatch.from_arrays(
         [*values.columns, *columns], schema=pa.schema([*values.schema, *METADATA])
+    )
+
+
+def with_record(rows: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with the bytes that they were parsed from."""
+    assert rows.num_rows == source.num_rows, "a row for each record"
+    columns = [source.column(name.removeprefix("_")) for name in RECORD.names]
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, *columns], schema=pa.schema([*rows.schema, *RECORD])
     )
 
 
@@ -90,7 +102,7 @@ def _fitted_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
     entries = column.cast(_entries_type(column.type)) if is_map else column
     mask = column.is_null() if column.null_count else None
     # From lengths, not from offsets: a slice has offsets that do not begin at zero.
-    lengths = pc.fill_null(pc.list_value_length(entries), 0)
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
     starts = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     values = entries.flatten()
     if not is_map:

@@ -123,12 +123,12 @@ def take_over(
             return commit_stops.too_many_pipelines(pipeline, PIPELINES_MAX)
         note = CommitNote(pipeline, NoteKind.TAKE, run, 0, 0)
     ranges = starting or BatchRanges(())
-    stop = _other_log(note, ranges)
+    stop = other_log(note, ranges)
     if stop is not None:
         return stop
     new = [one for one in ranges.ranges if one.at not in note.held]
     assert all(one.is_empty for one in new), "a driver takes the table before it has read anything"
-    taken = _note_after(note, replace(ranges, ranges=tuple(new)), CommitCounts())
+    taken = note_after(note, replace(ranges, ranges=tuple(new)), CommitCounts())
     return Commit(replace(taken, kind=NoteKind.TAKE, run=run, epoch=note.epoch + 1), after=state)
 
 
@@ -149,11 +149,11 @@ def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
 def decide(state: TableState, offer: Offer) -> Decision:
     """What to do with the batch, by what the table holds."""
     note = state.notes.get(offer.driver.pipeline)
-    stop = _not_owner(note, offer.driver)
+    stop = not_owner(note, offer.driver)
     if stop is not None:
         return stop
     assert note is not None, "an owner has a note"
-    stop = _other_log(note, offer.ranges)
+    stop = other_log(note, offer.ranges)
     if stop is not None:
         return stop
     left = {one.at: _left_of(one, note.held.get(one.at)) for one in offer.ranges.ranges}
@@ -165,10 +165,11 @@ def decide(state: TableState, offer: Offer) -> Decision:
         return Skip()
     if any(left[one.at] != one for one in offer.ranges.ranges if not one.is_empty):
         return Trim(replace(offer.ranges, ranges=kept))
-    return Commit(_note_after(note, replace(offer.ranges, ranges=kept), offer.counts), after=state)
+    return Commit(note_after(note, replace(offer.ranges, ranges=kept), offer.counts), after=state)
 
 
-def _not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
+def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
+    """Whether the table is somebody else's by now, for this pipeline."""
     if note is None or note.epoch < driver.epoch:
         return commit_stops.went_back(driver.pipeline, driver.epoch, note.epoch if note else 0)
     if note.epoch > driver.epoch or note.run != driver.run:
@@ -176,7 +177,7 @@ def _not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
     return None
 
 
-def _other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
+def other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
     """Whether the ranges are of another cluster, or of a topic that was made anew."""
     if _differ(note.cluster_id, ranges.cluster_id):
         assert note.cluster_id is not None
@@ -242,7 +243,7 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def _note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> CommitNote:
+def note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> CommitNote:
     """The note that follows when these ranges are committed."""
     held = {at: one._replace(start_offset=one.end_offset) for at, one in note.held.items()}
     for one in ranges.ranges:
@@ -284,32 +285,3 @@ def newest_note(
     if in_history.sequence > kept.sequence:
         return in_history
     return replace(in_history, run=kept.run, epoch=kept.epoch, sequence=kept.sequence)
-
-
-# --- A table and its table of rejects ---
-
-
-@dataclass(frozen=True, slots=True)
-class PairPlan:
-    """What to write of a batch to the table of rejects and, after it, to the table itself."""
-
-    rejects: Decision
-    rows: Decision
-    must_compare: bool
-    """The rejects of this batch are there since an earlier attempt, which may have judged by an
-    older schema. Rows whose offsets are among them are left out; a reject that is not among them
-    is added to them before the rows are committed."""
-
-
-def plan_pair(rejects: Decision, rows: Decision) -> PairPlan | Stop:
-    """Both tables, each decided by its own notes: the rejects first, then the rows.
-
-    In this order a crash in between cannot lose a record: as long as the rows are not committed,
-    the batch comes again. The other way round a record that is rejected the first time and not the
-    second would be in neither table.
-    """
-    for decision in (rejects, rows):
-        if isinstance(decision, Stop):
-            return decision
-    rows_open = isinstance(rows, Commit | Trim)
-    return PairPlan(rejects, rows, must_compare=rows_open and not isinstance(rejects, Commit))

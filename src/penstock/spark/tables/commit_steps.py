@@ -8,7 +8,7 @@ now, up to `ATTEMPTS_MAX` times. A commit whose answer was lost is not repeated 
 read, and it knows whether the commit is there.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +53,9 @@ class Wait:
 
 
 Step = Load | Append | Wait
+
+Rule = Callable[[TableState, Offer], Decision]
+"""What to do with a batch, by what the table holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def take_table(
 
 
 def commit_offer(
-    offer: Offer, known: TableState | None
+    offer: Offer, known: TableState | None, rule: Rule = decide
 ) -> Generator[Step, Any, Committed | Skip | Trim | Stop]:
     """Bring a batch into the table once.
 
@@ -117,7 +120,7 @@ def commit_offer(
         known = None
         if tried is not None and state.notes.get(tried.pipeline) == tried:
             return Committed(tried, state)  # the answer had been lost
-        decision: Decision = decide(state, offer)
+        decision = rule(state, offer)
         if not isinstance(decision, Commit):
             if was_known:
                 continue  # only a commit is checked by the table itself: look before anything else

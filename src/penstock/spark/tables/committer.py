@@ -6,26 +6,37 @@ reads nothing first. It is not a lock: a driver that was replaced learns of it w
 """
 
 from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
 from time import sleep
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.commit import Driver, Offer, Skip, TableState, Trim, resume_positions
+from penstock.spark.tables.commit import (
+    Commit,
+    Driver,
+    Offer,
+    Skip,
+    TableState,
+    Trim,
+    decide,
+    resume_positions,
+)
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import (
     Answer,
     Append,
     Committed,
     Load,
+    Rule,
     Step,
     Wait,
     commit_offer,
     take_table,
 )
 from penstock.spark.tables.commit_stops import Stop
-from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.data_files import FileReceipt, remove_files
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
@@ -34,8 +45,18 @@ from penstock.spark.tables.port import (
     TableMovedError,
 )
 from penstock.spark.tables.table_facts import Partition
+from penstock.spark.tables.upsert import Changes
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What tasks have written."""
+
+    files: tuple[FileReceipt, ...] = ()
+    schema: pa.Schema | None = None
+    changes: Changes | None = None
 
 
 class TableCommitter:
@@ -68,25 +89,39 @@ class TableCommitter:
 
         Raises `CommitStoppedError` when this pipeline cannot have the table.
         """
-        taken = self._carry_out(take_table(self._pipeline, self._run, starting), ())
+        taken = self._carry_out(take_table(self._pipeline, self._run, starting), _Batch())
         if isinstance(taken, Stop):
             raise taken.error()
         self._driver, self._state = taken.driver, taken.state
         return resume_positions(taken.state, self._pipeline)
 
+    def resume(self) -> StreamOffset | None:
+        """Where a query without a checkpoint goes on."""
+        return resume_positions(self.state, self._pipeline)
+
     def commit(
-        self, offer: Offer, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+        self,
+        offer: Offer,
+        files: Sequence[FileReceipt],
+        schema: pa.Schema | None = None,
+        *,
+        changes: Changes | None = None,
+        rule: Rule = decide,
     ) -> Committed | Skip | Trim:
-        """Bring the batch into the table once.
+        """Bring the batch into the table once: its files, or its changes as an upsert.
 
         `Skip`: it is there, and these files are not used. `Trim`: a part is there, and these files
         are not used; write the rest and offer that. `CommitStoppedError`: nothing was committed,
-        and a person has to look.
+        and a person has to look. Files of changes are removed when it is known what became of them.
         """
         assert offer.driver == self.driver, "an offer of another driver"
-        result = self._carry_out(commit_offer(offer, self._state), files, schema)
+        assert changes is None or not files, "a batch is appended, or its changes are"
+        batch = _Batch(tuple(files), schema, changes)
+        result = self._carry_out(commit_offer(offer, self._state, rule), batch)
         if isinstance(result, Stop):
             raise result.error()
+        if changes is not None:
+            remove_files(changes.directory, changes.receipts)
         if isinstance(result, Committed):
             self._state = result.state
         return result
@@ -109,21 +144,16 @@ class TableCommitter:
         self._state = done.state
         return done
 
-    def _carry_out(
-        self,
-        steps: Generator[Step, Any, Result],
-        files: Sequence[FileReceipt],
-        schema: pa.Schema | None = None,
-    ) -> Result:
+    def _carry_out(self, steps: Generator[Step, Any, Result], batch: "_Batch") -> Result:
         answer: object = None
         try:
             while True:
-                answer = self._do(steps.send(answer), files, schema)
+                answer = self._do(steps.send(answer), batch)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    def _do(self, step: Step, files: Sequence[FileReceipt], schema: pa.Schema | None) -> object:
+    def _do(self, step: Step, batch: "_Batch") -> object:
         match step:
             case Load():
                 self._state = self.table.load()
@@ -133,6 +163,11 @@ class TableCommitter:
                 return None
             case Append(commit):
                 try:
-                    return Answer(self.table.append(commit, files, schema))
+                    return Answer(self._bring(commit, batch))
                 except (TableMovedError, AnswerLostError) as error:
                     return Answer(None, str(error))
+
+    def _bring(self, commit: Commit, batch: "_Batch") -> TableState:
+        if batch.changes is not None:
+            return self.table.upsert(commit, batch.changes, batch.schema)
+        return self.table.append(commit, batch.files, batch.schema)

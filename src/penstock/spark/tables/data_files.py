@@ -12,10 +12,10 @@ from which each format takes the statistics it wants.
 """
 
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -80,35 +80,62 @@ class FileReceipt:
 
 def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -> list[FileReceipt]:
     """Write rows to files that begin with `name`; the receipts, when all of them are safe."""
-    filesystem, root = _open_directory(layout.directory)
-    finished: list[FileReceipt] = []
-    open_files: dict[tuple[PartitionValue, ...], _OpenFile] = {}
-    with ExitStack() as leftover:  # files of a task that fails are closed, and have no receipt
-        leftover.callback(_discard, open_files)
+    with FilesWriter(layout, name) as writer:
         for batch in rows:
-            for partition, part in split_rows(batch, layout.partitions):
-                file = open_files.get(partition)
-                if file is None:
-                    if len(open_files) >= OPEN_FILES_MAX:
-                        first = next(iter(open_files))
-                        finished.append(open_files.pop(first).finish())
-                    file = _OpenFile(filesystem, root, layout, partition, name)
-                    open_files[partition] = file
-                file.write(part)
-                if file.size_bytes >= layout.file_bytes_target:
-                    finished.append(open_files.pop(partition).finish())
-            if sum(one.held_bytes for one in open_files.values()) > HELD_BYTES_MAX:
-                for one in open_files.values():
-                    one.flush()
-        while open_files:
-            first = next(iter(open_files))
-            finished.append(open_files.pop(first).finish())
-    return finished
+            writer.write(batch)
+        return writer.finish()
 
 
-def _discard(open_files: Mapping[tuple[PartitionValue, ...], "_OpenFile"]) -> None:
-    for one in open_files.values():
-        one.discard()
+class FilesWriter:
+    """Rows in as they come, into a file for each partition at a time.
+
+    Used in a `with`: what is not finished at its end is closed, and has no receipt.
+    """
+
+    def __init__(self, layout: FileLayout, name: str) -> None:
+        self._layout = layout
+        self._name = name
+        self._filesystem, self._root = open_directory(layout.directory)
+        self._open: dict[tuple[PartitionValue, ...], _OpenFile] = {}
+        self._finished: list[FileReceipt] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in self._open.values():
+            one.discard()
+        self._open = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows to the files of their partitions."""
+        for partition, part in split_rows(rows, self._layout.partitions):
+            file = self._file(partition)
+            file.write(part)
+            if file.size_bytes >= self._layout.file_bytes_target:
+                self._finished.append(self._open.pop(partition).finish())
+        if sum(one.held_bytes for one in self._open.values()) > HELD_BYTES_MAX:
+            for one in self._open.values():
+                one.flush()
+
+    def finish(self) -> list[FileReceipt]:
+        """Close all files; the receipts, when all of them are safe."""
+        while self._open:
+            self._finish_first()
+        return self._finished
+
+    def _file(self, partition: tuple[PartitionValue, ...]) -> "_OpenFile":
+        file = self._open.get(partition)
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._finish_first()
+            file = _OpenFile(self._filesystem, self._root, self._layout, partition, self._name)
+            self._open[partition] = file
+        return file
+
+    def _finish_first(self) -> None:
+        first = next(iter(self._open))
+        self._finished.append(self._open.pop(first).finish())
 
 
 class _OpenFile:
@@ -192,6 +219,14 @@ class _OpenFile:
             self._sink.close()
 
 
+def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
+    """Remove files that nobody refers to. One that cannot be removed is left to the cleaning."""
+    filesystem, root = open_directory(directory)
+    for one in receipts:
+        with suppress(OSError):
+            filesystem.delete_file(f"{root}/{one.path}")
+
+
 def _sync(path: str) -> None:
     """A local file and its name: on disk when this returns."""
     for one, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)):
@@ -202,7 +237,8 @@ def _sync(path: str) -> None:
             os.close(descriptor)
 
 
-def _open_directory(directory: str) -> tuple[fs.FileSystem, str]:
+def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
+    """The file system and the path in it, of a URI or a path."""
     if "://" not in directory and not directory.startswith("file:"):
         return fs.LocalFileSystem(), directory.rstrip("/")
     filesystem, root = fs.FileSystem.from_uri(directory)

@@ -2,7 +2,8 @@
 
 What a commit of ours is made of:
 
-- A batch is one entry of Delta's log: the files, and the note in its commit information.
+- A batch is one entry of Delta's log: the files, and the note in its commit information. So is an
+  upsert: a merge, with the note.
 - Taking the table is one entry too: it sets the table's properties, among them a copy of the
   newest note of every pipeline, and that nobody but us cleans the log up.
 - Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
@@ -21,7 +22,7 @@ A partition by day, hour or month is a column of its own in Delta, named `<colum
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -36,6 +37,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import delta_care
+from penstock.spark.tables.change_files import changes_directory, clean_changes
+from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
@@ -50,6 +53,7 @@ from penstock.spark.tables.delta_history import (
     notes_of,
 )
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
+from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
     Transform,
@@ -64,6 +68,7 @@ from penstock.spark.tables.port import (
     TableMovedError,
 )
 from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 """Entries have our notes; only `expire` removes them, after it has copied the newest."""
@@ -80,6 +85,8 @@ def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
 
 class DeltaLakeTable:
     """One handle on a Delta table."""
+
+    may_widen = False
 
     def __init__(
         self,
@@ -121,6 +128,9 @@ class DeltaLakeTable:
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
 
+    def close(self) -> None:
+        """Nothing stays open."""
+
     # --- Reading ---
 
     def load(self) -> TableState:
@@ -139,6 +149,12 @@ class DeltaLakeTable:
         require_partitionable(self._fields, schema)
         plain = {one.name for one in self._fields if not _is_derived(one)}
         return FileLayout(self._uri, schema, self._fields, frozenset(plain))
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows."""
+        wanted = self.schema()
+        for batch in self._table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
@@ -201,15 +217,36 @@ class DeltaLakeTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files and the note in one entry."""
-        self._require(commit.after)
-        self._require_new(commit.note)
-        if schema is not None:
-            self._add_columns(schema)
+        self._prepare(commit, schema)
         if commit.note.kind is NoteKind.TAKE:
             assert not files, "a driver takes the table before it has files"
             self._made(lambda: self._take(commit))
         else:
             self._made(lambda: self._add(commit.note, files))
+        return self._noted(commit)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Merge the changes, with the note, in one entry."""
+        self._prepare(commit, schema)
+        source = merge_source(changes, self.schema(), self._fields)
+        self._made(lambda: self._merge(commit.note, source, changes.key))
+        return self._noted(commit)
+
+    def _merge(self, note: CommitNote, source: pa.Table, key: Sequence[str]) -> None:
+        before = self._table.version()
+        merge(self._table, source, key, _properties(note, self._clock.now_ms()))
+        if self._table.version() == before:
+            self._add(note, ())  # there was nothing to change, and the note must be there
+
+    def _prepare(self, commit: Commit, schema: pa.Schema | None) -> None:
+        self._require(commit.after)
+        self._require_new(commit.note)
+        if schema is not None:
+            self._add_columns(schema)
+
+    def _noted(self, commit: Commit) -> TableState:
         self._notes = {**commit.after.notes, commit.note.pipeline: commit.note}
         self._notes_version = self._table.version()
         return TableState(dict(self._notes), self._notes_version)
@@ -330,7 +367,8 @@ class DeltaLakeTable:
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
-        return delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        return count + clean_changes(changes_directory(self._uri), older_than_ms=older_than_ms)
 
     def _open_version(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version=version, storage_options=dict(self._options))

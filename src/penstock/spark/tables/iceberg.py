@@ -11,7 +11,7 @@ Notes are looked for among the ancestors of the current snapshot, not only in it
 somebody else's append may be the newest. What expired is in the copy. Care is in `iceberg_care`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
@@ -35,9 +36,10 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import iceberg_care
+from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
-from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_files import data_files, small_groups
 from penstock.spark.tables.iceberg_schema import (
@@ -49,6 +51,7 @@ from penstock.spark.tables.iceberg_schema import (
     planned_schema,
     with_ids,
 )
+from penstock.spark.tables.iceberg_upsert import replacement, rewrite_files
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
@@ -56,6 +59,7 @@ from penstock.spark.tables.port import (
     TableMovedError,
 )
 from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 NOTE_KEY: Final = "penstock.note"
 """In the summary of a snapshot of ours."""
@@ -95,6 +99,8 @@ def is_table(catalog: Mapping[str, str], name: str) -> bool:
 
 class IcebergTable:
     """One handle on an Iceberg table."""
+
+    may_widen = True
 
     def __init__(
         self, catalog: Mapping[str, str], name: str, *, clock: Clock | None = None
@@ -146,6 +152,13 @@ class IcebergTable:
         require_partitionable(fields, schema)
         rows = with_ids(schema, planned_schema(self._table, schema))
         return FileLayout(self._directory(), rows, fields)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows."""
+        wanted = self.schema()
+        scan = self._table.scan(selected_fields=tuple(columns))
+        for batch in scan.to_arrow_batch_reader():
+            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
@@ -220,6 +233,33 @@ class IcebergTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files, the note and its copy, and columns, in one commit."""
+        return self._replace(commit, (), files, schema)
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Write the files again that have rows of changed keys, in one commit with the rest."""
+        self._require(commit.after)
+        rewrite = rewrite_files(self._table, changes, self.layout(self._planned(schema)))
+        try:
+            return self._replace(commit, rewrite.removed, rewrite.added, schema)
+        except TableMovedError:
+            remove_files(self._directory(), rewrite.added)  # the next attempt writes others
+            raise
+
+    def _planned(self, schema: pa.Schema | None) -> pa.Schema:
+        """All columns as they are after a commit with this schema."""
+        if schema is None:
+            return self.schema()
+        return plain_schema(planned_schema(self._table, schema))
+
+    def _replace(
+        self,
+        commit: Commit,
+        removed: Sequence[DataFile],
+        added: Sequence[FileReceipt],
+        schema: pa.Schema | None,
+    ) -> TableState:
         self._require(commit.after)
         change = self._table.transaction()
         columns = self._table.schema()
@@ -229,9 +269,12 @@ class IcebergTable:
         text, name = write_note(commit.note), commit.note.pipeline
         at = self._table.metadata.next_sequence_number()
         change.set_properties({f"{KEPT_PREFIX}{name}": text, f"{KEPT_AT_PREFIX}{name}": str(at)})
-        producer = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name}).merge_append()
-        for one in data_files(files, self._table.metadata, columns, self._directory()):
-            producer.append_data_file(one)
+        update = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name})
+        producer = replacement(update) if removed else update.merge_append()
+        for file in removed:
+            producer.delete_data_file(file)
+        for file in data_files(added, self._table.metadata, columns, self._directory()):
+            producer.append_data_file(file)
         producer.commit()
         self._commit(change)
         current = self._table.current_snapshot()

@@ -1,6 +1,6 @@
 """What Penstock needs of a table, whatever its format: the port `Table`, and what goes through it.
 
-Every change of a table is conditional on what was read before: `append` and `compact` get
+Every change of a table is conditional on what was read before: `append`, `upsert` and `compact` get
 the state from which they were decided, and are refused with `TableMovedError` when anything at all
 was committed since. So whoever commits has seen everything, and a driver that slept through its
 successor's commits cannot do harm.
@@ -12,7 +12,7 @@ Schemas are Arrow's. A column may be added, or widened where the format can; tha
 same commit as the first files that need it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
 from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.upsert import Changes
 
 
 class TableError(SparkQueryError):
@@ -64,6 +65,13 @@ class Compaction:
 class Table(Protocol):
     """One table, and what the driver of a pipeline does with it."""
 
+    @property
+    def may_widen(self) -> bool:
+        """Whether the format can make the type of a column wider."""
+
+    def close(self) -> None:
+        """Let go of whatever is open."""
+
     def load(self) -> TableState:
         """Read what the table says now."""
 
@@ -80,6 +88,19 @@ class Table(Protocol):
 
         `TableMovedError`: refused. `AnswerLostError`: made or not. Gives the state afterwards.
         """
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Bring the rows of changed keys to what the changes say, with the note, in one commit.
+
+        Afterwards a key that was changed has one row, or none if its last change is a deletion.
+        Other rows stay as they are. Columns and errors as with `append`. The files of the changes
+        are only read.
+        """
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows of the state that was read last, in no order."""
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""

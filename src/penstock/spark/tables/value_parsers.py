@@ -21,7 +21,7 @@ from penstock.spark.tables.json_schema import parse_json_schema
 from penstock.spark.tables.values.json_values import JsonValues
 from penstock.spark.tables.values.parser import ValueParser
 from penstock.spark.tables.values.raw import RawValues
-from penstock.spark.tables.values.registered_values import RegisteredValues
+from penstock.spark.tables.values.registered_values import RegisteredValues, TableColumns
 from penstock.spark.tables.values.registry import RegisteredSchema, Registry, UnknownSchemaError
 
 FILE_BYTES_MAX: Final = 4_194_304
@@ -65,10 +65,13 @@ def plan_parser(
     return ParserPlan(value.format, files=((Path(text).name, content),), message=value.message)
 
 
-def new_parser(plan: ParserPlan) -> ValueParser:
-    """The parser of this plan; formats are loaded when they are needed."""
+def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
+    """The parser of this plan; formats are loaded when they are needed.
+
+    `table` has the columns that values of a registry's schemas have to fit to.
+    """
     if plan.registry is not None:
-        return _registered(plan, Registry(plan.registry))
+        return _registered(plan, Registry(plan.registry), table)
     if plan.format is ValueFormat.RAW:
         return RawValues()
     if plan.ddl is not None:
@@ -83,18 +86,20 @@ def new_parser(plan: ParserPlan) -> ValueParser:
     return protobuf_file_values(dict(plan.files), name, plan.message, name)
 
 
-def _registered(plan: ParserPlan, registry: Registry) -> RegisteredValues:
+def _registered(
+    plan: ParserPlan, registry: Registry, table: TableColumns | None
+) -> RegisteredValues:
     if plan.format is ValueFormat.AVRO:
         from penstock.spark.tables.values.avro_values import avro_registry_values
 
-        return avro_registry_values(registry, plan.base)
+        return avro_registry_values(registry, plan.base, table)
     if plan.format is ValueFormat.PROTOBUF:
         from penstock.spark.tables.values.protobuf_values import protobuf_registry_values
 
-        return protobuf_registry_values(registry, plan.base)
+        return protobuf_registry_values(registry, plan.base, table)
     from penstock.spark.tables.values.json_registry import json_registry_values
 
-    return json_registry_values(registry, plan.base)
+    return json_registry_values(registry, plan.base, table)
 
 
 def _newest(value: ValueSettings, address: str, topics: tuple[str, ...]) -> RegisteredSchema | None:

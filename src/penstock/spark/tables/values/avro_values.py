@@ -20,6 +20,7 @@ from penstock.spark.tables.values.registered_values import (
     OneSchemaValues,
     RegisteredValues,
     Schemas,
+    TableColumns,
     one_by_one,
 )
 from penstock.spark.tables.values.registry import RegisteredSchema
@@ -45,10 +46,10 @@ def avro_file_values(text: str, what: str) -> OneSchemaValues:
 
 
 def avro_registry_values(
-    schemas: Schemas, base: RegisteredSchema | None = None
+    schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
     """Reads framed Avro values."""
-    return RegisteredValues(schemas, compile_avro, base)
+    return RegisteredValues(schemas, compile_avro, base, table)
 
 
 def compile_avro(schema: RegisteredSchema) -> CompiledSchema:

@@ -16,6 +16,7 @@ from penstock.spark.tables.values.registered_values import (
     Numbered,
     RegisteredValues,
     Schemas,
+    TableColumns,
 )
 from penstock.spark.tables.values.registry import RegisteredSchema
 
@@ -23,10 +24,10 @@ KIND: Final = "JSON"
 
 
 def json_registry_values(
-    schemas: Schemas, base: RegisteredSchema | None = None
+    schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
     """Reads framed JSON values."""
-    return RegisteredValues(schemas, compile_json, base)
+    return RegisteredValues(schemas, compile_json, base, table)
 
 
 def compile_json(schema: RegisteredSchema) -> CompiledSchema:

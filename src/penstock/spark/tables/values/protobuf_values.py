@@ -24,6 +24,7 @@ from penstock.spark.tables.values.registered_values import (
     OneSchemaValues,
     RegisteredValues,
     Schemas,
+    TableColumns,
     one_by_one,
 )
 from penstock.spark.tables.values.registry import RegisteredSchema
@@ -48,10 +49,10 @@ def protobuf_file_values(
 
 
 def protobuf_registry_values(
-    schemas: Schemas, base: RegisteredSchema | None = None
+    schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
     """Reads framed values."""
-    return RegisteredValues(schemas, compile_protobuf, base)
+    return RegisteredValues(schemas, compile_protobuf, base, table)
 
 
 def compile_protobuf(schema: RegisteredSchema) -> CompiledSchema:

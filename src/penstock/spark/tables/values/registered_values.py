@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.schema_changes import Incompatible, change_of
+from penstock.spark.tables.schema_changes import Incompatible, Widened, change_of
 from penstock.spark.tables.values.framing import schema_id_of
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
@@ -39,6 +39,14 @@ class CompiledSchema:
     read: Callable[[Sequence[Numbered]], Group]
 
 
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """What the values have to fit to."""
+
+    columns: pa.Schema
+    may_widen: bool = True
+
+
 class Schemas(Protocol):
     """Where schemas are found by id; `Registry` is one."""
 
@@ -54,13 +62,15 @@ class RegisteredValues:
         schemas: Schemas,
         compile_schema: Callable[[RegisteredSchema], CompiledSchema],
         base: RegisteredSchema | None = None,
+        table: TableColumns | None = None,
     ) -> None:
-        """`base` is the schema whose columns are there from the start."""
+        """The columns at the start are those of the table; without one, of the schema `base`."""
         self._schemas = schemas
         self._compile = compile_schema
         self._compiled: dict[int, CompiledSchema] = {}
-        self._schema = pa.schema([])
-        if base is not None:
+        self._may_widen = True if table is None else table.may_widen
+        self._schema = pa.schema([]) if table is None else table.columns
+        if table is None and base is not None:
             self._schema = compile_schema(base).columns
 
     @property
@@ -103,15 +113,25 @@ class RegisteredValues:
             raise RowError(ErrorClass.UNKNOWN_SCHEMA, str(error)) from None
         except SchemaError as error:
             raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, short(str(error))) from None
-        change = change_of(self._schema, compiled.columns) if len(self._schema) else None
-        if isinstance(change, Incompatible):
-            reasons = short(f"schema {schema_id}: {' '.join(change.reasons)}")
-            raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, reasons)
-        self._schema = compiled.columns if change is None else change.schema
+        self._schema = self._merged(schema_id, compiled.columns)
         if len(self._compiled) >= COMPILED_MAX:
             del self._compiled[next(iter(self._compiled))]
         self._compiled[schema_id] = compiled
         return compiled
+
+    def _merged(self, schema_id: int, columns: pa.Schema) -> pa.Schema:
+        """All columns together; `RowError` when these do not fit to the others."""
+        if not len(self._schema):
+            return columns
+        change = change_of(self._schema, columns)
+        if isinstance(change, Incompatible):
+            reasons = " ".join(change.reasons)
+        elif not self._may_widen and any(isinstance(step, Widened) for step in change.steps):
+            reasons = "a column is wider than the table's, and this table's are not widened."
+        else:
+            return change.schema
+        message = short(f"schema {schema_id}: {reasons}")
+        raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, message)
 
 
 def one_by_one(

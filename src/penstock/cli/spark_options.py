@@ -1,0 +1,92 @@
+"""Options of commands that start Spark: where it runs, its settings, and where its own words go.
+
+On a terminal Spark's messages would be written into the middle of the view, so they go to a file:
+the one that is named, or a temporary one that is removed unless the command fails. Elsewhere they
+stay on standard error, where a service manager expects them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from penstock.cli.extras import extras_named
+from penstock.cli.output import note
+
+if TYPE_CHECKING:
+    from penstock.spark.pipeline_runs import SessionChoice
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class SparkWish(NamedTuple):
+    """What a person says of Spark."""
+
+    master: str | None
+    settings: Sequence[str]
+    log: str | None
+
+
+def spark_options(command: Command) -> Command:
+    """`--master`, `--conf` and `--spark-log`."""
+    log = click.option(
+        "--spark-log",
+        "log",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Where Spark's own messages go.  [default: standard error, unless it is a terminal]",
+    )
+    conf = click.option(
+        "--conf",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of Spark; may be repeated.",
+    )
+    master = click.option(
+        "--master", help="Where Spark runs.  [default: SPARK_REMOTE, or else local[*]]"
+    )
+    return master(conf(log(command)))
+
+
+@contextmanager
+def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
+    """The choice for this command; when it fails, where Spark's messages are is told."""
+    conf = parse_settings(wish.settings)
+    with extras_named():
+        from penstock.spark.pipeline_runs import SessionChoice
+
+    is_temporary = wish.log is None and sys.stderr.isatty()
+    path = _temporary_file() if is_temporary else wish.log and Path(wish.log)
+    try:
+        yield SessionChoice(wish.master, conf, path or None)
+    except BaseException:
+        if path:
+            note(f"Spark's own messages are in {path}")
+        raise
+    if is_temporary and path:
+        path.unlink(missing_ok=True)
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """The settings of Spark by name."""
+    found = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--conf {text!r} is not of the form NAME=VALUE.")
+        found[name] = value
+    return found
+
+
+def _temporary_file() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)

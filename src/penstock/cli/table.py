@@ -1,0 +1,109 @@
+"""`penstock table`: topics into Iceberg and Delta tables; check a pipeline, run it, look after it.
+
+FILE is a pipeline: a TOML file, or a Python file with a function that `@pipeline` decorates. What
+these commands do is in `penstock.spark`; they print it. Spark and the formats are imported when a
+command runs, so that `--help` and every other command of Penstock do without them.
+"""
+
+import click
+
+from penstock.cli import exits
+from penstock.cli.extras import extras_named
+from penstock.cli.options import examples, json_option
+from penstock.cli.output import note, print_json
+from penstock.cli.table_again import backfill, care
+from penstock.cli.table_dlq import dlq
+from penstock.cli.table_run import run
+from penstock.cli.table_text import (
+    check_document,
+    print_check,
+    print_status,
+    status_document,
+)
+
+
+@click.group(
+    short_help="Topics into Iceberg and Delta tables.",
+    epilog=examples(
+        "penstock table check orders.toml        does it fit? nothing is changed",
+        "penstock table run orders.toml --once   all that is in the topics now",
+        "penstock table run orders.toml          go on until Ctrl-C",
+        "penstock table status orders.toml",
+    ),
+)
+def table() -> None:
+    """Topics into Iceberg and Delta tables, each record once.
+
+    FILE is the pipeline: a TOML file, or file.py or file.py:name with decorators.
+    """
+
+
+table.add_command(backfill)
+table.add_command(care)
+table.add_command(dlq)
+table.add_command(run)
+
+
+@table.command(
+    short_help="Try everything but writing.",
+    epilog=examples("penstock table check orders.toml", "penstock table check orders.py --json"),
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--rows",
+    "row_count_max",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Rows of the sample to show.",
+)
+@json_option()
+def check(file: str, row_count_max: int, as_json: bool) -> int:
+    """Look at brokers, topics, schema, table and warehouse of FILE, and parse a sample.
+
+    Nothing is written. The sample are the last records of each partition. The exit code is 1 when
+    the pipeline could not start.
+    """
+    with extras_named():
+        from penstock.spark.pipeline_files import load_pipeline
+        from penstock.spark.tables.definition_errors import DefinitionError
+        from penstock.spark.tables.looking.check import check_pipeline, failed_definition
+
+    try:
+        loaded = load_pipeline(file)
+    except DefinitionError as error:
+        report = failed_definition(error)
+    else:
+        report = check_pipeline(loaded.definition, has_transform=loaded.transform is not None)
+    if as_json:
+        print_json(check_document(report))
+    else:
+        print_check(report, row_count_max)
+    return exits.DONE if report.is_good else exits.FAILED
+
+
+@table.command(
+    short_help="Show what the table holds, and how far behind it is.",
+    epilog=examples(
+        "penstock table status orders.toml", "penstock table status orders.toml --json"
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.option("--partitions", "every", is_flag=True, help="Show each partition, not each topic.")
+@json_option()
+def status(file: str, every: bool, as_json: bool) -> None:
+    """Show the table of FILE: commits, offsets, lag, freshness, files, snapshots, bad records.
+
+    What is held is what the table itself says. Lag is unknown (-) when no broker answers.
+    """
+    with extras_named():
+        from penstock.spark.pipeline_files import load_pipeline
+        from penstock.spark.tables.looking.status import table_status
+
+    found = table_status(load_pipeline(file).definition)
+    if found.problem:
+        note(f"the ends of the topics are not known: {found.problem}")
+    if as_json:
+        print_json(status_document(found))
+    else:
+        print_status(found, every_partition=every)

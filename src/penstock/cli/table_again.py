@@ -1,0 +1,152 @@
+"""`penstock table backfill` and `care`: what is done to a table besides its pipeline.
+
+Both may be run while the pipeline runs.
+"""
+
+import click
+
+from penstock.cli import exits
+from penstock.cli.extras import extras_named
+from penstock.cli.options import examples, json_option
+from penstock.cli.output import print_json, print_table
+from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
+from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
+from penstock.core.quantities import size_text
+
+
+@click.command(
+    short_help="Bring what lies before the beginning of a pipeline.",
+    epilog=examples(
+        "penstock table backfill orders.toml --from earliest --to latest",
+        "penstock table backfill orders.toml --from 2024-05-01T00:00:00Z --to 2024-06-01T00:00:00Z",
+    ),
+)
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--from",
+    "start",
+    default=EARLIEST,
+    show_default=True,
+    metavar="POSITION",
+    help="earliest, an ISO time, @ and milliseconds since 1970, or offsets in JSON.",
+)
+@click.option(
+    "--to",
+    "end",
+    default=LATEST,
+    show_default=True,
+    metavar="POSITION",
+    help="The same, or latest; it ends where the pipeline began in any case.",
+)
+@spark_options
+@json_option()
+def backfill(
+    file: str,
+    start: str,
+    end: str,
+    master: str | None,
+    settings: tuple[str, ...],
+    log: str | None,
+    as_json: bool,
+) -> None:
+    """Bring records of FILE that are older than the first ones its pipeline has brought.
+
+    Offsets in JSON are {"topic": {"0": 42}}. One that was interrupted goes on when it is started
+    again with the same positions.
+    """
+    words = (position_word(start), position_word(end))
+    with extras_named():
+        from penstock.spark.pipeline_files import load_pipeline
+        from penstock.spark.pipeline_runs import session_of
+        from penstock.spark.tables.run.backfill import backfill as bring
+
+    loaded = load_pipeline(file)
+    with (
+        chosen_session(SparkWish(master, settings, log)) as choice,
+        session_of(loaded, choice) as spark,
+    ):
+        done = bring(
+            loaded.definition, spark, start=words[0], end=words[1], transform=loaded.transform
+        )
+    if as_json:
+        print_json(
+            {
+                "pipeline": done.pipeline,
+                "table": loaded.definition.table.name,
+                "commits": done.commits,
+                "records": done.records,
+                "rows": done.rows,
+                "rejects": done.rejects,
+            }
+        )
+    else:
+        click.echo(
+            f"{done.pipeline}: {done.commits:,} commits, {done.records:,} records: {done.rows:,} "
+            f"rows in {loaded.definition.table.name}, {done.rejects:,} rejects"
+        )
+
+
+def position_word(text: str) -> str:
+    """A position in the words of a backfill: a time is milliseconds there."""
+    if text.startswith("{"):
+        return text
+    if text.lstrip("-").isdecimal():
+        raise click.UsageError(
+            f"{text} could be an offset or a time. Write offsets of partitions in JSON, "
+            '{"orders": {"0": ' + text + "}}, or a time as @" + text + "."
+        )
+    found = parse_start(text)
+    return str(found.value) if found.kind == AT_TIMESTAMP else found.kind
+
+
+@click.command(
+    short_help="Compact, expire and clean up now.",
+    epilog=examples("penstock table care orders.toml"),
+)
+@click.argument("file", metavar="FILE")
+@json_option()
+def care(file: str, as_json: bool) -> int:
+    """Put small files of FILE's tables together, expire old snapshots, remove orphaned files.
+
+    A running pipeline does this by itself. The exit code is 1 when something could not be done.
+    """
+    with extras_named():
+        from penstock.spark.pipeline_files import load_pipeline
+        from penstock.spark.tables.care_now import care_now
+
+    done = care_now(load_pipeline(file).definition)
+    if as_json:
+        print_json(
+            [
+                {
+                    "table": name,
+                    "compacted_files": one.compacted_files,
+                    "written_files": one.written_files,
+                    "expired_snapshots": one.expired_snapshots,
+                    "removed_orphans": one.removed_orphans,
+                    "files": one.live_files,
+                    "file_bytes": one.live_bytes,
+                    "duration_ms": round(one.duration_ms),
+                    "problem": one.problem or None,
+                }
+                for name, one in done
+            ]
+        )
+    else:
+        print_table(
+            ["table", "compacted", "into", "expired", "orphans", "files", "size", "problem"],
+            [
+                [
+                    name,
+                    one.compacted_files,
+                    one.written_files,
+                    one.expired_snapshots,
+                    one.removed_orphans,
+                    one.live_files,
+                    size_text(one.live_bytes),
+                    one.problem or None,
+                ]
+                for name, one in done
+            ],
+        )
+    return exits.FAILED if any(one.problem for _, one in done) else exits.DONE

@@ -1,0 +1,255 @@
+"""Pipelines as JSON documents and as text: both say the same (no IO but print).
+
+Fields of the documents are part of the interface and only ever grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from penstock.cli.output import print_table
+from penstock.cli.record_text import bytes_fields, timestamp_text
+from penstock.core.quantities import duration_text, size_text
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.looking.bad_records import BadRecord
+    from penstock.spark.tables.looking.check import CheckReport
+    from penstock.spark.tables.looking.sample import Sample
+    from penstock.spark.tables.looking.status import PipelineStatus, TableStatus
+
+Document = dict[str, Any]
+
+CELL_CHARACTERS_MAX: Final = 40
+REJECTS_SHOWN_MAX: Final = 10
+
+
+# --- check ---
+
+
+def check_document(report: CheckReport) -> Document:
+    """The whole report."""
+    sample = report.sample
+    return {
+        "ok": report.is_good,
+        "mode": None if report.plan is None else report.plan.mode.value,
+        "checks": [
+            {"name": one.name, "outcome": one.outcome.value, "text": one.text}
+            for one in report.checks
+        ],
+        "sample": None if sample is None else _sample_document(sample),
+    }
+
+
+def _sample_document(sample: Sample) -> Document:
+    return {
+        "records": sample.record_count,
+        "columns": list(sample.columns),
+        "rows": [[_json_cell(cell) for cell in row] for row in sample.rows],
+        "rejects": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "offset": one.offset,
+                "error_class": one.error_class,
+                "message": one.message,
+            }
+            for one in sample.rejects
+        ],
+        "expectations": dict(sample.broken),
+    }
+
+
+def print_check(report: CheckReport, row_count_max: int) -> None:
+    """Each step on a line, then rows and rejects of the sample."""
+    width = max(len(one.name) for one in report.checks)
+    for one in report.checks:
+        click.echo(f"{one.outcome.value:<8}{one.name:<{width}}  {one.text}")
+    sample = report.sample
+    if sample is None:
+        return
+    if sample.rows and row_count_max:
+        click.echo(f"\n{min(row_count_max, len(sample.rows))} of {len(sample.rows)} rows")
+        shown = sample.rows[-row_count_max:]
+        print_table(sample.columns, [[_cell(cell) for cell in row] for row in shown])
+    if sample.rejects:
+        shown_rejects = sample.rejects[:REJECTS_SHOWN_MAX]
+        click.echo(f"\n{len(shown_rejects)} of {len(sample.rejects)} rejects")
+        print_table(
+            ["topic", "partition", "offset", "error", "reason"],
+            [
+                [one.topic, one.partition, one.offset, one.error_class, one.message]
+                for one in shown_rejects
+            ],
+        )
+
+
+def _cell(value: object) -> str | None:
+    if value is None:
+        return None
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    clean = "".join(one if one.isprintable() else "·" for one in text)
+    return clean if len(clean) <= CELL_CHARACTERS_MAX else f"{clean[: CELL_CHARACTERS_MAX - 1]}…"
+
+
+def _json_cell(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(name): _json_cell(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_cell(one) for one in value]
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+# --- status ---
+
+
+def status_document(status: TableStatus) -> Document:
+    """All that is known of the table."""
+    facts = status.facts
+    return {
+        "table": status.table,
+        "format": status.format,
+        "version": facts.version,
+        "rows": facts.row_count,
+        "files": facts.file_count,
+        "file_bytes": facts.file_bytes,
+        "snapshots": facts.snapshot_count,
+        "oldest_snapshot_ms": facts.oldest_snapshot_ms,
+        "newest_record_ms": facts.newest_record_ms,
+        "freshness_ms": status.freshness_ms,
+        "bad_records": status.bad_record_count,
+        "pipelines": [_pipeline_document(one) for one in status.pipelines],
+    }
+
+
+def _pipeline_document(one: PipelineStatus) -> Document:
+    return {
+        "pipeline": one.name,
+        "epoch": one.epoch,
+        "commits": one.sequence,
+        "last_commit_ms": one.last_commit_ms,
+        "last_rows": one.rows,
+        "last_rejects": one.rejects,
+        "last_expectations": dict(one.expectations),
+        "lag": one.lag,
+        "partitions": [
+            {
+                "topic": part.at.topic,
+                "partition": part.at.partition,
+                "begin_offset": part.begin_offset,
+                "held_offset": part.held_offset,
+                "end_offset": part.end_offset,
+                "lag": part.lag,
+            }
+            for part in one.partitions
+        ],
+    }
+
+
+def print_status(status: TableStatus, *, every_partition: bool) -> None:
+    """The table in a few lines, then each pipeline."""
+    facts = status.facts
+    age = "-" if status.freshness_ms is None else f"{duration_text(status.freshness_ms)} ago"
+    bad = "-" if status.bad_record_count is None else f"{status.bad_record_count:,}"
+    print_table(
+        ["table", "format", "rows", "files", "size", "snapshots", "newest record", "bad records"],
+        [
+            [
+                status.table,
+                status.format,
+                f"{facts.row_count:,}",
+                f"{facts.file_count:,}",
+                size_text(facts.file_bytes),
+                facts.snapshot_count,
+                age,
+                bad,
+            ]
+        ],
+    )
+    for one in status.pipelines:
+        click.echo("")
+        _print_pipeline(one, status.now_ms, every_partition=every_partition)
+
+
+def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) -> None:
+    last = "-" if one.last_commit_ms is None else timestamp_text(one.last_commit_ms)
+    ago = (
+        "" if one.last_commit_ms is None else f" ({duration_text(now_ms - one.last_commit_ms)} ago)"
+    )
+    click.echo(f"pipeline {one.name}: epoch {one.epoch}, {one.sequence} commits, last {last}{ago}")
+    broken = "".join(f", {name} broken by {count:,}" for name, count in one.expectations.items())
+    click.echo(f"last commit: {one.rows:,} rows, {one.rejects:,} rejects{broken}")
+    if every_partition:
+        print_table(
+            ["topic", "partition", "from", "held", "end", "lag"],
+            [
+                [
+                    part.at.topic,
+                    part.at.partition,
+                    part.begin_offset,
+                    part.held_offset,
+                    part.end_offset,
+                    part.lag,
+                ]
+                for part in one.partitions
+            ],
+        )
+        return
+    topics = sorted({part.at.topic for part in one.partitions})
+    print_table(
+        ["topic", "partitions", "lag"], [[topic, *_topic_cells(one, topic)] for topic in topics]
+    )
+
+
+def _topic_cells(one: PipelineStatus, topic: str) -> Sequence[object]:
+    parts = [part for part in one.partitions if part.at.topic == topic]
+    known = [part.lag for part in parts if part.lag is not None]
+    return [len(parts), f"{sum(known):,}" if known else None]
+
+
+# --- bad records ---
+
+
+def bad_record_document(one: BadRecord, *, is_whole: bool) -> Document:
+    """One bad record, with its bytes when it was read whole."""
+    document: Document = {
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "timestamp_ms": one.timestamp_ms,
+        "error_class": one.error_class,
+        "message": one.message,
+        "schema_id": one.schema_id,
+        "pipeline": one.pipeline,
+        "attempt": one.attempt,
+    }
+    if is_whole:
+        document |= bytes_fields("key", one.key) | bytes_fields("value", one.value)
+        document["headers"] = [
+            {"name": name, **bytes_fields("value", value)} for name, value in one.headers
+        ]
+    return document
+
+
+def print_bad_record(one: BadRecord) -> None:
+    """One attempt, a line for each part."""
+    moment = "-" if one.timestamp_ms is None else timestamp_text(one.timestamp_ms)
+    click.echo(f"{one.topic}-{one.partition} at offset {one.offset}, {moment}")
+    click.echo(f"attempt {one.attempt} by {one.pipeline}: {one.error_class}: {one.message}")
+    if one.schema_id is not None:
+        click.echo(f"schema id: {one.schema_id}")
+    click.echo(f"key:       {_bytes_text(one.key)}")
+    for name, value in one.headers:
+        click.echo(f"header:    {name}={_bytes_text(value)}")
+    click.echo(f"value:     {_bytes_text(one.value)}")
+
+
+def _bytes_text(value: bytes | None) -> str:
+    return "-" if value is None else value.decode(errors="backslashreplace")

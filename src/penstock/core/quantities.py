@@ -1,0 +1,22 @@
+"""Sizes and times in the words of people: one unit, few digits. Programs get the numbers."""
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes for a person."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def duration_text(duration_ms: float) -> str:
+    """A time for a person, in its largest unit."""
+    seconds = duration_ms / 1000
+    if seconds < 1:
+        return f"{max(0.0, duration_ms):.0f} ms"
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,83 @@
+"""A pipeline from what a person names: a TOML file, a Python file, or one pipeline of it.
+
+    orders.toml        the definition
+    orders.py          the one pipeline that this file makes with `@pipeline`
+    orders.py:orders   the one of this name, when there are several
+
+Guarantees: a Python file is run once, as a module of its own that is gone afterwards, so that what
+it defines travels to Spark's workers by value; they do not have the file. Whatever is wrong is a
+`DefinitionError` that names the file. An error that the file itself raises comes as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from penstock.spark.pipelines import Pipeline, Transform
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.definition_file import load_definition
+
+_MODULE: Final = "penstock_pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """A definition and, from Python, the function that rows pass through."""
+
+    definition: PipelineDefinition
+    transform: Transform | None = None
+
+
+def load_pipeline(named: str) -> LoadedPipeline:
+    """The pipeline that this text names."""
+    path, name = _split(named)
+    if path.suffix != ".py":
+        return LoadedPipeline(load_definition(Path(named)))
+    if not path.is_file():
+        raise DefinitionError(str(path), "", "there is no such file.", "Give the path of a file.")
+    chosen = _chosen(_run(path), path, name)
+    return LoadedPipeline(chosen.definition, chosen.transform)
+
+
+def _split(named: str) -> tuple[Path, str | None]:
+    before, found, after = named.rpartition(":")
+    if found and before.endswith(".py"):
+        return Path(before), after
+    return Path(named), None
+
+
+def _run(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    assert spec is not None, "the path ends in .py"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module  # dataclasses look for their module while they are made
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[_MODULE]
+    return module
+
+
+def _chosen(module: ModuleType, path: Path, name: str | None) -> Pipeline:
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    if not found:
+        raise DefinitionError(
+            str(path),
+            "",
+            "it makes no pipeline.",
+            "Decorate a function with @pipeline of penstock.spark.pipelines.",
+        )
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name is None or name not in found:
+        problem = "it makes several pipelines." if name is None else f"it has no pipeline '{name}'."
+        choices = " or ".join(f"{path}:{one}" for one in found)
+        raise DefinitionError(str(path), "", problem, f"Name one: {choices}.")
+    return found[name]

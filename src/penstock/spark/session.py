@@ -1,0 +1,85 @@
+"""The Spark session of a command: the one that the environment names, or one of this machine.
+
+Guarantees: what a person gives (`--master`, `--conf`) wins over the environment (`SPARK_REMOTE`,
+`spark-submit`), and that over this machine with all its cores. A local session listens on the
+loopback only, has no web page unless it is asked for, and its workers run this very interpreter.
+
+What Java and the workers say goes to a file, if there is one to be: it would be written into the
+middle of a live view. Whatever the session may call back is let go when it is closed: it holds
+libraries that complain at the end of a process of not having been let go.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+_QUIET: Final[Mapping[str, str]] = {
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOOPBACK: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_ELSEWHERE: Final = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT")
+"""Set by who has chosen a session already: Spark Connect, and spark-submit."""
+
+
+_STANDARD_ERROR: Final = 2
+
+
+def open_session(
+    name: str, *, master: str | None, conf: Mapping[str, str], log: Path | None = None
+) -> SparkSession:
+    """The session; whoever opens it closes it. `log`: where Java's standard error goes."""
+    chosen = master or conf.get("spark.master") or _local_master()
+    builder = SparkSession.builder.appName(name)
+    given = dict(_QUIET)
+    if chosen is not None:
+        builder = builder.master(chosen)
+        if chosen.startswith("local"):
+            given |= _LOOPBACK
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in {**given, **conf}.items():
+        builder = builder.config(key, value)
+    with _standard_error_in(log):
+        return builder.getOrCreate()
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop it, and let go of what it could call back."""
+    spark.stop()
+    gateway = SparkContext._gateway  # None with Spark Connect
+    if gateway is not None:
+        gateway.gateway_property.pool.clear()
+
+
+@contextmanager
+def _standard_error_in(log: Path | None) -> Iterator[None]:
+    """Processes that are started inside write into this file; ours does again afterwards."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(_STANDARD_ERROR)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), _STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        os.dup2(before, _STANDARD_ERROR)
+        os.close(before)
+
+
+def _local_master() -> str | None:
+    return None if any(name in os.environ for name in _ELSEWHERE) else LOCAL

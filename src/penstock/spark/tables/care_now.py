@@ -1,0 +1,37 @@
+"""Looks after a pipeline's tables at once, for somebody who does not want to wait for it.
+
+Guarantees: it does not become the owner of the tables, so a pipeline that runs goes on. Both commit
+on condition that nothing was committed since; who comes second gives way, and for this one that is
+told as its problem. It needs no Spark session.
+"""
+
+from contextlib import suppress
+from uuid import uuid4
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables.caretaker import Caretaker
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.opening import TableMissingError, open_table
+from penstock.spark.tables.run.events import CareDone
+
+
+def care_now(
+    definition: PipelineDefinition, *, clock: Clock | None = None
+) -> tuple[tuple[str, CareDone], ...]:
+    """Care for the table and for that of bad records, if there is one; by their names."""
+    settings = definition.table
+    used_clock = clock or SystemClock()
+    done = [(settings.name, _care(definition, settings.name, used_clock))]
+    with suppress(TableMissingError):  # no pipeline has run yet that makes one
+        done.append((settings.dlq_name, _care(definition, settings.dlq_name, used_clock)))
+    return tuple(done)
+
+
+def _care(definition: PipelineDefinition, name: str, clock: Clock) -> CareDone:
+    table = open_table(definition.table, name)
+    try:
+        committer = TableCommitter(table, definition.pipeline.name, uuid4().hex)
+        return Caretaker(committer, definition.maintenance, clock).care_now()
+    finally:
+        table.close()

@@ -1,0 +1,62 @@
+"""A Delta table for somebody who looks at it, by the `deltalake` package. It commits nothing."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from penstock.spark.tables.commit_note import read_note
+from penstock.spark.tables.delta_history import NOTE_KEY
+from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
+
+
+class DeltaReader:
+    """The newest version of one table."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
+        self._table = DeltaTable(uri, storage_options=dict(storage_options))
+
+    def facts(self) -> TableFacts:
+        """Its size and its age."""
+        files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        entries = self._table.history()
+        newest = [one.get(f"max.{TIMESTAMP_COLUMN}") for one in files]
+        return TableFacts(
+            version=self._table.version(),
+            row_count=sum(one.get("num_records") or 0 for one in files),
+            file_count=len(files),
+            file_bytes=sum(one["size_bytes"] for one in files),
+            snapshot_count=len(entries),
+            oldest_snapshot_ms=min((one["timestamp"] for one in entries), default=None),
+            newest_record_ms=max((_ms(one) for one in newest if one is not None), default=None),
+            commits=tuple(_commits(entries[:COMMITS_MAX])),
+        )
+
+    def rows(
+        self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
+    ) -> pa.Table:
+        """Rows whose columns have these values, in no order; at most so many."""
+        wanted = None
+        for name, value in equal.items():
+            is_equal = ds.field(name) == value
+            wanted = is_equal if wanted is None else wanted & is_equal
+        dataset = self._table.to_pyarrow_dataset()
+        return dataset.scanner(columns=list(columns), filter=wanted).head(limit)
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+
+def _commits(entries: Sequence[Mapping[str, Any]]) -> list[CommitSeen]:
+    return [
+        CommitSeen(read_note(entry[NOTE_KEY]).pipeline, entry["timestamp"])
+        for entry in entries
+        if entry.get(NOTE_KEY) is not None
+    ]
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

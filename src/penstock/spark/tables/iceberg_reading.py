@@ -1,0 +1,83 @@
+"""An Iceberg table for somebody who looks at it, by the `pyiceberg` package. It commits nothing."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import PrimitiveType
+
+from penstock.spark.tables.iceberg import CATALOG_NAME, PIPELINE_KEY
+from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
+
+NO_SNAPSHOT = -1
+
+
+class IcebergReader:
+    """The newest snapshot of one table."""
+
+    def __init__(self, catalog: Mapping[str, str], name: str) -> None:
+        others = {key: value for key, value in catalog.items() if key != "name"}
+        self._catalog = load_catalog(catalog.get("name", CATALOG_NAME), **others)
+        self._table: Table = self._catalog.load_table(name)
+
+    def facts(self) -> TableFacts:
+        """Its size and its age."""
+        metadata = self._table.metadata
+        files = [task.file for task in self._table.scan().plan_files()]
+        snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
+        return TableFacts(
+            version=metadata.current_snapshot_id or NO_SNAPSHOT,
+            row_count=sum(one.record_count for one in files),
+            file_count=len(files),
+            file_bytes=sum(one.file_size_in_bytes for one in files),
+            snapshot_count=len(snapshots),
+            oldest_snapshot_ms=min((one.timestamp_ms for one in snapshots), default=None),
+            newest_record_ms=self._newest_record_ms(files),
+            commits=tuple(_commits(snapshots[: -COMMITS_MAX - 1 : -1])),
+        )
+
+    def rows(
+        self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
+    ) -> pa.Table:
+        """Rows whose columns have these values, in no order; at most so many."""
+        wanted: BooleanExpression = AlwaysTrue()
+        for name, value in equal.items():
+            wanted = And(wanted, _is_equal(name, value))
+        scan = self._table.scan(row_filter=wanted, selected_fields=tuple(columns), limit=limit)
+        return scan.to_arrow()
+
+    def close(self) -> None:
+        """Let go of the catalog."""
+        self._catalog.close()
+
+    def _newest_record_ms(self, files: Sequence[DataFile]) -> int | None:
+        schema = self._table.schema()
+        if TIMESTAMP_COLUMN not in schema.column_names:
+            return None
+        field = schema.find_field(TIMESTAMP_COLUMN)
+        if not isinstance(field.field_type, PrimitiveType):
+            return None
+        bounds = [
+            int(from_bytes(field.field_type, one.upper_bounds[field.field_id]))
+            for one in files
+            if one.upper_bounds and field.field_id in one.upper_bounds
+        ]
+        return max(bounds) // 1000 if bounds else None  # Iceberg's times are in microseconds
+
+
+def _is_equal(name: str, value: str | int) -> BooleanExpression:
+    return EqualTo(name, value)  # type: ignore[call-arg, arg-type] # its own __init__, not the model's
+
+
+def _commits(snapshots: Sequence[Snapshot]) -> list[CommitSeen]:
+    found = []
+    for snapshot in snapshots:
+        pipeline = snapshot.summary[PIPELINE_KEY] if snapshot.summary else None
+        if pipeline is not None:
+            found.append(CommitSeen(str(pipeline), snapshot.timestamp_ms))
+    return found

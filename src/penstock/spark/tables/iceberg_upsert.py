@@ -1,0 +1,158 @@
+"""Upserts into an Iceberg table: copy on write, for one snapshot that has everything.
+
+Files that cannot have a changed key by their statistics are not opened. Of the others the key
+columns are read, and only files that really have such rows are written again without them, beside
+the new rows, and taken out of the table. Nothing is committed here: the caller gets what goes and
+what comes, for one commit with the note.
+
+A key that was there several times before (the table was once appended to) has one row afterwards.
+Files with deletes of other engines are read as those engines mean it. One file at a time is in
+memory, with all its columns while it is written again.
+
+It is not `Table.upsert` of pyiceberg, which compares rows in memory and makes two snapshots.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _OverwriteFiles
+from pyiceberg.types import NestedField, PrimitiveType
+
+from penstock.spark.tables.change_files import ReducedChanges
+from penstock.spark.tables.columns import fit
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.port import TableMovedError
+from penstock.spark.tables.upsert import Changes, require_key, rows_among, without
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What an upsert does to the files of a table."""
+
+    removed: tuple[DataFile, ...]
+    added: tuple[FileReceipt, ...]
+
+
+def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite:
+    """Write what the table has to have instead; `layout` has all columns as they will be."""
+    require_key(changes.key, layout.schema)
+    reduced = ReducedChanges(changes)
+    reduced.require_columns_of(layout.schema)
+    if not reduced.count:
+        return Rewrite((), ())
+    names = list(changes.key)
+    types = pa.schema([pa.field(one, layout.schema.field(one).type) for one in names])
+    try:
+        touched = _touched(table, reduced.keys().cast(types))
+        batches = _new_rows(table, touched, reduced, layout.schema)
+        added = write_files(batches, layout, "upserted")
+    except FileNotFoundError as error:
+        # Somebody compacted and expired meanwhile: the state that was read is not there any more.
+        raise TableMovedError(f"a file that was to be read is gone: {error}") from error
+    return Rewrite(tuple(task.file for task, _ in touched), tuple(added))
+
+
+def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]]:
+    """The files that have rows of changed keys, each with those keys."""
+    columns = table.schema().select(*keys.schema.names)
+    reader = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
+    fields = [columns.find_field(name) for name in keys.schema.names]
+    found = []
+    for task in table.scan().plan_files():
+        possible = keys.filter(may_hold(task.file, keys, fields))
+        if not possible.num_rows:
+            continue
+        rows = reader.to_table([task]).select(keys.schema.names).cast(keys.schema)
+        numbers = rows_among(rows, possible)
+        if len(numbers):
+            found.append((task, rows.take(numbers).combine_chunks()))
+    return found
+
+
+def may_hold(file: DataFile, keys: pa.Table, fields: Iterable[NestedField]) -> pa.Array:
+    """For each key, whether the file may have it by its statistics."""
+    mask = pa.repeat(pa.scalar(value=True), keys.num_rows)
+    for field in fields:
+        column = keys.column(field.name).combine_chunks()
+        if pa.types.is_boolean(column.type):
+            continue  # Arrow has no order of them
+        for bounds, compare in (
+            (file.lower_bounds, pc.greater_equal),
+            (file.upper_bounds, pc.less_equal),
+        ):
+            raw = (bounds or {}).get(field.field_id)
+            if raw is not None:
+                mask = pc.and_(mask, compare(column, _bound(raw, field, column.type)))
+    return mask
+
+
+def _bound(raw: bytes, field: NestedField, kind: pa.DataType) -> pa.Scalar:
+    assert isinstance(field.field_type, PrimitiveType), "keys are not nested"
+    value: Any = from_bytes(field.field_type, raw)
+    if isinstance(value, int) and not pa.types.is_integer(kind):
+        stored = pa.int32() if pa.types.is_date32(kind) else pa.int64()  # days, or microseconds
+        return pa.scalar(value, stored).cast(kind)
+    return pa.scalar(value, kind)
+
+
+def _new_rows(
+    table: Table,
+    touched: Iterable[tuple[FileScanTask, pa.Table]],
+    reduced: ReducedChanges,
+    columns: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """What is left of the files, and the new rows."""
+    held: Schema = table.schema()
+    reader = ArrowScan(table.metadata, table.io, held, AlwaysTrue())
+    for task, keys in touched:
+        for batch in reader.to_record_batches([task]):
+            rows = fit(batch, columns)
+            left = without(rows, rows_among(rows, keys))
+            if left.num_rows:
+                yield left
+    for batch in reduced.kept_rows():
+        yield fit(batch, columns)
+
+
+def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
+    """One snapshot in which files go and others come."""
+    return _Replacement(
+        operation=Operation.OVERWRITE,
+        transaction=update._transaction,
+        io=update._io,
+        branch=update._branch,
+        snapshot_properties=update._snapshot_properties,
+    )
+
+
+class _Replacement(_OverwriteFiles):
+    """An overwrite that takes manifests together, as pyiceberg does it for appends alone.
+
+    Without it a table with an upsert a minute would have two more manifests each time, those of
+    files that are gone included, and every scan would read them all.
+    """
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        found = super()._existing_manifests()
+        return [one for one in found if one.has_added_files() or one.has_existing_files()]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        manager = _ManifestMergeManager(
+            target_size_bytes=TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+            min_count_to_merge=TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT,
+            merge_enabled=True,
+            snapshot_producer=self,
+        )
+        data = [one for one in manifests if one.content == ManifestContent.DATA]
+        deletes = [one for one in manifests if one.content == ManifestContent.DELETES]
+        return manager.merge_manifests(data) + deletes

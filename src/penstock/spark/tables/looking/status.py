@@ -1,0 +1,154 @@
+"""`table_status`: what a table holds, of whom, and how far that is behind its topics.
+
+Guarantees: what is held comes from the table's notes, which are the truth; the ends come from the
+brokers. When no broker answers, the lags are unknown and the rest is told all the same. It reads no
+data file, but for the count of bad records its metadata.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.spark.tables.commit_note import CommitNote
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.looking.topics import TopicsLook
+from penstock.spark.tables.opening import TableMissingError, open_table
+from penstock.spark.tables.reading import TableFacts, open_reader
+
+BACKFILL_MARK: Final = ".backfill-"
+"""In the names of backfills; those of pipelines have it only by intent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of a pipeline."""
+
+    at: TopicPartition
+    begin_offset: int
+    held_offset: int
+    """The next offset that is not in the table."""
+    end_offset: int | None
+    """The end of the topic; None when nobody told it, or the partition is gone."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are in the topic and not in the table."""
+        return None if self.end_offset is None else max(0, self.end_offset - self.held_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """What one pipeline says in the table."""
+
+    name: str
+    epoch: int
+    sequence: int
+    """How many commits it has made."""
+    last_commit_ms: int | None
+    rows: int
+    """Of its last commit, as are the next two."""
+    rejects: int
+    expectations: Mapping[str, int]
+    partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of the lags that are known; None when none is."""
+        known = [one.lag for one in self.partitions if one.lag is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """All that can be told without running anything."""
+
+    table: str
+    format: str
+    now_ms: int
+    facts: TableFacts
+    pipelines: tuple[PipelineStatus, ...]
+    bad_record_count: int | None
+    """Rows of the table of bad records; None when there is no such table yet."""
+    problem: str = ""
+    """Why the ends of the topics are not known."""
+
+    @property
+    def freshness_ms(self) -> int | None:
+        """How old the newest record in the table is."""
+        newest = self.facts.newest_record_ms
+        return None if newest is None else max(0, self.now_ms - newest)
+
+
+def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
+    """Look at the table and the topics; `TableMissingError` when there is no table."""
+    settings = definition.table
+    table = open_table(settings, settings.name)
+    try:
+        state = table.load()
+    finally:
+        table.close()
+    reader = open_reader(settings, settings.name)
+    try:
+        facts = reader.facts()
+    finally:
+        reader.close()
+    ends, problem = _ends(definition)
+    return TableStatus(
+        settings.name,
+        settings.format.value,
+        (clock or SystemClock()).now_ms(),
+        facts,
+        tuple(
+            _pipeline(note, facts, ends if _follows_topics(name) else {})
+            for name, note in sorted(state.notes.items())
+        ),
+        _bad_record_count(definition),
+        problem,
+    )
+
+
+def _pipeline(
+    note: CommitNote, facts: TableFacts, ends: Mapping[TopicPartition, int]
+) -> PipelineStatus:
+    return PipelineStatus(
+        note.pipeline,
+        note.epoch,
+        note.sequence,
+        facts.last_commit_ms(note.pipeline),
+        note.counts.rows,
+        note.counts.rejects,
+        dict(note.counts.expectations),
+        tuple(
+            PartitionStatus(at, one.begin_offset, one.end_offset, ends.get(at))
+            for at, one in sorted(note.held.items())
+        ),
+    )
+
+
+def _follows_topics(pipeline: str) -> bool:
+    """A backfill ends where its pipeline began, so the ends of topics are nothing to it."""
+    return BACKFILL_MARK not in pipeline
+
+
+def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:
+    look = TopicsLook(definition)
+    try:
+        return {one.at: one.end_offset for one in look.partitions()}, ""
+    except PenstockError as error:
+        return {}, str(error)
+    finally:
+        look.close()
+
+
+def _bad_record_count(definition: PipelineDefinition) -> int | None:
+    try:
+        reader = open_reader(definition.table, definition.table.dlq_name)
+    except TableMissingError:
+        return None
+    try:
+        return reader.facts().row_count
+    finally:
+        reader.close()

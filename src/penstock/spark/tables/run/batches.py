@@ -1,0 +1,87 @@
+"""`BatchDriver`: brings the records of a batch into both tables, each record once.
+
+What the tables hold decides what is left to do. All rows are there: nothing. A part is there: the
+rest is written again and brought. Otherwise the rejects are committed, by `commit_rejects`, and
+then the rows, by `commit`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit import Commit, Offer, Skip, Trim, decide
+from penstock.spark.tables.commit_note import BatchRanges
+from penstock.spark.tables.commit_steps import Committed
+from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.run.reject_commits import bring_rejects
+from penstock.spark.tables.run.report import BatchReport
+
+ATTEMPTS_MAX: Final = 10
+"""How often a batch is written again because the table has moved on meanwhile."""
+
+Write = Callable[[BatchRanges], BatchReport]
+
+
+class TableRestlessError(SparkQueryError):
+    """The table changed each time that a batch was written for it."""
+
+
+class BatchDriver:
+    """One driver's hold on both tables of a pipeline."""
+
+    def __init__(
+        self,
+        rows: TableCommitter,
+        rejects: TableCommitter,
+        write: Write,
+        *,
+        allows_gaps: bool = False,
+    ) -> None:
+        """`write` makes files of offsets again, when those of a batch cannot be used."""
+        self.rows = rows
+        self.rejects = rejects
+        self._write = write
+        self._allows_gaps = allows_gaps
+
+    def bring(self, report: BatchReport) -> BatchReport | None:
+        """Commit the batch; what was committed of it, None when all of it was there."""
+        for _ in range(ATTEMPTS_MAX):
+            left = self._open_part(report)
+            if left is None:
+                return None
+            if left != report.ranges:
+                report = self._write(left)
+                continue
+            bring_rejects(self.rejects, self._offer(self.rejects, report), report)
+            result = self.rows.commit(
+                self._offer(self.rows, report), report.files, report.schema, changes=report.changes
+            )
+            match result:
+                case Committed():
+                    return report
+                case Trim(left):
+                    report = self._write(left)
+                case Skip():
+                    return None
+        raise TableRestlessError(
+            f"the table changed each of the {ATTEMPTS_MAX} times that a batch was written for it: "
+            "somebody else commits to it all the time. Stop the other writer, then start again."
+        )
+
+    def _open_part(self, report: BatchReport) -> BatchRanges | None:
+        """What of the batch is not in the table; None when all is.
+
+        A reason to stop is not told here: this may be an old state, and the commit looks again.
+        """
+        decision = decide(self.rows.state, self._offer(self.rows, report))
+        match decision:
+            case Skip():
+                return None
+            case Trim(left):
+                return left
+            case Commit() | Stop():
+                return report.ranges
+
+    def _offer(self, committer: TableCommitter, report: BatchReport) -> Offer:
+        return Offer(committer.driver, report.ranges, report.counts, self._allows_gaps)

@@ -1,0 +1,232 @@
+"""Rows that pass through Spark SQL: from staged files to the table's.
+
+The tasks of a batch have parsed its records and staged them as Parquet beside the table; bad ones
+are in files of rejects already. Here Spark reads what was staged, the user's function and the rules
+are applied, and the result is written into files of the table. What was staged is removed.
+
+So the function sees a batch as a DataFrame, as in `foreachBatch`: with the columns of the value and
+`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_value` and `_headers` with the bytes
+of the record. It may be evaluated more than once, and gives the same each time if it does so for
+the same rows. A record of which it makes no row is not in the table.
+
+Rows that a rule quarantines need the record that they came from: a function that drops those
+columns cannot have such rules, and is told so.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, expr
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from penstock.spark.tables.columns import METADATA, RECORD
+from penstock.spark.tables.commit_note import CommitCounts
+from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
+from penstock.spark.tables.definition import (
+    Action,
+    Expectation,
+    PipelineDefinition,
+    WriteMode,
+)
+from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.expectations import Outcome, outcome_of, spark_condition
+from penstock.spark.tables.rejects import reject_rows
+from penstock.spark.tables.run.judging import with_whole_keys
+from penstock.spark.tables.run.plans import Plans
+from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.upsert import as_changes
+from penstock.spark.tables.values.parser import Parsed, Reject
+
+Transform = Callable[[DataFrame], DataFrame]
+
+_RULE: Final = "_penstock_rule_"
+_OF_RECORD: Final = (*METADATA.names, *RECORD.names)
+
+
+@dataclass(frozen=True, slots=True)
+class StageOrder:
+    """What the tasks that write are told."""
+
+    rows: FileLayout
+    rejects: FileLayout
+    expectations: tuple[Expectation, ...]
+    pipeline: str
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What one of them wrote."""
+
+    rows: int
+    rejects: int
+    broken: Mapping[str, int]
+    failed: tuple[str, ...]
+    files: tuple[FileReceipt, ...]
+    reject_files: tuple[FileReceipt, ...]
+
+
+class DataFrameStage:
+    """Takes batches through Spark SQL."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plans: Plans,
+        definition: PipelineDefinition,
+        transform: Transform | None,
+    ) -> None:
+        self._spark = spark
+        self._plans = plans
+        self._definition = definition
+        self._transform = transform
+        self._rows_schema = plans.table_schema()
+
+    def write(self, staged: BatchReport) -> BatchReport:
+        """The batch as it shall be committed."""
+        plan = self._plans.task
+        if not staged.files:
+            return self._plans.as_brought(staged, self._rows_schema)
+        frame = self._spark.read.schema(from_arrow_schema(plan.rows.schema)).parquet(
+            *(f"{plan.rows.directory}/{one.path}" for one in staged.files)
+        )
+        result = transformed(frame, self._transform)
+        columns = table_columns(result, self._definition)
+        schema = self._plans.as_in_table(arrow_schema(result.select(*columns)))
+        order = StageOrder(
+            self._plans.rows_layout(schema),
+            plan.rejects,
+            self._definition.expectations,
+            plan.pipeline,
+            plan.key,
+        )
+        reports = _run(result, columns, order)
+        remove_files(plan.rows.directory, staged.files)
+        self._rows_schema = schema
+        return self._plans.as_brought(_together(staged, reports), schema)
+
+
+def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
+    """What the user's function makes of a batch."""
+    return frame if transform is None else transform(frame)
+
+
+def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:
+    """The columns of the result that are the table's."""
+    is_quarantining = any(one.action is Action.QUARANTINE for one in definition.expectations)
+    missing = [name for name in _OF_RECORD if name not in result.columns]
+    if missing and (is_quarantining or definition.table.mode is WriteMode.UPSERT):
+        raise DefinitionError(
+            f"pipeline {definition.pipeline.name}",
+            "expectations" if is_quarantining else "table.mode",
+            f"its rows need the records that they came from, and the function drops {missing[0]}.",
+            f"Keep the columns {', '.join(_OF_RECORD)}, which are not written to the table, or "
+            "choose drop instead of quarantine and append instead of upsert.",
+        )
+    out = set(RECORD.names)
+    if not definition.table.has_metadata_columns:
+        out |= set(METADATA.names)
+    return [name for name in result.columns if name not in out]
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a DataFrame, as Arrow has them."""
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _run(result: DataFrame, columns: Sequence[str], order: StageOrder) -> list[StageReport]:
+    kept = [*columns, *(name for name in _OF_RECORD if name not in columns)]
+    conditions = [
+        expr(spark_condition(rule)).alias(f"{_RULE}{number}")
+        for number, rule in enumerate(order.expectations)
+    ]
+    chosen = [col(f"`{name}`") for name in kept if name in result.columns]
+    rows = (
+        result.select(*chosen, *conditions)
+        .mapInArrow(partial(_write_rows, order), "report binary")
+        .collect()
+    )
+    reports = [pickle.loads(row["report"]) for row in rows]  # noqa: S301 - from our own tasks
+    assert all(isinstance(one, StageReport) for one in reports)
+    return reports
+
+
+def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task: rows in, files out, and one report."""
+    label = f"rows-{uuid4().hex[:8]}"
+    count, reject_count = 0, 0
+    broken: Counter[str] = Counter()
+    failed: set[str] = set()
+    with FilesWriter(order.rows, label) as rows, FilesWriter(order.rejects, label) as rejects:
+        for batch in batches:
+            answers = [
+                batch.column(f"{_RULE}{number}") for number in range(len(order.expectations))
+            ]
+            outcome = outcome_of(order.expectations, answers)
+            broken.update(outcome.broken)
+            failed.update(outcome.failed)
+            kept, bad = _kept(batch, outcome, order.key)
+            if bad:
+                rejects.write(reject_rows(_records(batch), bad, pipeline=order.pipeline))
+                reject_count += len(bad)
+            if kept.num_rows:
+                rows.write(kept)
+                count += kept.num_rows
+        report = StageReport(
+            count,
+            reject_count,
+            dict(broken),
+            tuple(sorted(failed)),
+            tuple(rows.finish()),
+            tuple(rejects.finish()),
+        )
+    yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def _kept(
+    batch: pa.RecordBatch, outcome: Outcome, key: tuple[str, ...]
+) -> tuple[pa.RecordBatch, list[Reject]]:
+    """The rows to write and the rejects, by the numbers of the rows."""
+    numbers = outcome.kept
+    kept = batch if numbers is None else batch.take(numbers)
+    if not key:
+        return kept, list(outcome.quarantined)
+    whole = with_whole_keys(Parsed(kept, numbers), key)
+    changes = as_changes(whole.rows, _records(whole.rows), deleted=False)
+    return changes, sorted([*outcome.quarantined, *whole.rejects], key=lambda one: one.row)
+
+
+def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records that rows came from, with the names of the source's columns."""
+    return pa.RecordBatch.from_pydict(
+        {name.removeprefix("_"): batch.column(name) for name in _OF_RECORD}
+    )
+
+
+def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchReport:
+    broken: Counter[str] = Counter()
+    for one in reports:
+        broken.update(one.broken)
+    return replace(
+        staged,
+        counts=CommitCounts(
+            staged.counts.rows
+            - sum(one.row_count for one in staged.files)
+            + sum(one.rows for one in reports),
+            staged.counts.rejects + sum(one.rejects for one in reports),
+            dict(broken),
+        ),
+        failed=tuple(sorted({name for one in reports for name in one.failed})),
+        files=tuple(file for one in reports for file in one.files),
+        reject_files=(
+            *staged.reject_files,
+            *(file for one in reports for file in one.reject_files),
+        ),
+    )

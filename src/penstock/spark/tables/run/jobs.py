@@ -1,0 +1,52 @@
+"""Runs a pipeline's tasks on Spark for offsets that are given, outside of the stream.
+
+A stream's batch is written by the stream's own tasks. This is for everything else: a batch that has
+to be written again with more columns or fewer offsets, rows that pass through Spark SQL, and what
+comes from before a pipeline's first offset.
+"""
+
+from functools import partial
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from penstock.spark.planning import OffsetRange, ReadTask, Splitting, split_ranges
+from penstock.spark.tables.commit_note import BatchRanges
+from penstock.spark.tables.run.report import TaskReport, unpack
+from penstock.spark.tables.run.source import COLUMN, TaskOrder, report_row
+from penstock.spark.tables.run.task_plan import TaskPlan
+from penstock.spark.task_reader import TaskSettings
+
+TASKS_MAX: Final = 10_000
+
+
+def run_ranges(
+    spark: SparkSession,
+    settings: TaskSettings,
+    splitting: Splitting,
+    ranges: BatchRanges,
+    plan: TaskPlan,
+) -> list[TaskReport]:
+    """Write files of these offsets; a report for each task."""
+    wanted = {one.at: one for one in ranges.ranges}
+    whole = [OffsetRange(one.at, one.start_offset, one.end_offset) for one in ranges.ranges]
+    orders = [
+        TaskOrder(
+            ReadTask(piece, ranges.topic_ids.get(piece.at.topic), wanted[piece.at].leader_epoch),
+            plan,
+            ranges.cluster_id,
+        )
+        for piece in split_ranges(whole, splitting, {})
+    ]
+    assert len(orders) <= TASKS_MAX, "whoever asks for very much asks in portions"
+    if not orders:
+        return []
+    # An RDD, because the tasks are known and nothing has to be planned.
+    rows = spark.sparkContext.parallelize(orders, len(orders)).map(partial(_report, settings))
+    return [unpack(data) for data in rows.collect()]
+
+
+def _report(settings: TaskSettings, order: TaskOrder) -> bytes:
+    data = report_row(order, settings).column(COLUMN)[0].as_py()
+    assert isinstance(data, bytes)
+    return data

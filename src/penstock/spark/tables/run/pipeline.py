@@ -1,0 +1,314 @@
+"""`TablePipeline`: a definition that runs as a Spark query.
+
+    pipeline = TablePipeline(load_definition(Path("orders.toml")))
+    with pipeline.start(spark, once=True) as running:
+        running.await_end()
+
+Guarantees: the tables are taken before the query starts, so that an older driver of the same
+pipeline can commit nothing more; where the query begins is told by the table. What stops a batch
+stops the query, and is raised by `await_end` as it was raised, not as a text of Java.
+
+One thread of Spark's calls back for each batch; nothing here is used by two threads at once.
+"""
+
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.progress.line import reason_of
+from penstock.spark.tables.circuit_breaker import CircuitBreaker
+from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.definition import PipelineDefinition, RunMode
+from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.run.caretaker import Caretaker
+from penstock.spark.tables.run.dataframe_stage import Transform
+from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
+from penstock.spark.tables.run.jobs import run_ranges
+from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
+from penstock.spark.tables.run.report import BatchReport, ranges_of, unpack
+from penstock.spark.tables.run.source import COLUMN, NAME, PLAN_OPTION, PipelineSource
+from penstock.spark.tables.run.task_plan import BatchPlan, PlanFile
+from penstock.spark.tables.run.writing import BatchWriter, stage_for
+from penstock.spark.task_reader import TaskSettings
+
+NOTHING_HELD: Final = StreamOffset({})
+
+
+class CircuitOpenError(SparkQueryError):
+    """Too many of the last records were bad."""
+
+
+class PipelineStoppedError(SparkQueryError):
+    """The query ended by itself, for a reason that Spark tells."""
+
+
+class TablePipeline:
+    """A pipeline that can be started."""
+
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        *,
+        transform: Transform | None = None,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`transform`: what rows pass through between topic and table."""
+        self._definition = definition
+        self._transform = transform
+        self._observer = observer or NoObserver()
+        self._clock = clock or SystemClock()
+
+    def start(self, spark: SparkSession, *, once: bool = False) -> "RunningPipeline":
+        """Take the tables and start the query; `once` ends it where the topics end now."""
+        reading = open_reading(self._definition)
+        try:
+            prepared = prepare(spark, self._definition, self._transform, reading)
+            running = RunningPipeline(
+                spark,
+                self._definition,
+                self._transform,
+                reading,
+                prepared,
+                self._observer,
+                self._clock,
+            )
+        except BaseException:
+            reading.cluster.close()
+            raise
+        try:
+            running.begin(once=once)
+        except BaseException:
+            running.close()
+            raise
+        return running
+
+
+class RunningPipeline:
+    """A query, and the driver of its batches."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: PipelineDefinition,
+        transform: Transform | None,
+        reading: Reading,
+        prepared: Prepared,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._spark = spark
+        self._definition = definition
+        self._reading = reading
+        self._observer = observer
+        self._clock = clock
+        self._plans = prepared.plans
+        self.mode = prepared.mode
+        run = uuid4().hex
+        name = definition.pipeline.name
+        self._rows = TableCommitter(prepared.rows, name, run)
+        self._rejects = TableCommitter(prepared.rejects, name, run)
+        self._writer = BatchWriter(
+            self._plans,
+            definition.expectations,
+            partial(run_ranges, spark, TaskSettings.of(reading.options), reading.options.splitting),
+            stage_for(spark, prepared, definition, transform),
+        )
+        self._driver = BatchDriver(
+            self._rows,
+            self._rejects,
+            self._writer.write,
+            allows_gaps=not reading.options.fail_on_data_loss,
+        )
+        self._breaker = CircuitBreaker(
+            definition.value.reject_share_max, definition.value.reject_window_records
+        )
+        self._care = [
+            Caretaker(one, definition.maintenance, clock) for one in (self._rows, self._rejects)
+        ]
+        self._file = PlanFile()
+        self._initial = NOTHING_HELD
+        self._failure: BaseException | None = None
+        self._query: StreamingQuery | None = None
+
+    # --- The query ---
+
+    def begin(self, *, once: bool) -> None:
+        """Take the tables, the rejects' first, and start the query."""
+        starting = self._starting()
+        self._rejects.take(starting)
+        self._initial = self._rows.take(starting) or self._reading.first
+        self._tell_source()
+        self._spark.dataSource.register(PipelineSource)
+        stream = (
+            self._spark.readStream.format(NAME)
+            .options(**self._definition.source_options())
+            .option(PLAN_OPTION, self._file.path)
+            .load()
+        )
+        writer = (
+            stream.writeStream.queryName(self._definition.pipeline.name)
+            .option("checkpointLocation", self._definition.pipeline.checkpoint)
+            .foreachBatch(self._on_batch)
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            interval = f"{self._definition.trigger.interval_ms} milliseconds"
+            writer = writer.trigger(processingTime=interval)
+        self._query = writer.start()
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own handle."""
+        assert self._query is not None, "begin first"
+        return self._query
+
+    def await_end(self, timeout_seconds: int | None = None) -> bool:
+        """Wait until the query has ended, and raise what ended it; False when time is up."""
+        try:
+            if timeout_seconds is None:
+                self.query.awaitTermination()
+                has_ended = True
+            else:
+                has_ended = bool(self.query.awaitTermination(timeout_seconds))
+        except StreamingQueryException as error:
+            if self._failure is not None:
+                raise self._failure from None
+            raise PipelineStoppedError(
+                f"pipeline '{self._definition.pipeline.name}' stopped: {reason_of(str(error))}"
+            ) from error
+        return has_ended
+
+    def stop(self) -> None:
+        """End the query after its current batch was given up; nothing of it is committed half."""
+        self.query.stop()
+
+    def close(self) -> None:
+        """Stop, and let go of everything."""
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        self._file.close()
+        self._rows.table.close()
+        self._rejects.table.close()
+        self._reading.cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- Its batches ---
+
+    def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """One micro-batch: Spark calls it again if it has not returned."""
+        try:
+            self._bring(frame, batch_id)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _bring(self, frame: DataFrame, batch_id: int) -> None:
+        started = monotonic()
+        # Once: a second look at the frame would run its tasks again.
+        reports = [unpack(row[COLUMN]) for row in frame.collect()]
+        if not reports:
+            return
+        ranges = ranges_of(reports)
+        if self._is_staged:
+            report = self._writer.write(ranges)
+        else:
+            report = self._writer.written(ranges, reports)
+        written = monotonic()
+        brought = self._driver.bring(report)
+        self._tell_source()
+        self._observer.batch_done(
+            self._done(batch_id, report, started, written, was_there=brought is None)
+        )
+        self._look_after()
+        self._breaker = self._breaker.after(report.records, report.counts.rejects)
+        if self._breaker.is_open:
+            raise CircuitOpenError(
+                f"pipeline '{self._definition.pipeline.name}': "
+                f"{self._breaker.reason(self._definition.table.dlq_name)}"
+            )
+
+    def _look_after(self) -> None:
+        for caretaker in self._care:
+            done = caretaker.after_batch()
+            if done is not None:
+                self._observer.care_done(done)
+
+    @property
+    def _is_staged(self) -> bool:
+        return self.mode.mode is RunMode.DATAFRAME
+
+    def _done(
+        self, batch_id: int, report: BatchReport, started: float, written: float, *, was_there: bool
+    ) -> BatchDone:
+        now = monotonic()
+        return BatchDone(
+            batch_id=batch_id,
+            records=report.records,
+            rows=report.counts.rows,
+            rejects=report.counts.rejects,
+            expectations=report.counts.expectations,
+            files=len(report.files),
+            file_bytes=sum(one.size_bytes for one in report.files),
+            commit_ms=(now - written) * 1000,
+            duration_ms=(now - started) * 1000,
+            newest_timestamp_ms=report.newest_timestamp_ms,
+            committed_at_ms=self._clock.now_ms(),
+            lags=self._lags(report.ranges),
+            was_skipped=was_there,
+        )
+
+    def _lags(self, ranges: BatchRanges) -> dict[str, int]:
+        ends = {one.at: one.end_offset for one in ranges.ranges}
+        held = self._rows.state.positions_of(self._definition.pipeline.name)
+        lags: dict[str, int] = {}
+        for at, position in self._reading.lookups.latest().positions.items():
+            reached = max(ends.get(at, 0), held.get(at, 0))
+            lags[at.topic] = lags.get(at.topic, 0) + max(0, position.offset - reached)
+        return lags
+
+    # --- What the source is told ---
+
+    def _starting(self) -> BatchRanges | None:
+        """The offsets at which a pipeline begins that the table does not know yet.
+
+        With them in the note it begins once: "latest" is somewhere else a minute later.
+        """
+        name = self._definition.pipeline.name
+        note = self._rows.table.load().notes.get(name)
+        if note is not None and note.held:
+            return None
+        first = self._reading.first
+        return BatchRanges(
+            tuple(
+                PartitionRange(*at, one.offset, one.offset, one.leader_epoch)
+                for at, one in sorted(first.positions.items())
+            ),
+            first.topic_ids,
+            first.cluster_id,
+        )
+
+    def _tell_source(self) -> None:
+        held = self._rows.resume() or NOTHING_HELD
+        self._file.write(BatchPlan(self._plans.task, self._initial, held, self._is_staged))

@@ -1,0 +1,180 @@
+"""What has to be known before a pipeline's first batch: topics, schema, mode and tables.
+
+Everything that can be wrong with a definition shows here, before a record is read: a topic that is
+not there, a schema that cannot be read, a table that cannot hold it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.spark.lookups import Lookups
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.options import Mode, SourceOptions, read_source_options
+from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.tables.columns import METADATA, RECORD, table_schema
+from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
+from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
+from penstock.spark.tables.opening import TableMissingError, make_table, open_table
+from penstock.spark.tables.planner import Plan, choose_mode
+from penstock.spark.tables.port import Table
+from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.run.dataframe_stage import (
+    Transform,
+    arrow_schema,
+    table_columns,
+    transformed,
+)
+from penstock.spark.tables.run.plans import Plans, require_change
+from penstock.spark.tables.value_parsers import ParserPlan, new_parser, plan_parser
+from penstock.spark.task_reader import TaskSettings, read_range
+
+SAMPLE_OFFSETS_MAX: Final = 1_000
+"""Of each partition, to infer a schema from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The topics of a pipeline."""
+
+    options: SourceOptions
+    cluster: Cluster
+    lookups: Lookups
+    first: StreamOffset
+    """Where the definition says that reading starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A pipeline that can begin."""
+
+    mode: Plan
+    plans: Plans
+    rows: Table
+    rejects: Table
+
+
+def open_reading(definition: PipelineDefinition) -> Reading:
+    """Find the topics; the caller closes the cluster."""
+    options = read_source_options(definition.source_options(), Mode.STREAM)
+    cluster = open_cluster(options.client)
+    try:
+        lookups = Lookups(cluster, options)
+        return Reading(options, cluster, lookups, lookups.first_position())
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def prepare(
+    spark: SparkSession,
+    definition: PipelineDefinition,
+    transform: Transform | None,
+    reading: Reading,
+) -> Prepared:
+    """Read the schema, choose the way, make the tables that are missing."""
+    settings = definition.table
+    held = _held_schema(definition)
+    parser = _parser_plan(definition, reading, held)
+    value_schema = new_parser(parser).schema
+    whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
+    asked = pa.schema([*value_schema, *METADATA])
+    mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
+    if transform is not None:
+        whole = _result_schema(spark, definition, transform, value_schema)
+    rows = make_table(settings, settings.name, whole)
+    rejects = make_table(settings, settings.dlq_name, REJECTS)
+    if transform is None:
+        may_widen = rows.may_widen
+        known = _value_columns(definition, rows.schema())
+        value_schema = require_change(known, value_schema, may_widen=may_widen).schema
+    plans = Plans(
+        definition,
+        parser,
+        value_schema,
+        rows,
+        rejects,
+        is_staged=mode.mode is RunMode.DATAFRAME,
+    )
+    plans.change_for(whole)  # told now, and not by the first batch
+    return Prepared(mode, plans, rows, rejects)
+
+
+def _held_schema(definition: PipelineDefinition) -> pa.Schema | None:
+    try:
+        table = open_table(definition.table, definition.table.name)
+    except TableMissingError:
+        return None
+    try:
+        return table.schema()
+    finally:
+        table.close()
+
+
+def _value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
+    """The columns of a table that are of the value."""
+    out = METADATA.names if definition.table.has_metadata_columns else ()
+    return pa.schema([one for one in held if one.name not in out])
+
+
+def _parser_plan(
+    definition: PipelineDefinition, reading: Reading, held: pa.Schema | None
+) -> ParserPlan:
+    pinned = None
+    if definition.value.schema_source is SchemaSource.INFERRED:
+        # The table is where an inferred schema is pinned.
+        pinned = (
+            _value_columns(definition, held)
+            if held is not None
+            else infer_schema(_sample(reading), f"topic {_topic_names(definition)}")
+        )
+    return plan_parser(definition.value, definition.source.topics, pinned)
+
+
+def _topic_names(definition: PipelineDefinition) -> str:
+    return ", ".join(definition.source.topics) or str(definition.source.pattern)
+
+
+def _sample(reading: Reading) -> Iterator[bytes | None]:
+    """Values from the beginning of each partition."""
+    latest = reading.lookups.latest()
+    earliest = reading.lookups.earliest(latest.positions)
+    settings = TaskSettings.of(reading.options)
+    found = (
+        value
+        for at, position in sorted(latest.positions.items())
+        for batch in read_range(
+            reading.cluster,
+            ReadTask(
+                OffsetRange(
+                    at,
+                    earliest[at],
+                    min(position.offset, earliest[at] + SAMPLE_OFFSETS_MAX),
+                ),
+                latest.topic_ids.get(at.topic),
+                position.leader_epoch,
+            ),
+            settings,
+        )
+        for value in batch.column("value").to_pylist()
+    )
+    return islice(found, SAMPLE_VALUES_MAX)
+
+
+def _result_schema(
+    spark: SparkSession,
+    definition: PipelineDefinition,
+    transform: Transform,
+    value_schema: pa.Schema,
+) -> pa.Schema:
+    """What the user's function makes of such values."""
+    given = from_arrow_schema(pa.schema([*value_schema, *METADATA, *RECORD]))
+    result = transformed(spark.createDataFrame([], given), transform)
+    return arrow_schema(result.select(*table_columns(result, definition)))

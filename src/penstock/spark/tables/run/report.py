@@ -1,0 +1,112 @@
+"""What tasks report to the driver, and what their reports say together (pure, but for pickling).
+
+A report is about one range of offsets of one partition: every record of it is in a file of rows, in
+a file of rejects, or was dropped by a rule. So reports are the whole of what a commit needs to know
+of a batch; the rows themselves never reach the driver.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.core.types import TopicPartition
+from penstock.spark.offsets import NO_EPOCH
+from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
+from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.upsert import Changes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task did."""
+
+    plan_number: int
+    range: PartitionRange
+    topic_id: str | None
+    cluster_id: str | None
+    records: int = 0
+    rows: int = 0
+    rejects: int = 0
+    broken: Mapping[str, int] = field(default_factory=dict)
+    """Rows that broke a rule, by its name."""
+    failed: tuple[str, ...] = ()
+    """Rules for which the batch must not be committed."""
+    files: tuple[FileReceipt, ...] = ()
+    reject_files: tuple[FileReceipt, ...] = ()
+    deletion_files: tuple[FileReceipt, ...] = ()
+    newest_timestamp_ms: int | None = None
+    needs: pa.Schema | None = None
+    """The values have columns that the plan has not; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """The reports of a batch together."""
+
+    ranges: BatchRanges
+    counts: CommitCounts
+    records: int
+    failed: tuple[str, ...]
+    files: tuple[FileReceipt, ...]
+    reject_files: tuple[FileReceipt, ...]
+    deletion_files: tuple[FileReceipt, ...]
+    newest_timestamp_ms: int | None
+    schema: pa.Schema | None = None
+    """What the table has to become for these rows; None when it is that already."""
+    changes: Changes | None = None
+    """The files as an upsert; None: they are appended."""
+
+
+def pack(report: TaskReport) -> bytes:
+    """The report as a row of Spark has it."""
+    return pickle.dumps(report)
+
+
+def unpack(data: bytes) -> TaskReport:
+    """The report in a row of a task of ours."""
+    report = pickle.loads(data)  # noqa: S301 - from a task of this query
+    assert isinstance(report, TaskReport)
+    return report
+
+
+def together(reports: Sequence[TaskReport]) -> BatchReport:
+    """What the batch is; tasks of one partition are neighbours without a gap."""
+    broken: Counter[str] = Counter()
+    for one in reports:
+        broken.update(one.broken)
+    times = [one.newest_timestamp_ms for one in reports if one.newest_timestamp_ms is not None]
+    return BatchReport(
+        ranges=ranges_of(reports),
+        counts=CommitCounts(
+            sum(one.rows for one in reports), sum(one.rejects for one in reports), dict(broken)
+        ),
+        records=sum(one.records for one in reports),
+        failed=tuple(sorted({name for one in reports for name in one.failed})),
+        files=tuple(file for one in reports for file in one.files),
+        reject_files=tuple(file for one in reports for file in one.reject_files),
+        deletion_files=tuple(file for one in reports for file in one.deletion_files),
+        newest_timestamp_ms=max(times, default=None),
+    )
+
+
+def ranges_of(reports: Sequence[TaskReport]) -> BatchRanges:
+    """The offsets of the batch: one range by partition."""
+    found: dict[TopicPartition, list[PartitionRange]] = {}
+    for one in reports:
+        found.setdefault(one.range.at, []).append(one.range)
+    return BatchRanges(
+        tuple(
+            PartitionRange(
+                *at,
+                min(one.start_offset for one in pieces),
+                max(one.end_offset for one in pieces),
+                max((one.leader_epoch for one in pieces), default=NO_EPOCH),
+            )
+            for at, pieces in sorted(found.items())
+        ),
+        {one.range.topic: one.topic_id for one in reports if one.topic_id is not None},
+        next((one.cluster_id for one in reports if one.cluster_id is not None), None),
+    )

@@ -1,0 +1,107 @@
+"""`PipelineSource`: the stream of a pipeline, whose rows are the reports of its tasks.
+
+It reads as `format("penstock")` does, with the same offsets in the checkpoint. What differs: where
+a new query begins is told by the table (`BatchPlan.initial`), what the table holds is not read
+again, and a task gives one row, its report.
+
+Spark keeps the reader in a process of its own; plans reach it by a file (`task_plan`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from penstock.spark.offsets import StreamOffset, read_offset, write_offset
+from penstock.spark.options import Mode, read_source_options
+from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.tables.run.report import pack
+from penstock.spark.tables.run.task import planned_report, run_task
+from penstock.spark.tables.run.task_plan import TaskPlan, read_plan
+from penstock.spark.task_reader import TaskSettings
+
+NAME: Final = "penstock_pipeline"
+PLAN_OPTION: Final = "planFile"
+COLUMN: Final = "report"
+
+
+class TaskOrder(NamedTuple):
+    """What one task is told."""
+
+    task: ReadTask
+    plan: TaskPlan | None
+    """None: only say what there is to read."""
+    cluster_id: str | None
+
+
+class PipelineSource(DataSource):
+    """The reports of a pipeline's tasks."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(...)` is given, by the runner alone."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """One report in a row."""
+        return StructType([StructField(COLUMN, BinaryType())])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
+        """The reader of the stream."""
+        return PipelineReader(self.options)
+
+
+class PipelineReader(PenstockStreamReader):
+    """Plans a batch after the newest plan; its tasks write files."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        # Spark's options know no case.
+        given = {name: text for name, text in options.items() if name.lower() != "planfile"}
+        super().__init__(given)
+        self._plan_path = options[PLAN_OPTION]
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where the table says that a new query begins."""
+        return write_offset(read_plan(self._plan_path).initial)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch, without what the table holds."""
+        plan = read_plan(self._plan_path)
+        cluster_id = read_offset(end).cluster_id
+        tasks = not_held(self._open().plan(start, end), plan.held)
+        told = None if plan.only_ranges else plan.task
+        return [InputPartition(TaskOrder(task, told, cluster_id)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The report of one task."""
+        settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
+        yield report_row(partition.value, settings)
+
+
+def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
+    """Do what a task is told; its row."""
+    task, plan, cluster_id = order
+    if plan is None:
+        report = planned_report(task, cluster_id)
+    else:
+        report = run_task(task, settings, plan, cluster_id)
+    return pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
+
+
+def not_held(tasks: Sequence[ReadTask], held: StreamOffset) -> list[ReadTask]:
+    """The tasks without offsets before these; those with nothing left are left out.
+
+    Offsets of a topic that was made anew are others: they are offered, and the commit stops.
+    """
+    cut = []
+    for task in tasks:
+        at, start, end = task.range
+        begin = start
+        if at in held.positions and held.topic_ids.get(at.topic) in {None, task.topic_id}:
+            begin = max(start, min(held.positions[at].offset, end))
+        if begin < end:
+            cut.append(task._replace(range=OffsetRange(at, begin, end)))
+    return cut

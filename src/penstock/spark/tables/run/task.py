@@ -1,0 +1,130 @@
+"""What a task of a pipeline does: reads its range, judges each record, writes files, reports.
+
+Guarantees: a report with files is given only when all of them are safe; every record of the range
+is in one of them, or was dropped by a rule that counts it. A range that is read twice gives files
+with other names, of which a commit takes one set.
+
+Memory is bounded by one fetch and the row groups that are being gathered.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.spark.planning import ReadTask
+from penstock.spark.tables.commit_note import PartitionRange
+from penstock.spark.tables.data_files import FilesWriter
+from penstock.spark.tables.run.judging import GrowthNeededError, Judge, newest_timestamp_ms
+from penstock.spark.tables.run.report import TaskReport
+from penstock.spark.tables.run.task_plan import TaskPlan
+from penstock.spark.task_reader import TaskSettings, read_task
+
+
+def range_of(task: ReadTask) -> PartitionRange:
+    """The offsets of a task."""
+    return PartitionRange(
+        *task.range.at, task.range.from_offset, task.range.until_offset, task.leader_epoch
+    )
+
+
+def planned_report(task: ReadTask, cluster_id: str | None) -> TaskReport:
+    """The range alone: nothing was read."""
+    return TaskReport(0, range_of(task), task.topic_id, cluster_id)
+
+
+def run_task(
+    task: ReadTask, settings: TaskSettings, plan: TaskPlan, cluster_id: str | None
+) -> TaskReport:
+    """Read the range, write its files."""
+    return write_records(
+        read_task(task, settings._replace(include_headers=True)),
+        plan,
+        planned_report(task, cluster_id),
+    )
+
+
+def write_records(
+    records: Iterator[pa.RecordBatch], plan: TaskPlan, about: TaskReport, attempt: int = 1
+) -> TaskReport:
+    """Write files of these records; `about` says what they are."""
+    work = _Work(plan, attempt)
+    name = f"{about.range.topic}-{about.range.partition}-{about.range.start_offset}"
+    label = f"{_safe(name)}-{uuid4().hex[:8]}"
+    try:
+        with (
+            FilesWriter(plan.rows, label) as rows,
+            FilesWriter(plan.rejects, label) as rejects,
+            FilesWriter(plan.deletions or plan.rows, label) as deletions,
+        ):
+            for batch in records:
+                work.add(batch, rows, rejects, deletions)
+            files, reject_files, deletion_files = (
+                tuple(one.finish()) for one in (rows, rejects, deletions)
+            )
+    except GrowthNeededError as error:
+        return TaskReport(
+            plan.number,
+            about.range,
+            about.topic_id,
+            about.cluster_id,
+            needs=error.value_schema,
+        )
+    return TaskReport(
+        plan.number,
+        about.range,
+        about.topic_id,
+        about.cluster_id,
+        records=work.records,
+        rows=work.rows,
+        rejects=work.rejects,
+        broken=dict(work.broken),
+        failed=tuple(sorted(work.failed)),
+        files=files,
+        reject_files=reject_files,
+        deletion_files=deletion_files,
+        newest_timestamp_ms=work.newest_timestamp_ms,
+    )
+
+
+class _Work:
+    """What a task has counted so far."""
+
+    def __init__(self, plan: TaskPlan, attempt: int) -> None:
+        self._judge = Judge(plan, attempt)
+        self.records = 0
+        self.rows = 0
+        self.rejects = 0
+        self.broken: Counter[str] = Counter()
+        self.failed: set[str] = set()
+        self.newest_timestamp_ms: int | None = None
+
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        rows: FilesWriter,
+        rejects: FilesWriter,
+        deletions: FilesWriter,
+    ) -> None:
+        """Judge records and write what became of them."""
+        judged = self._judge.judge(batch)
+        self.records += batch.num_rows
+        self.rows += judged.rows.num_rows
+        self.broken.update(judged.broken)
+        self.failed.update(judged.failed)
+        newest = newest_timestamp_ms(batch)
+        if newest is not None:
+            self.newest_timestamp_ms = max(newest, self.newest_timestamp_ms or newest)
+        if judged.rows.num_rows:
+            rows.write(judged.rows)
+        for bad in judged.rejects:
+            self.rejects += bad.num_rows
+            rejects.write(bad)
+        if judged.deletions is not None and judged.deletions.num_rows:
+            self.rows += judged.deletions.num_rows
+            deletions.write(judged.deletions)
+
+
+def _safe(name: str) -> str:
+    return "".join(one if one.isalnum() or one in "-_" else "_" for one in name)[:100]

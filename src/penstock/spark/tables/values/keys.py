@@ -1,0 +1,114 @@
+"""A record's key to the key columns of a table, for records that have no value: deletions (pure).
+
+A tombstone says which row goes by its key alone. What keys are taken:
+
+| key of the table | bytes of the record's key |
+| --- | --- |
+| one column, binary | the bytes as they are |
+| one column, string | a JSON text (`"a"` is a); else the text as it is: a, 42, 4.20, true |
+| one column of another type | a JSON value (42), or a text without its quotes (2026-01-31) |
+| several columns | a JSON object that has all of them |
+
+A JSON object that has the column is taken for one column too, unless it is binary.
+
+Texts are UTF-8. What a type takes is what it takes in a value, see `json_rows`; so a JSON text is
+no number, and neither is 007. Other fields of an object are passed over. A null is no key. Keys in
+the format of a registry (Avro, Protobuf, JSON Schema: a zero byte and an id before the rest) are
+not taken, and are rejects that say so.
+
+Guarantees: those of the port `ValueParser`. Reads one key at a time; deletions are few.
+"""
+
+import json
+
+import pyarrow as pa
+
+from penstock.spark.tables.values.framing import HEADER_BYTES, MAGIC
+from penstock.spark.tables.values.json_rows import JsonRows
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
+from penstock.spark.tables.values.row_batches import Row, batch_of, in_order
+
+
+class KeyParser:
+    """Reads keys of one table."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """`schema` has the key's columns, as the table has them."""
+        assert len(schema), "a key has columns"
+        self._schema = pa.schema([pa.field(one.name, one.type, nullable=False) for one in schema])
+        self._rows = JsonRows(self._schema)
+        self._only = self._schema.field(0) if len(schema) == 1 else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The key's columns."""
+        return self._schema
+
+    def parse(self, keys: pa.Array) -> Parsed:
+        """Read each key; a null is a reject."""
+        rows: list[Row] = []
+        rejects: list[Reject] = []
+        for number, key in enumerate(keys.to_pylist()):
+            try:
+                rows.append(Row(number, self._read(key)))
+            except RowError as error:
+                rejects.append(Reject(number, error.error, short(error.message)))
+        batch, numbers, refused = batch_of(rows, self._schema)
+        return in_order(batch, numbers, [*rejects, *refused], len(keys))
+
+    def _read(self, key: bytes | None) -> object:
+        if key is None:
+            raise RowError(
+                ErrorClass.MISSING_VALUE,
+                "the record has neither a key nor a value, so that nobody knows which row it "
+                "deletes. Produce deletions with the key of the row.",
+            )
+        if self._only is not None and pa.types.is_binary(self._only.type):
+            return {self._only.name: key}
+        return self._rows.read(self._object_of(_text_of(key)))
+
+    def _object_of(self, text: str) -> str:
+        """The key as a JSON object."""
+        found, is_json = _loaded(text)
+        if is_json and isinstance(found, dict):
+            return text
+        if self._only is None:
+            names = ", ".join(self._schema.names)
+            raise RowError(
+                ErrorClass.MALFORMED,
+                f"the key of a deletion is not a JSON object, and the table's key has the columns "
+                f"{names}. Produce keys as JSON objects that have them.",
+            )
+        is_text = pa.types.is_string(self._only.type)
+        if not is_json or (is_text and not isinstance(found, str)):
+            return json.dumps({self._only.name: text})
+        return f"{{{json.dumps(self._only.name)}: {text}}}"
+
+
+def _text_of(key: bytes) -> str:
+    if len(key) >= HEADER_BYTES and key[0] == MAGIC:
+        raise RowError(
+            ErrorClass.MALFORMED,
+            "the key of a deletion begins with a zero byte, as keys of a schema registry do, and "
+            "those are not read. Produce keys as plain text or JSON.",
+        )
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RowError(
+            ErrorClass.MALFORMED,
+            f"the key of a deletion is not text in UTF-8: {error}. Produce keys as plain text or "
+            "JSON.",
+        ) from None
+
+
+def _loaded(text: str) -> tuple[object, bool]:
+    """What the JSON says, numbers aside, and whether it is JSON."""
+    try:
+        return json.loads(text, parse_int=float), True
+    except RecursionError:
+        raise RowError(
+            ErrorClass.MALFORMED, "the key of a deletion is nested too deeply."
+        ) from None
+    except ValueError:
+        return None, False

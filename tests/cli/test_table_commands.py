@@ -1,0 +1,182 @@
+"""`penstock table` without Spark: check, status, bad records and care, as a person sees them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from penstock.cli.spark_options import parse_settings
+from penstock.cli.table_again import position_word
+from penstock.testing import Broker
+from tests.cli.conftest import Penstock
+from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
+
+PYTHON = """
+from penstock.spark.pipelines import expect, pipeline
+
+GIVEN = dict(
+    bootstrap_servers="{bootstrap}",
+    checkpoint="{folder}/checkpoint",
+    source={{"topics": ["orders"]}},
+    table={{"format": "delta", "name": "shop.orders", "catalog": {{"warehouse": "{folder}/w"}}}},
+    value={{"format": "json", "schema": "id bigint, amount double"}},
+)
+
+@pipeline(name="one", **GIVEN)
+@expect("positive", "amount > 0")
+def one(rows):
+    return rows
+
+@pipeline(name="two", **GIVEN)
+def two(rows):
+    return rows
+"""
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with Broker() as broker:
+        address = f"{broker.host}:{broker.port}"
+        fill_topic(address, VALUES)
+        yield address
+
+
+@pytest.fixture
+def world(bootstrap: str, tmp_path: Path) -> World:
+    return new_world(tmp_path, bootstrap, "iceberg")
+
+
+def test_check(penstock: Penstock, world: World) -> None:
+    done = penstock("table", "check", str(world.file))
+    assert done.code == 0
+    lines = done.output.splitlines()
+    assert lines[0].split()[:3] == ["ok", "broker", "1"]
+    assert any(line.startswith("ok      mode") and "in_task" in line for line in lines)
+    assert any(line.split()[:2] == ["id", "amount"] for line in lines)
+    assert any("type_mismatch" in line for line in lines)
+    document = json.loads(penstock("table", "check", str(world.file), "--json").output)
+    assert document["ok"]
+    assert document["mode"] == "in_task"
+    assert document["sample"]["records"] == len(VALUES)
+
+
+def test_a_check_that_fails(penstock: Penstock, world: World) -> None:
+    world.file.write_text(world.file.read_text().replace('topics = ["orders"]', 'topics = ["x"]'))
+    done = penstock("table", "check", str(world.file))
+    assert done.code == 1
+    assert "failed  topics" in done.output
+    world.file.write_text("[pipeline]\nnam = 1")
+    done = penstock("table", "check", str(world.file))
+    assert done.code == 1
+    assert "failed  definition" in done.output
+
+
+def test_status(penstock: Penstock, world: World) -> None:
+    missing = penstock("table", "status", str(world.file))
+    assert missing.code == 1
+    assert "there is no table 'shop.orders'" in missing.errors
+    fill_tables(world, end=4)
+    done = penstock("table", "status", str(world.file))
+    assert (done.code, done.errors) == (0, "")
+    assert "pipeline orders: epoch 1, 2 commits" in done.output
+    assert "1 rows, 2 rejects, positive_amount broken by 1" in done.output
+    assert done.output.splitlines()[-1].split() == ["orders", "1", "1"]
+    every = penstock("table", "status", str(world.file), "--partitions").output
+    assert every.splitlines()[-1].split() == ["orders", "0", "0", "4", "5", "1"]
+    document = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    assert document["bad_records"] == 2
+    assert document["pipelines"][0]["lag"] == 1
+
+
+def test_bad_records(penstock: Penstock, world: World) -> None:
+    fill_tables(world)
+    file = str(world.file)
+    listed = penstock("table", "dlq", "list", file, "--limit", "1")
+    assert listed.output.splitlines()[1].split()[:3] == ["orders", "0", "2"]
+    assert "1 of 2 records" in listed.errors
+    none = penstock("table", "dlq", "list", file, "--topic", "x").output
+    assert none == "no such records in shop.orders__dlq\n"
+    only = penstock("table", "dlq", "list", file, "--error-class", "malformed", "--json").output
+    assert [one["offset"] for one in json.loads(only)] == [3]
+    shown = penstock("table", "dlq", "show", file, "orders", "0", "3").output
+    assert shown.splitlines()[1:] == [
+        "attempt 1 by orders: malformed: reason 3",
+        "key:       key",
+        "header:    h=1",
+        "value:     no JSON",
+    ]
+    whole = json.loads(penstock("table", "dlq", "show", file, "orders", "0", "3", "--json").output)
+    assert whole[0]["value"] == "no JSON"
+    gone = penstock("table", "dlq", "show", file, "orders", "0", "99")
+    assert gone.code == 1
+    assert "dlq list" in gone.errors
+
+
+def test_a_pipeline_in_python(penstock: Penstock, bootstrap: str, tmp_path: Path) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(PYTHON.format(bootstrap=bootstrap, folder=tmp_path))
+    done = penstock("table", "check", str(file))
+    assert done.code == 1
+    assert f"Name one: {file}:one or {file}:two" in done.output
+    done = penstock("table", "check", f"{file}:one")
+    assert done.code == 0, done.output
+    assert "dataframe: rows pass through a function" in done.output
+    assert "no pipeline 'three'" in penstock("table", "check", f"{file}:three").output
+    file.write_text("x = 1")
+    assert "it makes no pipeline" in penstock("table", "check", str(file)).output
+
+
+def test_a_missing_extra_is_named(
+    penstock: Penstock, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("penstock.spark.tables.looking")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "penstock.spark.tables.expectation_sql", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.spark.tables.planner", raising=False)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    done = penstock("table", "check", str(world.file))
+    assert done.code == 1
+    assert "pip install 'penstock[spark,iceberg]'" in done.errors
+    assert "duckdb" in done.errors
+
+
+def test_care(penstock: Penstock, world: World) -> None:
+    fill_tables(world)
+    done = penstock("table", "care", str(world.file))
+    assert done.code == 0
+    rows = [line.split() for line in done.output.splitlines()]
+    assert [row[0] for row in rows] == ["table", "shop.orders", "shop.orders__dlq"]
+    document = json.loads(penstock("table", "care", str(world.file), "--json").output)
+    assert [one["files"] for one in document] == [1, 1]
+    assert document[0]["problem"] is None
+    after = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    assert after["pipelines"][0]["epoch"] == 1  # nobody was pushed aside
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("@1500", "1500"),
+        ("1970-01-01T00:00:02Z", "2000"),
+        ('{"orders": {"0": 4}}', '{"orders": {"0": 4}}'),
+    ],
+)
+def test_positions_of_a_backfill(text: str, word: str) -> None:
+    assert position_word(text) == word
+
+
+@pytest.mark.parametrize("text", ["42", "-3"])
+def test_a_bare_number_is_no_position_of_a_backfill(text: str) -> None:
+    with pytest.raises(click.UsageError, match="could be an offset or a time"):
+        position_word(text)
+
+
+def test_settings_of_spark() -> None:
+    assert parse_settings(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    with pytest.raises(click.UsageError, match="NAME=VALUE"):
+        parse_settings(["spark.x"])

@@ -1,0 +1,14 @@
+"""Sizes and times for people."""
+
+from penstock.core.quantities import duration_text, size_text
+
+
+def test_words_for_sizes_and_times() -> None:
+    assert [size_text(one) for one in (5, 2_048, 5 * 2**40)] == ["5 B", "2.0 KiB", "5.0 TiB"]
+    assert [duration_text(one) for one in (5, 1_500, 90_000, 200_000, 3 * 86_400_000)] == [
+        "5 ms",
+        "1.5 s",
+        "90.0 s",
+        "3 min",
+        "3 days",
+    ]

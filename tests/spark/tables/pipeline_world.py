@@ -1,0 +1,87 @@
+"""A pipeline's surroundings for tests: a definition in a folder, and what its tables hold."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.definition_reader import read_definition
+
+VALUE = {"format": "json", "schema": "id bigint, amount double, name string"}
+
+
+@dataclass(frozen=True)
+class World:
+    """One pipeline in one folder."""
+
+    folder: Path
+    format: str
+    bootstrap: str
+    topic: str
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        if self.format == "delta":
+            return {"warehouse": f"file://{self.folder}/warehouse"}
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/warehouse",
+        }
+
+    def definition(self, **sections: Mapping[str, Any] | list[Any]) -> PipelineDefinition:
+        """The pipeline `orders`; sections add to what it has, or replace a key."""
+        document: dict[str, Any] = {
+            "pipeline": {
+                "name": "orders",
+                "bootstrap_servers": self.bootstrap,
+                "checkpoint": f"{self.folder}/checkpoint",
+            },
+            "source": {"topics": [self.topic]},
+            "table": {"format": self.format, "name": "shop.orders", "catalog": self.catalog},
+            "value": dict(VALUE),
+        }
+        for name, section in sections.items():
+            if isinstance(section, list) or name == "value":
+                document[name] = section
+            else:
+                document[name] = {**document.get(name, {}), **section}
+        return read_definition(document, "test")
+
+    def rows(self, name: str = "shop.orders") -> pa.Table:
+        """What the table holds, read by its format's own reader."""
+        if self.format == "delta":
+            from deltalake import DeltaTable
+
+            path = f"{self.folder}/warehouse/{name.replace('.', '/')}"
+            return DeltaTable(path).to_pyarrow_table()
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog("default", **self.catalog)
+        try:
+            return catalog.load_table(name).scan().to_arrow()
+        finally:
+            catalog.close()
+
+    def rejects(self) -> pa.Table:
+        return self.rows("shop.orders__dlq")
+
+    def offsets(self) -> list[tuple[int, int]]:
+        """(partition, offset) of each row in order; a double is there twice."""
+        return offsets_of(self.rows(), "_partition", "_offset")
+
+    def rejected(self) -> list[tuple[int, int]]:
+        return offsets_of(self.rejects(), "partition", "offset")
+
+
+def offsets_of(table: pa.Table, partition: str, offset: str) -> list[tuple[int, int]]:
+    return sorted(zip(table[partition].to_pylist(), table[offset].to_pylist(), strict=True))
+
+
+def order(number: int, **more: object) -> bytes:
+    """A good value."""
+    return json.dumps({"id": number, "amount": number / 4, "name": f"n{number}", **more}).encode()

@@ -1,0 +1,113 @@
+"""Keys of deletions: which bytes are which columns, and what is told of the others."""
+
+import datetime
+import decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.tables.values.keys import KeyParser
+from penstock.spark.tables.values.parser import ErrorClass, Parsed
+
+
+def parsed(schema: dict[str, pa.DataType], *keys: bytes | None) -> Parsed:
+    return KeyParser(pa.schema(schema)).parse(pa.array(keys, pa.binary()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (pa.int64(), b"42", 42),
+        (pa.int64(), b" -7 ", -7),
+        (pa.int64(), b'{"id": 42, "more": [1]}', 42),
+        (pa.string(), b"a", "a"),
+        (pa.string(), b'"a"', "a"),
+        (pa.string(), b'"a\\u00e9"', "a\u00e9"),
+        (pa.string(), b'{"id": "a"}', "a"),
+        (pa.string(), b"42", "42"),
+        (pa.string(), b"4.20", "4.20"),
+        (pa.string(), b"007", "007"),
+        (pa.string(), b"true", "true"),
+        (pa.string(), b"null", "null"),
+        (pa.string(), b"[1, 2]", "[1, 2]"),
+        (pa.string(), b'"a', '"a'),
+        (pa.string(), b"{a", "{a"),
+        (pa.string(), b"", ""),
+        (pa.string(), b" a ", " a "),
+        (pa.string(), "Z\u00fcrich".encode(), "Z\u00fcrich"),
+        (pa.binary(), b'\x00\xff"a"', b'\x00\xff"a"'),
+        (pa.date32(), b"2026-01-31", datetime.date(2026, 1, 31)),
+        (pa.date32(), b'"2026-01-31"', datetime.date(2026, 1, 31)),
+        (pa.bool_(), b"true", True),
+        (pa.decimal128(6, 2), b"1.5", decimal.Decimal("1.50")),
+        (pa.decimal128(6, 2), b'"1.5"', decimal.Decimal("1.50")),
+        (
+            pa.timestamp("us", "UTC"),
+            b"2026-01-31T01:02:03Z",
+            datetime.datetime(2026, 1, 31, 1, 2, 3, tzinfo=datetime.UTC),
+        ),
+    ],
+)
+def test_a_key_of_one_column(kind: pa.DataType, key: bytes, value: object) -> None:
+    found = parsed({"id": kind}, key)
+    assert found.rejects == ()
+    assert found.rows.column("id").to_pylist() == [value]
+    assert found.rows.schema.field("id").type == kind
+
+
+def test_a_key_of_several_columns() -> None:
+    schema = {"id": pa.int64(), "city": pa.string()}
+    found = parsed(schema, b'{"city": "Bern", "id": 1, "x": null}', b"1", b'{"id": 2}', None)
+    assert found.rows.to_pylist() == [{"id": 1, "city": "Bern"}]
+    assert found.row_numbers is not None
+    assert found.row_numbers.to_pylist() == [0]
+    assert [(one.row, one.error) for one in found.rejects] == [
+        (1, ErrorClass.MALFORMED),
+        (2, ErrorClass.MISSING_VALUE),
+        (3, ErrorClass.MISSING_VALUE),
+    ]
+    assert "id, city" in found.rejects[0].message
+    assert "'city'" in found.rejects[1].message
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "error", "words"),
+    [
+        (pa.int64(), None, ErrorClass.MISSING_VALUE, "neither a key nor a value"),
+        (pa.int64(), b"", ErrorClass.TYPE_MISMATCH, "'id' takes a whole number"),
+        (pa.int64(), b"null", ErrorClass.MISSING_VALUE, "'id' is required"),
+        (pa.int64(), b"{}", ErrorClass.MISSING_VALUE, "'id' is required"),
+        (pa.string(), b'{"key": "a"}', ErrorClass.MISSING_VALUE, "'id' is required"),
+        (pa.int64(), b'"42"', ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.int64(), b"007", ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.int64(), b"4.2", ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.int32(), b"3000000000", ErrorClass.TYPE_MISMATCH, "type int"),
+        (pa.int64(), b"9" * 5_000, ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.int64(), b'1, "id": 2', ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.string(), b"\xff\xfe", ErrorClass.MALFORMED, "not text in UTF-8"),
+        (pa.string(), b"\x00\x00\x00\x00\x07\x02a", ErrorClass.MALFORMED, "registry"),
+        (pa.string(), b'"\\ud800"', ErrorClass.TYPE_MISMATCH, "does not fit"),
+        (pa.int64(), b"[" * 100_000, ErrorClass.MALFORMED, "nested"),
+    ],
+)
+def test_what_is_no_key_is_told(
+    kind: pa.DataType, key: bytes | None, error: ErrorClass, words: str
+) -> None:
+    found = parsed({"id": kind}, key)
+    assert found.rows.num_rows == 0
+    assert [one.error for one in found.rejects] == [error]
+    assert words in found.rejects[0].message
+
+
+@given(st.lists(st.none() | st.binary(max_size=12)), st.sampled_from([pa.int64(), pa.string()]))
+def test_every_key_is_a_row_or_a_reject(keys: list[bytes | None], kind: pa.DataType) -> None:
+    found = parsed({"id": kind}, *keys)
+    assert found.rows.num_rows + len(found.rejects) == len(keys)
+    assert found.rows.column("id").null_count == 0
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_whole_numbers_come_back(number: int) -> None:
+    assert parsed({"id": pa.int64()}, str(number).encode()).rows.to_pylist() == [{"id": number}]

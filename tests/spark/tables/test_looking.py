@@ -1,0 +1,181 @@
+"""What a person is told of a pipeline: with a broker and tables of both formats, without Spark."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.tables.definition import (
+    Expectation,
+    PipelineDefinition,
+    SchemaSource,
+    SourceSettings,
+)
+from penstock.spark.tables.looking.bad_records import (
+    BadRecordFilter,
+    BadRecordMissingError,
+    list_bad_records,
+    show_bad_record,
+)
+from penstock.spark.tables.looking.check import CheckReport, Outcome, check_pipeline
+from penstock.spark.tables.looking.status import table_status
+from penstock.spark.tables.opening import TableMissingError
+from penstock.testing import Broker
+from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with Broker() as broker:
+        address = f"{broker.host}:{broker.port}"
+        fill_topic(address, VALUES)
+        yield address
+
+
+@pytest.fixture(params=["iceberg", "delta"])
+def world(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> World:
+    return new_world(tmp_path, bootstrap, request.param)
+
+
+def outcomes(report: CheckReport) -> dict[str, Outcome]:
+    return {one.name: one.outcome for one in report.checks}
+
+
+def text_of(report: CheckReport, name: str) -> str:
+    return next(one.text for one in report.checks if one.name == name)
+
+
+def checked(definition: PipelineDefinition, *, has_transform: bool = False) -> CheckReport:
+    return check_pipeline(definition, has_transform=has_transform)
+
+
+def test_a_good_pipeline(world: World) -> None:
+    report = checked(world.definition)
+    assert report.is_good
+    assert set(outcomes(report).values()) == {Outcome.GOOD, Outcome.WARNING}
+    assert report.plan is not None
+    assert report.plan.mode.value == "in_task"
+    sample = report.sample
+    assert sample is not None
+    assert sample.record_count == len(VALUES)
+    assert [row[:2] for row in sample.rows] == [(1, 2.5), (5, 4.0)]
+    assert [(one.offset, one.error_class) for one in sample.rejects] == [
+        (1, "expectation"),
+        (2, "type_mismatch"),
+        (3, "malformed"),
+    ]
+    assert sample.broken == {"positive_amount": 1}
+    assert "shop.orders__dlq" in text_of(report, "values")  # three of five: a person should know
+    assert outcomes(report)["values"] is Outcome.WARNING
+    assert "the first run makes it" in text_of(report, "table")
+
+
+def test_a_check_makes_no_table_and_no_warehouse(world: World, tmp_path: Path) -> None:
+    checked(world.definition)
+    assert not (tmp_path / "w").exists()
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_table_that_is_there(world: World) -> None:
+    fill_tables(world)
+    assert "the columns fit" in text_of(checked(world.definition), "table")
+    other = replace(world.definition.value, schema="id string, amount double")
+    report = checked(replace(world.definition, value=other))
+    assert outcomes(report)["table"] is Outcome.FAILED
+    assert not report.is_good
+
+
+def test_an_inferred_schema(world: World) -> None:
+    value = replace(world.definition.value, schema=None, schema_source=SchemaSource.INFERRED)
+    report = checked(replace(world.definition, value=value))
+    assert "inferred from the sample: id, amount" in text_of(report, "schema")
+
+
+def test_all_problems_are_told_at_once(world: World, tmp_path: Path) -> None:
+    definition = replace(
+        world.definition,
+        source=SourceSettings(("nowhere",)),
+        value=replace(
+            world.definition.value, schema_source=SchemaSource.FILE, schema="/nowhere/x.json"
+        ),
+    )
+    (tmp_path / "w").write_text("a file where a folder should be")
+    found = outcomes(checked(definition))
+    assert found["broker"] is Outcome.GOOD
+    assert found["topics"] is Outcome.FAILED
+    assert found["schema"] is Outcome.FAILED
+    assert found["values"] is Outcome.SKIPPED
+    assert found["warehouse"] is Outcome.FAILED
+
+
+def test_no_broker(world: World) -> None:
+    settings = replace(world.definition.pipeline, bootstrap_servers="127.0.0.1:1")
+    found = outcomes(checked(replace(world.definition, pipeline=settings)))
+    assert found["broker"] is Outcome.FAILED
+    assert found["topics"] is Outcome.SKIPPED
+    assert found["schema"] is Outcome.GOOD
+
+
+def test_rules_that_need_spark_are_not_asked(world: World) -> None:
+    rule = Expectation("recent", "to_date(_timestamp) > date'2026-01-01'")
+    report = checked(replace(world.definition, expectations=(rule,)))
+    assert outcomes(report)["expectations"] is Outcome.SKIPPED
+    assert report.plan is not None
+    assert report.plan.mode.value == "dataframe"
+    assert (
+        outcomes(checked(world.definition, has_transform=True))["expectations"] is Outcome.SKIPPED
+    )
+
+
+def test_a_pattern_without_topics_is_a_warning(world: World) -> None:
+    source = SourceSettings(pattern="^nothing-.*$")
+    report = checked(replace(world.definition, source=source))
+    assert outcomes(report)["topics"] is Outcome.WARNING
+    assert report.is_good
+
+
+def test_status(world: World) -> None:
+    fill_tables(world, end=4)
+    found = table_status(world.definition)
+    (pipeline,) = found.pipelines
+    assert (pipeline.name, pipeline.epoch, pipeline.rows, pipeline.rejects) == ("orders", 1, 1, 2)
+    assert pipeline.sequence == 2  # taking the table is the first
+    assert pipeline.last_commit_ms is not None
+    assert abs(found.now_ms - pipeline.last_commit_ms) < 60_000
+    (partition,) = pipeline.partitions
+    assert (partition.held_offset, partition.end_offset, partition.lag) == (4, 5, 1)
+    assert pipeline.lag == 1
+    assert (found.facts.row_count, found.facts.file_count) == (1, 1)
+    assert found.facts.newest_record_ms == 1_700_000_000_000
+    assert found.freshness_ms is not None
+    assert found.bad_record_count == 2
+    assert found.problem == ""
+
+
+def test_status_without_a_broker(world: World) -> None:
+    fill_tables(world)
+    settings = replace(world.definition.pipeline, bootstrap_servers="127.0.0.1:1")
+    found = table_status(replace(world.definition, pipeline=settings))
+    assert found.pipelines[0].lag is None
+    assert found.problem
+
+
+def test_status_without_a_table(world: World) -> None:
+    with pytest.raises(TableMissingError, match="penstock table run"):
+        table_status(world.definition)
+
+
+def test_bad_records(world: World) -> None:
+    fill_tables(world)
+    found = list_bad_records(world.definition, BadRecordFilter(), limit=1)
+    assert [one.offset for one in found.records] == [2]
+    assert (found.count, found.is_count_whole) == (2, True)
+    only = list_bad_records(world.definition, BadRecordFilter(error_class="malformed"), limit=9)
+    assert [one.offset for one in only.records] == [3]
+    nobody = BadRecordFilter(topic="orders", partition=1)
+    assert list_bad_records(world.definition, nobody, limit=9).records == ()
+    (whole,) = show_bad_record(world.definition, "orders", 0, 3)
+    assert (whole.key, whole.value, whole.headers) == (b"key", b"no JSON", (("h", b"1"),))
+    with pytest.raises(BadRecordMissingError, match="dlq list"):
+        show_bad_record(world.definition, "orders", 0, 0)
