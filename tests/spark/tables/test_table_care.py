@@ -405,11 +405,9 @@ def test_the_next_batch_knows_what_the_care_committed(
 
     do = TableCommitter._do
 
-    def must_not_load(
-        committer: TableCommitter, step: Step, files: Sequence[FileReceipt], schema: None
-    ) -> object:
+    def must_not_load(committer: TableCommitter, step: Step, batch: object) -> object:
         assert not isinstance(step, Load), "the state is known"
-        return do(committer, step, files, schema)
+        return do(committer, step, batch)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TableCommitter, "_do", must_not_load)
     pipeline.batches(1)

@@ -86,8 +86,9 @@ class DeltaLog:
         """What the entry of this version says."""
         with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
             actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-        found: list[dict[str, Any]] = [one["commitInfo"] for one in actions if "commitInfo" in one]
-        information = found[0] if found else {}
+        information: dict[str, Any] = next(
+            (one["commitInfo"] for one in actions if "commitInfo" in one), {}
+        )
         written_at_ms = int(information.get("timestamp") or 0)
         return EntryFiles(
             committed_at_ms=int(information.get(COMMITTED_AT_KEY) or written_at_ms),
