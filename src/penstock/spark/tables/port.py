@@ -67,7 +67,7 @@ class Table(Protocol):
 
     @property
     def may_widen(self) -> bool:
-        """Whether the format can make the type of a column wider."""
+        """Whether the format can make the type of a column wider, and a required one nullable."""
 
     def close(self) -> None:
         """Let go of whatever is open."""
