@@ -85,7 +85,14 @@ class _Field:
 
 def takes(schema: pa.Schema) -> bool:
     """Whether there is a kernel for the schema."""
-    return len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
+    is_taken = len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
+    return is_taken and _count(list(schema)) <= _FIELDS_MAX
+
+
+def _count(fields: list[pa.Field]) -> int:
+    """How many fields there are, with those inside of structs."""
+    inner = sum(_count(list(one.type)) for one in fields if pa.types.is_struct(one.type))
+    return len(fields) + inner
 
 
 def _is_taken(field: pa.Field, depth: int) -> bool:
