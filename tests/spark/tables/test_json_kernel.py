@@ -102,7 +102,7 @@ def uncompiled_doubles() -> DoubleReader:
 
 @BOTH
 def test_usual_values_are_no_doubts(is_compiled: bool) -> None:
-    values: list[bytes | None] = [value(number, is_bad=False) for number in range(2_000)]
+    values: list[bytes | None] = [value(number) for number in range(2_000)]
     assert check(DDL, values, is_compiled=is_compiled) == 0
     usual = [
         b'{"t":"a \\"quoted\\" text\\n","d":0.30000000000000004,"f":1e10,"l":-5}',
