@@ -29,6 +29,11 @@ WALKERS = [
     "spark/encode/binary_column",
     "spark/encode/open_batch",
     "spark/encode/kernel",
+    "spark/tables/values/json_scan",
+    "spark/tables/values/json_double",
+    "spark/tables/values/json_time",
+    "spark/tables/values/json_columns",
+    "spark/tables/values/json_kernel",
 ]
 HOT_PATH = [
     "core/clock.py",

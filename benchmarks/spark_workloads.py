@@ -11,7 +11,7 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,16 +71,20 @@ def json_record(number: int) -> bytes:
 
 def fill(contestant: Contestant, records: int) -> str:
     """A topic of that many records, spread evenly; its name."""
+    return fill_with(
+        contestant, [json_record(number) for number in range(DISTINCT_RECORDS)], records
+    )
+
+
+def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> str:
+    """A topic of that many records with these values, again and again; its name."""
     topic = contestant.topics.create(partitions=PARTITIONS)
-    values = [json_record(number) for number in range(DISTINCT_RECORDS)]
     settings = {"batch.size": BATCH_BYTES, "queue.buffering.max.messages": "500000"}
     producer = new_producer(contestant.broker.bootstrap, settings)
     for number in range(records):
         while True:
             try:
-                producer.produce(
-                    topic, values[number % DISTINCT_RECORDS], partition=number % PARTITIONS
-                )
+                producer.produce(topic, values[number % len(values)], partition=number % PARTITIONS)
             except BufferError:
                 producer.poll(0.1)
             else:

@@ -205,6 +205,13 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "table-day",
+        "Tables, 24 simulated hours at a batch a minute with care; some hours without",
+        pytest_of("tests/spark/tables/test_day.py", marker="crash"),
+        (lines_like(r"simulated hours[,:]"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "scale",
         "10,000 connections, 4,000 partitions",
         ("make", "scale"),

@@ -5,7 +5,7 @@ what it was decided from; snapshots expire and take their notes with them; a cop
 note stays. Its files are real, so that they can be orphans.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,6 +125,12 @@ class FakeTable:
             self.loses_answer = False
             raise AnswerLostError("the answer was lost")
         return self.load()
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for one in self.live_files():
+            yield from pq.read_table(
+                f"{self._store.directory}/{one.path}", columns=list(columns)
+            ).to_batches()
 
     def live_files(self) -> list[LiveFile]:
         return [LiveFile(one.path, one.row_count, one.size_bytes) for one in self._files]

@@ -35,6 +35,22 @@ SCHEMA = pa.schema(
 START = datetime(2026, 1, 31, 22, 30, tzinfo=UTC)
 
 
+@dataclass
+class SetClock:
+    """A clock whose date a test sets; durations are real."""
+
+    time_ms: int = int(START.timestamp() * 1_000)
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        return SystemClock().monotonic()
+
+    def advance(self, **parts: float) -> None:
+        self.time_ms += int(timedelta(**parts).total_seconds() * 1_000)
+
+
 class Kind(Protocol):
     """One format, in a folder of its own."""
 

@@ -3,7 +3,9 @@
     python -m tests.spark.tables.upsert_app delta|iceberg FOLDER RUN BATCHES
 
 It takes the table, asks it where to go on, and commits changes of ten offsets at a time, with a
-compaction now and then. It ends when it has made its batches or another driver has the table.
+compaction now and then. It says when it has the table and when it has committed once, because
+starting takes longer than a commit. It ends when it has made its batches or another driver has the
+table.
 """
 
 import sys
@@ -35,6 +37,8 @@ def drive(kind: Kind, run: str, batch_count: int) -> int:
     for number in range(batch_count):
         bring_changes(one, at, at + BATCH)
         at += BATCH
+        if number == 0:
+            print("committed", flush=True)
         if number % COMPACT_EVERY == COMPACT_EVERY - 1:
             try:
                 one.table.compact(one.table.load(), target_bytes=2**20)

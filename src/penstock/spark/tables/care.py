@@ -3,20 +3,21 @@
 Three cares, each with an interval of its own, so that a look at the clock is all that most batches
 cost:
 
-- Compaction. Small files of a partition are put together when there are `files_min` of them, into
-  files of one of three sizes: a 64th of the target, an eighth, the target. So a row is written
-  again some three times in all, and not each time that new rows come. A partition that has not
-  changed since the last look gets its rest put together at once. What one look does is bounded in
-  partitions and bytes; when something is left, the next look comes soon.
+- Compaction. Files of a partition grow through three sizes: a 64th of the target, an eighth, the
+  target. `files_min` files on their way to one size are put together, with all smaller ones. So a
+  row is written again some three times in all, and not each time that new rows come. A partition
+  that has not changed since the last look gets its rest put together at once. What one look does
+  is bounded in partitions and bytes; when something is left, the next look comes soon.
 - Expiry. Snapshots that are older than the user wants, except the newest few.
 - Orphans. Files that no snapshot refers to. Files of a batch that runs look just like them, so
   they have to be old: `orphan_age_ms`.
 
-It carries nothing out: that is `caretaker`.
+It carries nothing out: that is `run.caretaker`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from penstock.spark.tables.definition import MaintenanceSettings
@@ -43,10 +44,12 @@ class CarePolicy:
     """When something was left, or went wrong."""
     expiry_interval_ms_max: int = HOUR_MS
     orphan_interval_ms: int = DAY_MS
+    orphan_retry_ms: int = HOUR_MS
+    """When it went wrong: a listing costs more than the other looks."""
     orphan_age_ms: int = 3 * DAY_MS
     """Longer than a batch can take, with all its attempts."""
     files_min: int = 8
-    """Small files of a partition that are worth a commit."""
+    """Files of a partition, on their way to the same size, that are worth a commit."""
     keep_count: int = 10
     """Newest snapshots that stay, however old they are: readers may be at work in them."""
     partitions_max: int = 16
@@ -116,6 +119,27 @@ def what_is_due(
         expiry=_is_past(times.expired_at_ms, expiry_interval_ms(settings, policy), now_ms),
         orphans=_is_past(times.cleaned_at_ms, policy.orphan_interval_ms, now_ms),
     )
+
+
+def times_after(
+    times: CareTimes,
+    due: Due,
+    failed: Due,
+    settings: MaintenanceSettings,
+    policy: CarePolicy,
+    now_ms: int,
+) -> CareTimes:
+    """What was due is done now, except what failed: that is tried again before its interval."""
+    if due.compaction:
+        is_left = times.is_left or failed.compaction
+        times = replace(times, compacted_at_ms=now_ms, is_left=is_left)
+    if due.expiry:
+        early_ms = expiry_interval_ms(settings, policy) - policy.retry_interval_ms
+        times = replace(times, expired_at_ms=now_ms - (early_ms if failed.expiry else 0))
+    if due.orphans:
+        early_ms = policy.orphan_interval_ms - policy.orphan_retry_ms
+        times = replace(times, cleaned_at_ms=now_ms - (early_ms if failed.orphans else 0))
+    return times
 
 
 def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
@@ -199,13 +223,14 @@ def _tier(sizes: list[int], target_bytes: int, policy: CarePolicy, *, is_quiet: 
     if is_quiet:
         small = sorted(one for one in sizes if _is_small(one, target_bytes))
         return target_bytes if len(small) > 1 and sum(small[:2]) <= target_bytes else None
-    for tier in tiers_of(target_bytes):
-        small = [one for one in sizes if _is_small(one, tier)]
-        if len(small) < policy.files_min:
-            continue
-        if sum(small) <= tier or tier == target_bytes:
-            return tier
-    return None
+    chosen = None
+    for lower, tier in pairwise((0, *tiers_of(target_bytes))):
+        below = [one for one in sizes if _is_small(one, lower)]
+        count = sum(1 for one in sizes if _is_small(one, tier)) - len(below)
+        is_overfull = chosen == lower and sum(below) > lower
+        if count >= policy.files_min or is_overfull:
+            chosen = tier
+    return chosen
 
 
 def _is_small(size_bytes: int, tier: int) -> bool:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from uuid import uuid4
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables.caretaker import Caretaker
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.opening import TableMissingError, open_table
+from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.events import CareDone
 
 

@@ -4,8 +4,9 @@ Tasks write them with `changes_layout`, into a folder that no reader of the tabl
 are there for one commit. `ReducedChanges` reads them twice: once the keys alone, to find the last
 change of each, and then the rows that count, a part at a time; only the keys are held in memory.
 
-Who has committed removes its files. A driver that dies leaves some, which are nobody's:
-`clean_changes` removes what is older than any batch takes.
+Who has committed removes its files. A driver that dies leaves some, which are nobody's: what is
+older than any batch takes is removed with the table's orphans, in Delta by `clean_changes`, because
+a cleaning there passes over such folders.
 """
 
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from penstock.spark.tables.upsert import (
 
 FOLDER: Final = "_changes"
 """Beside the data files; readers of both formats pass over names with an underscore."""
+CLEANED_MAX: Final = 10_000
+"""Removed at once, so that a batch does not wait for minutes; the next cleaning goes on."""
 _READ_ROWS: Final = 65_536
 """Rows that are read and handed on at once."""
 
@@ -41,8 +44,12 @@ class TooManyChangesError(TableError):
 
 def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
     """How tasks write the changes of rows with this schema."""
-    directory = table.layout(schema).directory.rstrip("/")
-    return FileLayout(f"{directory}/{FOLDER}", changes_schema(schema))
+    return FileLayout(changes_directory(table.layout(schema).directory), changes_schema(schema))
+
+
+def changes_directory(data_directory: str) -> str:
+    """Where the files of changes lie, of a table whose data files lie there."""
+    return f"{data_directory.rstrip('/')}/{FOLDER}"
 
 
 class ReducedChanges:
@@ -131,6 +138,8 @@ def clean_changes(directory: str, *, older_than_ms: int) -> int:
     filesystem, root = open_directory(directory)
     removed = 0
     for one in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        if removed >= CLEANED_MAX:
+            break
         is_old = one.mtime_ns is not None and one.mtime_ns // 1_000_000 < older_than_ms
         if one.type == fs.FileType.File and is_old and one.path.endswith(".parquet"):
             with suppress(FileNotFoundError):  # two that clean at once

@@ -102,7 +102,7 @@ def _fitted_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
     entries = column.cast(_entries_type(column.type)) if is_map else column
     mask = column.is_null() if column.null_count else None
     # From lengths, not from offsets: a slice has offsets that do not begin at zero.
-    lengths = pc.fill_null(pc.list_value_length(entries), 0)
+    lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
     starts = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     values = entries.flatten()
     if not is_map:

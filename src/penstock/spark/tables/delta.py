@@ -22,7 +22,7 @@ A partition by day, hour or month is a column of its own in Delta, named `<colum
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import delta_care
+from penstock.spark.tables.change_files import changes_directory, clean_changes
+from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
@@ -52,7 +54,12 @@ from penstock.spark.tables.delta_history import (
 )
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
 from penstock.spark.tables.delta_upsert import merge, merge_source
-from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
+from penstock.spark.tables.file_partitions import (
+    PartitionField,
+    Transform,
+    require_partitionable,
+    text_of,
+)
 from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
@@ -116,6 +123,7 @@ class DeltaLakeTable:
             mode="ignore",
             partition_by=[one.name for one in partitions],
             configuration=dict(_KEEP_LOG),
+            commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
         return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
@@ -142,6 +150,12 @@ class DeltaLakeTable:
         plain = {one.name for one in self._fields if not _is_derived(one)}
         return FileLayout(self._uri, schema, self._fields, frozenset(plain))
 
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows."""
+        wanted = self.schema()
+        for batch in self._table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
+
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
@@ -151,7 +165,7 @@ class DeltaLakeTable:
                 one.get("num_records") or 0,
                 one["size_bytes"],
                 tuple(
-                    (field.name, None if value is None else str(value))
+                    (field.name, text_of(value, Transform.IDENTITY))
                     for field in self._fields
                     for value in [one.get(f"partition.{field.name}")]
                 ),
@@ -340,9 +354,10 @@ class DeltaLakeTable:
         first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
         if first is None:
             return Expiry(state, 0)
+        life = delta_care.tombstone_life(self._table, first)
         self._made(
             lambda: self._table.alter.set_table_properties(
-                self._copies(state.notes),
+                {**self._copies(state.notes), **life},
                 raise_if_not_exists=False,
                 commit_properties=delta_care.plain_properties(self._clock.now_ms()),
             )
@@ -352,7 +367,8 @@ class DeltaLakeTable:
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
-        return delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        return count + clean_changes(changes_directory(self._uri), older_than_ms=older_than_ms)
 
     def _open_version(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version=version, storage_options=dict(self._options))

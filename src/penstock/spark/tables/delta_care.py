@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
+from penstock.core.clock import SystemClock
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, stored_name
 from penstock.spark.tables.orphans import orphans_of
 from penstock.spark.tables.table_facts import Partition, SnapshotFacts
@@ -67,6 +68,16 @@ def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -
             break
         first = versions[index + 1]
     return first
+
+
+def tombstone_life(table: DeltaTable, first: int) -> dict[str, str]:
+    """The property that lets checkpoints forget files that no version from `first` on needs.
+
+    Without it a checkpoint has all files that a week of compactions removed, and planning a scan
+    reads them. Times of removal are the machine's, whatever the clock of the pipeline.
+    """
+    age_ms = SystemClock().now_ms() - DeltaLog(table).entry(first).written_at_ms
+    return {"delta.deletedFileRetentionDuration": f"interval {max(1, age_ms // 1_000)} seconds"}
 
 
 def cut(table: DeltaTable, at_version: DeltaTable) -> int:

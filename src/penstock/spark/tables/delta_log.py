@@ -6,10 +6,10 @@ Names are as the storage spells them, below the table's folder; the log spells t
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
@@ -49,6 +49,9 @@ class EntryFiles:
     """One entry of the log."""
 
     committed_at_ms: int
+    """By the clock of the pipeline when it is ours."""
+    written_at_ms: int
+    """By the machine's clock, as `deltalake` writes it."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
 
@@ -83,9 +86,13 @@ class DeltaLog:
         """What the entry of this version says."""
         with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
             actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-        times = [_time(one["commitInfo"]) for one in actions if "commitInfo" in one]
+        information: dict[str, Any] = next(
+            (one["commitInfo"] for one in actions if "commitInfo" in one), {}
+        )
+        written_at_ms = int(information.get("timestamp") or 0)
         return EntryFiles(
-            committed_at_ms=max(times, default=0),
+            committed_at_ms=int(information.get(COMMITTED_AT_KEY) or written_at_ms),
+            written_at_ms=written_at_ms,
             added=tuple(stored_name(one["add"]["path"]) for one in actions if "add" in one),
             removed=tuple(stored_name(one["remove"]["path"]) for one in actions if "remove" in one),
         )
@@ -106,10 +113,6 @@ class DeltaLog:
                 self._storage.delete_file(name)
                 count += 1
         return count
-
-
-def _time(information: Mapping[str, Any]) -> int:
-    return int(information.get(COMMITTED_AT_KEY) or information.get("timestamp") or 0)
 
 
 def _is_data(path: str) -> bool:

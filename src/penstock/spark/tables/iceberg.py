@@ -11,7 +11,7 @@ Notes are looked for among the ancestors of the current snapshot, not only in it
 somebody else's append may be the newest. What expired is in the copy. Care is in `iceberg_care`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -36,6 +36,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import iceberg_care
+from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
@@ -151,6 +152,13 @@ class IcebergTable:
         require_partitionable(fields, schema)
         rows = with_ids(schema, planned_schema(self._table, schema))
         return FileLayout(self._directory(), rows, fields)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows."""
+        wanted = self.schema()
+        scan = self._table.scan(selected_fields=tuple(columns))
+        for batch in scan.to_arrow_batch_reader():
+            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""

@@ -51,6 +51,8 @@ def old_snapshots(metadata: TableMetadata, older_than_ms: int, keep_count: int) 
 
 def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
     """Remove what only snapshots referred to that the table has forgotten; gives how many."""
+    if not _may_remove(table):
+        return 0
     gone = list(expired)
     metadata, io = table.metadata, table.io
     kept_manifests: dict[str, ManifestFile] = {}
@@ -72,6 +74,11 @@ def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
         + _removed(io, only_gone)
         + _removed(io, (one.manifest_list for one in gone))
     )
+
+
+def _may_remove(table: PyIcebergTable) -> bool:
+    """Iceberg's own property says that somebody else uses the table's files, too."""
+    return table.metadata.properties.get("gc.enabled", "true").lower() != "false"
 
 
 def _first_of_each_line(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -103,6 +110,8 @@ def _removed(io: FileIO, paths: Iterable[str]) -> int:
 
 def remove_orphans(table: PyIcebergTable, older_than_ms: int) -> int:
     """Remove old files of the table's folders that nothing refers to."""
+    if not _may_remove(table):
+        return 0
     storage = _Storage(table)
     live = [storage.name(task.file.file_path) for task in table.scan().plan_files()]
     stored = [one for folder, ends in _FOLDERS for one in storage.listed(folder, ends)]

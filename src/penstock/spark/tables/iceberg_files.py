@@ -24,8 +24,8 @@ from penstock.spark.tables.care import SMALL_SHARE
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.file_partitions import PartitionValue
 
-COMPACTION_BYTES_MAX: Final = 2 * 2**30
-"""Read by one compaction: a minute or so of work, during which nothing is committed."""
+COMPACTION_BYTES_MAX: Final = 512 * 2**20
+"""Read by one compaction: some seconds of work, during which nothing is committed."""
 _EPOCH: Final = date(1970, 1, 1)
 
 

@@ -31,6 +31,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from penstock.spark.tables.change_files import ReducedChanges
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.port import TableMovedError
 from penstock.spark.tables.upsert import Changes, require_key, rows_among, without
 
 
@@ -51,9 +52,13 @@ def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite
         return Rewrite((), ())
     names = list(changes.key)
     types = pa.schema([pa.field(one, layout.schema.field(one).type) for one in names])
-    touched = _touched(table, reduced.keys().cast(types))
-    batches = _new_rows(table, touched, reduced, layout.schema)
-    added = write_files(batches, layout, "upserted")
+    try:
+        touched = _touched(table, reduced.keys().cast(types))
+        batches = _new_rows(table, touched, reduced, layout.schema)
+        added = write_files(batches, layout, "upserted")
+    except FileNotFoundError as error:
+        # Somebody compacted and expired meanwhile: the state that was read is not there any more.
+        raise TableMovedError(f"a file that was to be read is gone: {error}") from error
     return Rewrite(tuple(task.file for task, _ in touched), tuple(added))
 
 

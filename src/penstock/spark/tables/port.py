@@ -12,7 +12,7 @@ Schemas are Arrow's. A column may be added, or widened where the format can; tha
 same commit as the first files that need it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -98,6 +98,9 @@ class Table(Protocol):
         Other rows stay as they are. Columns and errors as with `append`. The files of the changes
         are only read.
         """
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows of the state that was read last, in no order."""
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""

@@ -65,6 +65,17 @@ def changes_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, *CHANGE_COLUMNS])
 
 
+def as_changes(rows: pa.RecordBatch, source: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:
+    """The rows as changes, by the topics, partitions and offsets of the records they came from."""
+    count = rows.num_rows
+    assert count == source.num_rows, "a row for each record"
+    told = [source.column(name.removeprefix("_change_")) for name in _ORDER]
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, pa.repeat(pa.scalar(deleted), count), *told],
+        schema=pa.schema([*rows.schema, *CHANGE_COLUMNS]),
+    )
+
+
 def require_key(key: Sequence[str], schema: pa.Schema) -> None:
     """`OptionError` when these columns cannot say which row is meant."""
     if not 0 < len(key) <= KEY_COLUMNS_MAX or len(set(key)) < len(key):

@@ -54,7 +54,9 @@ class BatchDriver:
                 report = self._write(left)
                 continue
             bring_rejects(self.rejects, self._offer(self.rejects, report), report)
-            result = self.rows.commit(self._offer(self.rows, report), report.files, report.schema)
+            result = self.rows.commit(
+                self._offer(self.rows, report), report.files, report.schema, changes=report.changes
+            )
             match result:
                 case Committed():
                     return report

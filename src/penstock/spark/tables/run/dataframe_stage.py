@@ -29,12 +29,20 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from penstock.spark.tables.columns import METADATA, RECORD
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
-from penstock.spark.tables.definition import Action, Expectation, PipelineDefinition
+from penstock.spark.tables.definition import (
+    Action,
+    Expectation,
+    PipelineDefinition,
+    WriteMode,
+)
 from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.expectations import outcome_of, spark_condition
+from penstock.spark.tables.expectations import Outcome, outcome_of, spark_condition
 from penstock.spark.tables.rejects import reject_rows
+from penstock.spark.tables.run.judging import with_whole_keys
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.upsert import as_changes
+from penstock.spark.tables.values.parser import Parsed, Reject
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -50,6 +58,7 @@ class StageOrder:
     rejects: FileLayout
     expectations: tuple[Expectation, ...]
     pipeline: str
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +87,13 @@ class DataFrameStage:
         self._plans = plans
         self._definition = definition
         self._transform = transform
+        self._rows_schema = plans.table_schema()
 
     def write(self, staged: BatchReport) -> BatchReport:
         """The batch as it shall be committed."""
         plan = self._plans.task
         if not staged.files:
-            return staged
+            return self._plans.as_brought(staged, self._rows_schema)
         frame = self._spark.read.schema(from_arrow_schema(plan.rows.schema)).parquet(
             *(f"{plan.rows.directory}/{one.path}" for one in staged.files)
         )
@@ -95,10 +105,12 @@ class DataFrameStage:
             plan.rejects,
             self._definition.expectations,
             plan.pipeline,
+            plan.key,
         )
         reports = _run(result, columns, order)
         remove_files(plan.rows.directory, staged.files)
-        return _together(staged, reports, self._plans.change_for(schema))
+        self._rows_schema = schema
+        return self._plans.as_brought(_together(staged, reports), schema)
 
 
 def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
@@ -110,12 +122,13 @@ def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str
     """The columns of the result that are the table's."""
     is_quarantining = any(one.action is Action.QUARANTINE for one in definition.expectations)
     missing = [name for name in _OF_RECORD if name not in result.columns]
-    if is_quarantining and missing:
+    if missing and (is_quarantining or definition.table.mode is WriteMode.UPSERT):
         raise DefinitionError(
             f"pipeline {definition.pipeline.name}",
-            "expectations",
-            f"rows are quarantined with their records, and the function drops {missing[0]}.",
-            f"Keep the columns {', '.join(_OF_RECORD)}, or choose drop instead of quarantine.",
+            "expectations" if is_quarantining else "table.mode",
+            f"its rows need the records that they came from, and the function drops {missing[0]}.",
+            f"Keep the columns {', '.join(_OF_RECORD)}, which are not written to the table, or "
+            "choose drop instead of quarantine and append instead of upsert.",
         )
     out = set(RECORD.names)
     if not definition.table.has_metadata_columns:
@@ -159,11 +172,10 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
             outcome = outcome_of(order.expectations, answers)
             broken.update(outcome.broken)
             failed.update(outcome.failed)
-            if outcome.quarantined:
-                found = reject_rows(_records(batch), outcome.quarantined, pipeline=order.pipeline)
-                rejects.write(found)
-                reject_count += found.num_rows
-            kept = batch if outcome.kept is None else batch.take(outcome.kept)
+            kept, bad = _kept(batch, outcome, order.key)
+            if bad:
+                rejects.write(reject_rows(_records(batch), bad, pipeline=order.pipeline))
+                reject_count += len(bad)
             if kept.num_rows:
                 rows.write(kept)
                 count += kept.num_rows
@@ -178,6 +190,19 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
     yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
 
 
+def _kept(
+    batch: pa.RecordBatch, outcome: Outcome, key: tuple[str, ...]
+) -> tuple[pa.RecordBatch, list[Reject]]:
+    """The rows to write and the rejects, by the numbers of the rows."""
+    numbers = outcome.kept
+    kept = batch if numbers is None else batch.take(numbers)
+    if not key:
+        return kept, list(outcome.quarantined)
+    whole = with_whole_keys(Parsed(kept, numbers), key)
+    changes = as_changes(whole.rows, _records(whole.rows), deleted=False)
+    return changes, sorted([*outcome.quarantined, *whole.rejects], key=lambda one: one.row)
+
+
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The records that rows came from, with the names of the source's columns."""
     return pa.RecordBatch.from_pydict(
@@ -185,16 +210,16 @@ def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _together(
-    staged: BatchReport, reports: Sequence[StageReport], schema: pa.Schema | None
-) -> BatchReport:
+def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchReport:
     broken: Counter[str] = Counter()
     for one in reports:
         broken.update(one.broken)
     return replace(
         staged,
         counts=CommitCounts(
-            sum(one.rows for one in reports),
+            staged.counts.rows
+            - sum(one.row_count for one in staged.files)
+            + sum(one.rows for one in reports),
             staged.counts.rejects + sum(one.rejects for one in reports),
             dict(broken),
         ),
@@ -204,5 +229,4 @@ def _together(
             *staged.reject_files,
             *(file for one in reports for file in one.reject_files),
         ),
-        schema=schema,
     )

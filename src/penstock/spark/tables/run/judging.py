@@ -4,10 +4,13 @@ Guarantees: none is lost and none is two of these. Rows have the columns of the 
 What the values have more than the plan is not left out silently: it is `GrowthNeededError`, and the
 driver plans anew.
 
+For an upsert a record without a value deletes the row of its key; it is found out before values
+are parsed, and asked no rule. A row without a whole key is a reject.
+
 It belongs to one task and is used from one thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,8 +21,10 @@ from penstock.spark.tables.expectation_sql import ExpectationEvaluator
 from penstock.spark.tables.rejects import reject_rows
 from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.schema_changes import Incompatible, change_of
+from penstock.spark.tables.upsert import as_changes
 from penstock.spark.tables.value_parsers import new_parser
-from penstock.spark.tables.values.parser import Parsed, Reject
+from penstock.spark.tables.values.keys import KeyParser
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject
 from penstock.spark.tables.values.registered_values import TableColumns
 
 
@@ -36,7 +41,9 @@ class Judged:
     """What became of one batch of records."""
 
     rows: pa.RecordBatch
-    rejects: pa.RecordBatch | None
+    deletions: pa.RecordBatch | None
+    """Of an upsert: the keys of rows that go."""
+    rejects: tuple[pa.RecordBatch, ...]
     """Rows of the table of bad records."""
     broken: Mapping[str, int]
     failed: tuple[str, ...] = ()
@@ -50,51 +57,106 @@ class Judge:
         self._attempt = attempt
         self._parser = new_parser(plan.parser, TableColumns(plan.value_schema, plan.may_widen))
         self._evaluator = ExpectationEvaluator(plan.expectations)
-        self._grown_from: pa.Schema | None = None
-        columns = [one.remove_metadata() for one in plan.rows.schema]
-        self._schema = pa.schema(columns)
+        self._seen: pa.Schema | None = None
+        self._schema = _plain(plan.rows.schema)
+        self._keys: KeyParser | None = None
+        if plan.deletions is not None:
+            schema = plan.deletions.schema
+            self._keys = KeyParser(pa.schema([schema.field(name) for name in plan.key]))
 
     def judge(self, records: pa.RecordBatch) -> Judged:
         """Judge records as the source gives them."""
+        values = records.column("value")
+        if self._keys is None or not values.null_count:
+            return self._judged(records)
+        is_deletion = values.is_null()
+        judged = self._judged(records.filter(pc.invert(is_deletion)))
+        deletions, rejects = self._deletions(records.filter(is_deletion))
+        return replace(judged, deletions=deletions, rejects=judged.rejects + rejects)
+
+    def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
+        if self._plan.key and not self._plan.keeps_record:
+            parsed = with_whole_keys(parsed, self._plan.key)
         kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
         rows = with_metadata(parsed.rows, kept)
         outcome = self._evaluator.evaluate(rows)
         if self._plan.keeps_record:
             rows = with_record(rows, kept)
+        elif self._plan.key:
+            rows = as_changes(rows, kept, deleted=False)
         if outcome.kept is not None:
             rows = rows.take(outcome.kept)
         rejects = [*parsed.rejects, *(_of_record(one, parsed) for one in outcome.quarantined)]
         return Judged(
             fit(rows, self._schema),
+            None,
             self._reject_rows(records, rejects),
             outcome.broken,
             outcome.failed,
         )
 
-    def _reject_rows(self, records: pa.RecordBatch, rejects: list[Reject]) -> pa.RecordBatch | None:
+    def _deletions(
+        self, records: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
+        assert self._keys is not None
+        assert self._plan.deletions is not None
+        parsed = self._keys.parse(records.column("key"))
+        kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
+        changes = as_changes(parsed.rows, kept, deleted=True)
+        rejects = self._reject_rows(records, list(parsed.rejects))
+        return fit(changes, _plain(self._plan.deletions.schema)), rejects
+
+    def _reject_rows(
+        self, records: pa.RecordBatch, rejects: Sequence[Reject]
+    ) -> tuple[pa.RecordBatch, ...]:
         if not rejects:
-            return None
-        rejects.sort(key=lambda one: one.row)
-        return reject_rows(records, rejects, pipeline=self._plan.pipeline, attempt=self._attempt)
+            return ()
+        ordered = sorted(rejects, key=lambda one: one.row)
+        pipeline = self._plan.pipeline
+        return (reject_rows(records, ordered, pipeline=pipeline, attempt=self._attempt),)
 
     def _require_planned(self) -> None:
         """Values of a registry's schemas may have grown since the plan was made."""
         found = self._parser.schema
-        if found is self._grown_from:
+        if found is self._seen:
             return
         change = change_of(self._plan.value_schema, found)
         assert not isinstance(change, Incompatible), "the parser has made rejects of these"
         if change.steps:
             raise GrowthNeededError(change.schema)
-        self._grown_from = found
+        self._seen = found
 
 
 def newest_timestamp_ms(records: pa.RecordBatch) -> int | None:
     """Of the newest record; None of none."""
     newest = pc.max(records.column("timestamp").cast(pa.int64())).as_py()
     return None if newest is None else int(newest) // 1000
+
+
+def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
+    """The same, with rows that lack a part of their key among the rejects."""
+    missing = [name for name in key if parsed.rows.column(name).null_count]
+    if not missing:
+        return parsed
+    lacks = {name: parsed.rows.column(name).is_null() for name in missing}
+    bad = [
+        Reject(number, ErrorClass.MISSING_VALUE, f"column '{name}' of the key has no value")
+        for name, mask in lacks.items()
+        for number in pc.indices_nonzero(mask).to_pylist()
+    ]
+    first = {one.row: one for one in reversed(bad)}
+    kept = pa.array(
+        [number for number in range(parsed.rows.num_rows) if number not in first], pa.int64()
+    )
+    numbers = kept if parsed.row_numbers is None else parsed.row_numbers.take(kept)
+    moved = [_of_record(one, parsed) for one in first.values()]
+    return Parsed(parsed.rows.take(kept), numbers, (*parsed.rejects, *moved))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([one.remove_metadata() for one in schema])
 
 
 def _of_record(reject: Reject, parsed: Parsed) -> Reject:

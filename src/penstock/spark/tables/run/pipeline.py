@@ -30,14 +30,15 @@ from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver
-from penstock.spark.tables.run.dataframe_stage import DataFrameStage, Transform
+from penstock.spark.tables.run.caretaker import Caretaker
+from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_ranges
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.report import BatchReport, ranges_of, unpack
 from penstock.spark.tables.run.source import COLUMN, NAME, PLAN_OPTION, PipelineSource
 from penstock.spark.tables.run.task_plan import BatchPlan, PlanFile
-from penstock.spark.tables.run.writing import BatchWriter
+from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.task_reader import TaskSettings
 
 NOTHING_HELD: Final = StreamOffset({})
@@ -82,9 +83,13 @@ class TablePipeline:
                 self._observer,
                 self._clock,
             )
-            running.begin(once=once)
         except BaseException:
             reading.cluster.close()
+            raise
+        try:
+            running.begin(once=once)
+        except BaseException:
+            running.close()
             raise
         return running
 
@@ -113,14 +118,11 @@ class RunningPipeline:
         name = definition.pipeline.name
         self._rows = TableCommitter(prepared.rows, name, run)
         self._rejects = TableCommitter(prepared.rejects, name, run)
-        stage = None
-        if prepared.mode.mode is RunMode.DATAFRAME:
-            stage = DataFrameStage(spark, self._plans, definition, transform)
         self._writer = BatchWriter(
             self._plans,
             definition.expectations,
             partial(run_ranges, spark, TaskSettings.of(reading.options), reading.options.splitting),
-            stage,
+            stage_for(spark, prepared, definition, transform),
         )
         self._driver = BatchDriver(
             self._rows,
@@ -131,6 +133,9 @@ class RunningPipeline:
         self._breaker = CircuitBreaker(
             definition.value.reject_share_max, definition.value.reject_window_records
         )
+        self._care = [
+            Caretaker(one, definition.maintenance, clock) for one in (self._rows, self._rejects)
+        ]
         self._file = PlanFile()
         self._initial = NOTHING_HELD
         self._failure: BaseException | None = None
@@ -236,12 +241,19 @@ class RunningPipeline:
         self._observer.batch_done(
             self._done(batch_id, report, started, written, was_there=brought is None)
         )
+        self._look_after()
         self._breaker = self._breaker.after(report.records, report.counts.rejects)
         if self._breaker.is_open:
             raise CircuitOpenError(
                 f"pipeline '{self._definition.pipeline.name}': "
                 f"{self._breaker.reason(self._definition.table.dlq_name)}"
             )
+
+    def _look_after(self) -> None:
+        for caretaker in self._care:
+            done = caretaker.after_batch()
+            if done is not None:
+                self._observer.care_done(done)
 
     @property
     def _is_staged(self) -> bool:

@@ -11,14 +11,17 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.spark.tables.change_files import changes_layout
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.schema_changes import Change, Incompatible, Widened, change_of
+from penstock.spark.tables.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.value_parsers import ParserPlan
 
 STAGING: Final = "_staging"
@@ -50,6 +53,10 @@ class Plans:
         """Whether the format can make a column wider."""
         return self._rows.may_widen
 
+    def table_schema(self) -> pa.Schema:
+        """The columns of the table as it is."""
+        return self._rows.schema()
+
     def change_for(self, rows: pa.Schema) -> pa.Schema | None:
         """What the table has to become for these rows; None when it is that already."""
         change = require_change(self._rows.schema(), rows, may_widen=self.may_widen)
@@ -71,9 +78,28 @@ class Plans:
 
     def rows_layout(self, rows: pa.Schema) -> FileLayout:
         """How files of rows are written, that the table takes when it has grown."""
-        return self._rows.layout(
-            require_change(self._rows.schema(), rows, may_widen=self.may_widen).schema
-        )
+        grown = require_change(self._rows.schema(), rows, may_widen=self.may_widen).schema
+        return self._changes_layout(grown) if self.key else self._rows.layout(grown)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key of an upsert; none: rows are appended."""
+        settings = self._definition.table
+        return settings.key if settings.mode is WriteMode.UPSERT else ()
+
+    def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
+        """The report of files with these columns, as its commit needs it."""
+        rows = pa.schema([one for one in rows if one.name not in CHANGE_COLUMNS.names])
+        report = replace(report, schema=self.change_for(rows))
+        if not self.key:
+            return report
+        layout = self.rows_layout(rows)
+        files = (*report.files, *report.deletion_files)
+        return replace(report, changes=Changes(layout.directory, files, self.key), files=())
+
+    def _changes_layout(self, rows: pa.Schema) -> FileLayout:
+        require_key(self.key, rows)
+        return changes_layout(self._rows, rows)
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
         """The same columns, required where the table's are: Spark does not tell.
@@ -92,7 +118,8 @@ class Plans:
         settings = self._definition.table
         rules = self._definition.expectations
         whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
-        plan = TaskPlan(
+        layout = self._staging(value_schema) if self._is_staged else self.rows_layout(whole)
+        return TaskPlan(
             number=number,
             pipeline=self._definition.pipeline.name,
             parser=parser,
@@ -100,11 +127,12 @@ class Plans:
             may_widen=self.may_widen,
             has_metadata=settings.has_metadata_columns,
             expectations=() if self._is_staged else rules,
-            rows=self._staging(value_schema) if self._is_staged else self.rows_layout(whole),
+            rows=layout,
             rejects=self._rejects.layout(REJECTS),
-            key=settings.key if settings.mode is WriteMode.UPSERT else (),
+            key=self.key,
+            deletions=self._changes_layout(self._rows.schema()) if self.key else None,
+            keeps_record=self._is_staged,
         )
-        return replace(plan, keeps_record=self._is_staged)
 
     def _staging(self, value_schema: pa.Schema) -> FileLayout:
         directory = self._rows.layout(self._rows.schema()).directory

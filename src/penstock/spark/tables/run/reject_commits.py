@@ -4,14 +4,27 @@ Guarantees: when it returns, the table of rejects has exactly these of the batch
 an earlier attempt left there. That the rows of the batch are to be committed was decided before.
 """
 
+from typing import Final
+from uuid import uuid4
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.spark.tables.commit import Offer
+from penstock.spark.tables.change_files import changes_layout
+from penstock.spark.tables.commit import Offer, decide
+from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_rejects import is_held, reject_rule
+from penstock.spark.tables.commit_steps import Rule
 from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import open_directory
+from penstock.spark.tables.data_files import open_directory, remove_files, write_files
+from penstock.spark.tables.port import Table
+from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.upsert import Changes, as_changes
+
+KEY: Final = ["topic", "partition", "offset"]
+"""Which reject is meant."""
 
 
 def bring_rejects(committer: TableCommitter, offer: Offer, report: BatchReport) -> None:
@@ -20,12 +33,66 @@ def bring_rejects(committer: TableCommitter, offer: Offer, report: BatchReport) 
         if report.reject_files:
             committer.commit(offer, report.reject_files, rule=reject_rule)
         return
-    raise NotImplementedError
+    committer.reload()
+    held = held_rejects(committer.table, report.ranges)
+    come = written_rejects(committer.table, report)
+    gone = held.join(come.select(KEY), KEY, join_type="left anti")
+    new = come.select(KEY).join(held, KEY, join_type="left anti")
+    if gone.num_rows or new.num_rows:
+        change_rejects(committer, offer, come, gone, rule=reject_rule)
+    remove_files(committer.table.layout(REJECTS).directory, report.reject_files)
 
 
-def _written(directory: str, report: BatchReport) -> pa.Table:
-    filesystem, root = open_directory(directory)
-    parts = [
-        pq.read_table(f"{root}/{one.path}", filesystem=filesystem) for one in report.reject_files
+def change_rejects(
+    committer: TableCommitter,
+    offer: Offer,
+    come: pa.Table,
+    gone: pa.Table,
+    *,
+    rule: Rule = decide,
+) -> None:
+    """Put rejects in or in place of their older selves, and take others out, in one commit."""
+    layout = changes_layout(committer.table, REJECTS)
+    missing = [pa.nulls(gone.num_rows, one.type) for one in REJECTS if one.name not in KEY]
+    names = [*KEY, *(one.name for one in REJECTS if one.name not in KEY)]
+    whole = pa.table([*gone.select(KEY).columns, *missing], names=names).select(REJECTS.names)
+    batches = [
+        as_changes(batch, batch, deleted=deleted)
+        for table, deleted in ((come, False), (whole.cast(REJECTS), True))
+        for batch in table.combine_chunks().to_batches()
     ]
-    return pa.concat_tables(parts)
+    receipts = write_files(batches, layout, f"rejects-{uuid4().hex[:8]}")
+    changes = Changes(layout.directory, tuple(receipts), tuple(KEY))
+    committer.commit(offer, (), changes=changes, rule=rule)
+
+
+def held_rejects(table: Table, ranges: BatchRanges) -> pa.Table:
+    """Topic, partition and offset of the rejects in these ranges."""
+    schema = pa.schema([REJECTS.field(name) for name in KEY])
+    found = [_within(batch, ranges) for batch in table.scan(KEY)]
+    return pa.Table.from_batches([one for one in found if one.num_rows], schema)
+
+
+def _within(batch: pa.RecordBatch, ranges: BatchRanges) -> pa.RecordBatch:
+    chosen = pa.repeat(pa.scalar(False), batch.num_rows)  # noqa: FBT003 - Arrow's own signature
+    offsets = batch.column("offset")
+    for one in ranges.ranges:
+        is_same = pc.and_(
+            pc.equal(batch.column("topic"), one.topic),
+            pc.equal(batch.column("partition"), one.partition),
+        )
+        is_inside = pc.and_(
+            pc.greater_equal(offsets, one.start_offset), pc.less(offsets, one.end_offset)
+        )
+        chosen = pc.or_(chosen, pc.and_(is_same, is_inside))
+    return batch.filter(chosen)
+
+
+def written_rejects(table: Table, report: BatchReport) -> pa.Table:
+    """The rejects of the batch, from the files that tasks wrote."""
+    filesystem, root = open_directory(table.layout(REJECTS).directory)
+    parts = [
+        pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem).read().cast(REJECTS)
+        for one in report.reject_files
+    ]
+    return pa.concat_tables([REJECTS.empty_table(), *parts])

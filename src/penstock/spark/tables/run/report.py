@@ -16,6 +16,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.offsets import NO_EPOCH
 from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.upsert import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class TaskReport:
     """Rules for which the batch must not be committed."""
     files: tuple[FileReceipt, ...] = ()
     reject_files: tuple[FileReceipt, ...] = ()
+    deletion_files: tuple[FileReceipt, ...] = ()
     newest_timestamp_ms: int | None = None
     needs: pa.Schema | None = None
     """The values have columns that the plan has not; nothing was written."""
@@ -50,9 +52,12 @@ class BatchReport:
     failed: tuple[str, ...]
     files: tuple[FileReceipt, ...]
     reject_files: tuple[FileReceipt, ...]
+    deletion_files: tuple[FileReceipt, ...]
     newest_timestamp_ms: int | None
     schema: pa.Schema | None = None
     """What the table has to become for these rows; None when it is that already."""
+    changes: Changes | None = None
+    """The files as an upsert; None: they are appended."""
 
 
 def pack(report: TaskReport) -> bytes:
@@ -82,6 +87,7 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
         failed=tuple(sorted({name for one in reports for name in one.failed})),
         files=tuple(file for one in reports for file in one.files),
         reject_files=tuple(file for one in reports for file in one.reject_files),
+        deletion_files=tuple(file for one in reports for file in one.deletion_files),
         newest_timestamp_ms=max(times, default=None),
     )
 

@@ -53,10 +53,16 @@ def write_records(
     name = f"{about.range.topic}-{about.range.partition}-{about.range.start_offset}"
     label = f"{_safe(name)}-{uuid4().hex[:8]}"
     try:
-        with FilesWriter(plan.rows, label) as rows, FilesWriter(plan.rejects, label) as rejects:
+        with (
+            FilesWriter(plan.rows, label) as rows,
+            FilesWriter(plan.rejects, label) as rejects,
+            FilesWriter(plan.deletions or plan.rows, label) as deletions,
+        ):
             for batch in records:
-                work.add(batch, rows, rejects)
-            files, reject_files = tuple(rows.finish()), tuple(rejects.finish())
+                work.add(batch, rows, rejects, deletions)
+            files, reject_files, deletion_files = (
+                tuple(one.finish()) for one in (rows, rejects, deletions)
+            )
     except GrowthNeededError as error:
         return TaskReport(
             plan.number,
@@ -77,6 +83,7 @@ def write_records(
         failed=tuple(sorted(work.failed)),
         files=files,
         reject_files=reject_files,
+        deletion_files=deletion_files,
         newest_timestamp_ms=work.newest_timestamp_ms,
     )
 
@@ -93,7 +100,14 @@ class _Work:
         self.failed: set[str] = set()
         self.newest_timestamp_ms: int | None = None
 
-    def add(self, batch: pa.RecordBatch, rows: FilesWriter, rejects: FilesWriter) -> None:
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        rows: FilesWriter,
+        rejects: FilesWriter,
+        deletions: FilesWriter,
+    ) -> None:
+        """Judge records and write what became of them."""
         judged = self._judge.judge(batch)
         self.records += batch.num_rows
         self.rows += judged.rows.num_rows
@@ -104,9 +118,12 @@ class _Work:
             self.newest_timestamp_ms = max(newest, self.newest_timestamp_ms or newest)
         if judged.rows.num_rows:
             rows.write(judged.rows)
-        if judged.rejects is not None:
-            self.rejects += judged.rejects.num_rows
-            rejects.write(judged.rejects)
+        for bad in judged.rejects:
+            self.rejects += bad.num_rows
+            rejects.write(bad)
+        if judged.deletions is not None and judged.deletions.num_rows:
+            self.rows += judged.deletions.num_rows
+            deletions.write(judged.deletions)
 
 
 def _safe(name: str) -> str:

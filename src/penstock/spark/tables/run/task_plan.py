@@ -41,6 +41,8 @@ class TaskPlan:
     rejects: FileLayout
     key: tuple[str, ...] = ()
     """The columns of the key: the rows are changes for an upsert."""
+    deletions: FileLayout | None = None
+    """Of an upsert: records without a value, which delete the row of their key."""
     keeps_record: bool = False
     """Rows have the whole record beside them (`columns.RECORD`), for a later quarantine."""
 

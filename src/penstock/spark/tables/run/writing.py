@@ -7,15 +7,17 @@ again. A rule whose action is `fail` and that is broken is an error, and nothing
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from pyspark.sql import SparkSession
 
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.definition import Expectation
+from penstock.spark.tables.definition import Expectation, PipelineDefinition, RunMode
 from penstock.spark.tables.expectations import Outcome
-from penstock.spark.tables.run.dataframe_stage import DataFrameStage
+from penstock.spark.tables.run.dataframe_stage import DataFrameStage, Transform
 from penstock.spark.tables.run.plans import Plans
+from penstock.spark.tables.run.preparing import Prepared
 from penstock.spark.tables.run.report import BatchReport, TaskReport, together
 from penstock.spark.tables.run.task_plan import TaskPlan
 
@@ -23,6 +25,18 @@ GROWTHS_MAX: Final = 20
 """How often one batch may find further columns."""
 
 RunRanges = Callable[[BatchRanges, TaskPlan], list[TaskReport]]
+
+
+def stage_for(
+    spark: SparkSession,
+    prepared: Prepared,
+    definition: PipelineDefinition,
+    transform: Transform | None,
+) -> DataFrameStage | None:
+    """What rows pass through; None when tasks do everything."""
+    if prepared.mode.mode is not RunMode.DATAFRAME:
+        return None
+    return DataFrameStage(spark, prepared.plans, definition, transform)
 
 
 class EndlessGrowthError(SparkQueryError):
@@ -69,7 +83,6 @@ class BatchWriter:
         if self._stage is not None:
             report = self._stage.write(report)
         else:
-            schema = self._plans.change_for(self._plans.task.rows.schema)
-            report = replace(report, schema=schema)
+            report = self._plans.as_brought(report, self._plans.task.rows.schema)
         Outcome(report.counts.expectations, None, (), report.failed).require(self._expectations)
         return report

@@ -80,17 +80,12 @@ class JsonRows:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._row = _struct(list(schema))
+        self._columns = [(one.name, _converter(one.type), one.nullable) for one in schema]
 
     def read(self, text: str) -> object:
         """The row of this JSON text, as Arrow takes it; `RowError` says why there is none."""
         try:
-            value = json.loads(
-                text,
-                parse_int=Number,
-                parse_float=Number,
-                parse_constant=Number,
-                object_pairs_hook=_first_of_each,
-            )
+            value = _DECODER.decode(text)
         except ValueError as error:
             raise RowError(ErrorClass.MALFORMED, f"the value is not JSON: {error}.") from None
         except RecursionError:
@@ -99,12 +94,37 @@ class JsonRows:
             _mismatch("", "an object", value)
         return self._row(value, "")
 
+    def problem(self, column: int, text: str | None) -> tuple[ErrorClass, str] | None:
+        """Why a column does not take the value of this JSON text; None if it does.
+
+        The text is known to be JSON, and None if the column has no value. An error is not given
+        back as such: it would hold on to its caller, and that to the whole batch.
+        """
+        name, convert, is_nullable = self._columns[column]
+        value = None if text is None else _DECODER.raw_decode(text)[0]
+        try:
+            if value is not None:
+                convert(value, name)
+            elif not is_nullable:
+                raise _missing(name)
+        except RowError as error:
+            return error.error, error.message
+        return None
+
 
 def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in pairs:
         found.setdefault(name, value)
     return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=Number,
+    parse_float=Number,
+    parse_constant=Number,
+    object_pairs_hook=_first_of_each,
+)
 
 
 def _converter(kind: pa.DataType) -> Converter:
@@ -140,12 +160,7 @@ def _struct(fields: list[pa.Field]) -> Converter:
             elif is_nullable:
                 row[name] = None
             else:
-                raise RowError(
-                    ErrorClass.MISSING_VALUE,
-                    f"column '{path}.{name}' is required and has no value."
-                    if path
-                    else f"column '{name}' is required and has no value.",
-                )
+                raise _missing(f"{path}.{name}" if path else name)
         return row
 
     return convert
@@ -331,6 +346,10 @@ def _binary(value: object, path: str) -> object:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         _mismatch(path, "a text in base64", value)
+
+
+def _missing(path: str) -> RowError:
+    return RowError(ErrorClass.MISSING_VALUE, f"column '{path}' is required and has no value.")
 
 
 def _mismatch(path: str, wanted: str, value: object) -> NoReturn:

@@ -1,30 +1,49 @@
-"""JSON values to columns: DuckDB reads what is beyond doubt, `json_rows` decides about the rest.
+"""JSON values to columns: the fast ways read what is beyond doubt, `json_rows` decides on the rest.
 
 Guarantees: those of the port; and the result is the one of `json_rows` for every single row, which
-a test checks on generated values. Syntax is DuckDB's everywhere, so that a comma before a closing
-bracket is let pass. Reasons of rejects name the column and what was found there.
+a test checks on generated values. Reasons of rejects name the column and what was found there.
 
-Speed: a batch in which nothing is in doubt passes through vectorised code only. A row in doubt
-costs about as much as twenty others: one percent of them costs a fifth of the speed.
+Speed: `json_kernel` reads columns of scalars and structs of them; `json_database` reads all other
+schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
+many others; a value that its column does not take, or that is cut, costs less than ten.
 """
 
+import functools
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.database import answer_of, new_database, registered
+from penstock.spark.tables.values import json_kernel
+from penstock.spark.tables.values.json_buffers import KernelReader, Problem, takes
+from penstock.spark.tables.values.json_database import DatabaseReader
 from penstock.spark.tables.values.json_rows import JsonRows
-from penstock.spark.tables.values.json_shape import Check, checks, inner_checks, structure
-from penstock.spark.tables.values.json_texts import TextReader
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
 
-_TEXT: Final = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
-"""Not copied and not checked: DuckDB checks what it reads."""
+_DOUBTS_MAX: Final = 500
+"""As many rows of a batch are read one by one; the database is faster with more."""
+
+_REASONS_MAX: Final = 1_024
+_REASON_CHARACTERS_MAX: Final = 100
+"""Bad records are often alike: the reasons for so many short values are remembered."""
+_CUT: Final = "the value is not JSON: it ends too early."
+_ROW: Final = operator.attrgetter("row")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known of a column of values so far."""
+
+    pieces: list[tuple[pa.RecordBatch, pa.Array]] = field(default_factory=list)
+    """Rows and their numbers, each in the order of the input."""
+    doubts: list[int] = field(default_factory=list)
+    """The numbers of rows that are still to be read."""
+    rejects: list[Reject] = field(default_factory=list)
 
 
 class JsonValues:
@@ -33,10 +52,15 @@ class JsonValues:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows = JsonRows(schema)
-        self._database = new_database()
-        self._texts = TextReader(self._database)
-        self._query = _query(schema, "value")
-        self._careful_query = _query(schema, "TRY_CAST(value AS JSON)")
+        self._known_problem = functools.lru_cache(_REASONS_MAX)(self._rows.problem)
+        # Uncompiled, the database is faster than the kernel.
+        is_kernel = json_kernel.COMPILED and takes(schema)
+        self._kernel = KernelReader(schema) if is_kernel else None
+
+    @functools.cached_property
+    def _database(self) -> DatabaseReader:
+        """Made when it is needed: that takes as long as the kernel needs for a batch or two."""
+        return DatabaseReader(self._schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,65 +69,65 @@ class JsonValues:
 
     def parse(self, values: pa.Array) -> Parsed:
         """Read each value."""
-        texts = pc.cast(values, options=_TEXT)
-        columns, is_sure = self._read(texts)
-        if pc.all(is_sure, min_count=0).as_py():
-            return Parsed(columns, None)
-        doubtful = pc.indices_nonzero(pc.invert(is_sure))
-        return self._with_doubtful(values, texts, columns, is_sure, doubtful)
+        reading = _Reading()
+        if self._kernel is None:
+            self._by_database(values, None, reading)
+        else:
+            self._by_kernel(self._kernel, values, reading)
+            if len(reading.doubts) > _DOUBTS_MAX:
+                if 2 * len(reading.doubts) > len(values):
+                    # These values are not for it, and the next ones are like them.
+                    self._kernel = None
+                numbers = pa.array(reading.doubts, pa.int64())
+                self._by_database(values.take(numbers), numbers, reading)
+        if reading.doubts:
+            self._one_by_one(values, reading)
+        return self._parsed(reading, len(values))
 
-    def _read(self, texts: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """The columns as DuckDB reads them, and which rows are beyond doubt."""
-        with registered(self._database, "input", pa.table({"value": texts})):
-            answer = self._answer()
-        if not answer.num_rows:
-            empty = [pa.array([], field.type) for field in self._schema]
-            return pa.RecordBatch.from_arrays(empty, schema=self._schema), pa.array([], pa.bool_())
-        is_sure = pc.fill_null(answer.column("is_sure").chunk(0), fill_value=False)
-        parsed = answer.column("parsed").chunk(0)
-        columns, doubts = self._texts.columns(parsed, self._schema)
-        for doubt in doubts:
-            is_sure = pc.and_not(is_sure, doubt)
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema), is_sure
+    def _by_kernel(self, kernel: KernelReader, values: pa.Array, reading: _Reading) -> None:
+        answer = kernel.read(values)
+        reading.pieces.append((answer.rows, answer.row_numbers))
+        reading.doubts = answer.doubts
+        doubts = self._reject(answer.problems, reading.rejects)
+        if doubts:
+            reading.doubts = sorted([*answer.doubts, *doubts])
+        for number in answer.malformed:
+            message = short(_problem(values[number].as_py()))
+            reading.rejects.append(Reject(number, ErrorClass.MALFORMED, message))
+        reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
 
-    def _answer(self) -> pa.Table:
-        try:
-            return answer_of(self._database, self._query)
-        except (duckdb.InvalidInputException, UnicodeDecodeError):
-            # Something is no JSON at all, perhaps not even text for the error to show. It costs
-            # one more reading to find out what.
-            return answer_of(self._database, self._careful_query)
+    def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
+        """Reject what the reference rejects; the rows about which the kernel was wrong."""
+        doubts = []
+        for row, column, text in problems:
+            is_short = text is None or len(text) <= _REASON_CHARACTERS_MAX
+            reason = (self._known_problem if is_short else self._rows.problem)(column, text)
+            if reason is None:
+                doubts.append(row)
+            else:
+                rejects.append(Reject(row, reason[0], short(reason[1])))
+        return doubts
 
-    def _with_doubtful(
-        self,
-        values: pa.Array,
-        texts: pa.Array,
-        columns: pa.RecordBatch,
-        is_sure: pa.Array,
-        doubtful: pa.Array,
-    ) -> Parsed:
-        rows, nulls, rejects = self._one_by_one(values, texts, doubtful)
-        batch, numbers, refused = batch_of(rows, self._schema)
-        empty, null_numbers, null_rejects = null_rows(nulls, self._schema)
-        in_order = tuple(sorted([*rejects, *refused, *null_rejects], key=lambda one: one.row))
-        sure, places = columns.filter(is_sure), pc.indices_nonzero(is_sure).cast(pa.int64())
-        if numbers or null_numbers:
-            sure = joined([sure, batch, empty], self._schema)
-            places = pa.concat_arrays([places, pa.array(numbers + null_numbers, pa.int64())])
-            order = pc.sort_indices(places)
-            sure, places = sure.take(order), places.take(order)
-        assert sure.num_rows + len(in_order) == len(values), "a row is read or rejected"
-        return Parsed(sure, places if in_order else None, in_order)
+    def _by_database(self, values: pa.Array, numbers: pa.Array | None, reading: _Reading) -> None:
+        """Read the values, which have these numbers if they are not all."""
+        rows, is_sure = self._database.read(values)
+        if numbers is None:
+            numbers = pa.array(range(len(values)), pa.int64())
+        if not pc.all(is_sure, min_count=0).as_py():
+            reading.doubts = numbers.filter(pc.invert(is_sure)).to_pylist()
+            rows, numbers = rows.filter(is_sure), numbers.filter(is_sure)
+        else:
+            reading.doubts = []
+        reading.pieces.append((rows, numbers))
 
-    def _one_by_one(
-        self, values: pa.Array, texts: pa.Array, doubtful: pa.Array
-    ) -> tuple[list[Row], list[int], list[Reject]]:
-        plain = self._plain(texts.take(doubtful))
+    def _one_by_one(self, values: pa.Array, reading: _Reading) -> None:
+        """Read the rows in doubt by the reference."""
+        doubtful = values.take(pa.array(reading.doubts, pa.int64()))
+        plain = self._database.plain(doubtful)
         rows: list[Row] = []
         nulls: list[int] = []
-        rejects: list[Reject] = []
-        for number, text in zip(doubtful.to_pylist(), plain, strict=True):
-            value = values[number].as_py() if text is None else b""
+        for place, (number, text) in enumerate(zip(reading.doubts, plain, strict=True)):
+            value = doubtful[place].as_py() if text is None else b""
             if value is None:
                 nulls.append(number)
                 continue
@@ -112,17 +136,26 @@ class JsonValues:
                     raise RowError(ErrorClass.MALFORMED, _problem(value))
                 rows.append(Row(number, self._rows.read(text)))
             except RowError as error:
-                rejects.append(Reject(number, error.error, short(error.message)))
-        return rows, nulls, rejects
+                reading.rejects.append(Reject(number, error.error, short(error.message)))
+        for batch, numbers, rejects in (
+            batch_of(rows, self._schema),
+            null_rows(nulls, self._schema),
+        ):
+            reading.rejects += rejects
+            if numbers:
+                reading.pieces.append((batch, pa.array(numbers, pa.int64())))
 
-    def _plain(self, texts: pa.Array) -> list[str | None]:
-        """Each value as JSON that every reader reads alike; None if it is none."""
-        with registered(self._database, "input", pa.table({"value": texts})):
-            answer = answer_of(
-                self._database, "SELECT json(TRY_CAST(value AS JSON)) AS plain FROM input"
-            )
-        found: list[str | None] = answer.column("plain").to_pylist()
-        return found
+    def _parsed(self, reading: _Reading, count: int) -> Parsed:
+        """All rows in the order of the input."""
+        rows, numbers = reading.pieces[0]
+        if len(reading.pieces) > 1:
+            rows = joined([piece for piece, _ in reading.pieces], self._schema)
+            numbers = pa.concat_arrays([places for _, places in reading.pieces])
+            order = pc.sort_indices(numbers)
+            rows, numbers = rows.take(order), numbers.take(order)
+        in_order = tuple(sorted(reading.rejects, key=_ROW))
+        assert rows.num_rows + len(in_order) == count, "a row is read or rejected"
+        return Parsed(rows, numbers if in_order else None, in_order)
 
 
 def _problem(value: bytes) -> str:
@@ -136,50 +169,3 @@ def _problem(value: bytes) -> str:
     except ValueError as error:
         return f"the value is not JSON: {error}."
     return "the value is not JSON: it holds text that is not Unicode."
-
-
-def _query(schema: pa.Schema, document: str) -> str:
-    """What is asked about each value; `document` is the value as JSON, in SQL."""
-    outer, inner = checks(schema), inner_checks(schema)
-    is_askable = all(one.place for one in inner)
-    shape = _quoted(json.dumps({field.name: structure(field.type) for field in schema}))
-    places = _list(["$", *(one.place for one in outer)])
-    asked = [
-        f"from_json(document, {shape}) AS parsed",
-        f"json_type(document, [{places}]) AS kinds",
-    ]
-    asked += [
-        f"json_type(document, {_quoted(one.place)}) AS inner_{number}"
-        for number, one in enumerate(inner if is_askable else [])
-    ]
-    sure = ["kinds[1] = 'OBJECT'", *_outer_conditions(outer)]
-    sure += _inner_conditions(inner) if is_askable else ["false"]
-    return (
-        f"WITH given AS (SELECT {document} AS document FROM input), "  # noqa: S608 - names are quoted
-        f"answered AS (SELECT {', '.join(asked)} FROM given) "
-        f"SELECT parsed, {' AND '.join(sure)} AS is_sure FROM answered"
-    )
-
-
-def _outer_conditions(outer: Sequence[Check]) -> list[str]:
-    return [
-        f"(kinds[{number}] IS NULL OR kinds[{number}] = 'NULL' OR "
-        f"(kinds[{number}] IN ({_list(one.types)}) AND {one.result} IS NOT NULL))"
-        for number, one in enumerate(outer, 2)
-    ]
-
-
-def _inner_conditions(inner: Sequence[Check]) -> list[str]:
-    # A null inside is in doubt anyway, so that it need not be among the types.
-    return [
-        f"coalesce(list_has_all([{_list(one.types)}], inner_{number}), true)"
-        for number, one in enumerate(inner)
-    ]
-
-
-def _list(words: Sequence[str]) -> str:
-    return ", ".join(_quoted(word) for word in words)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

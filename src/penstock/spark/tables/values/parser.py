@@ -78,6 +78,8 @@ class ValueParser(Protocol):
 
 def short(message: str) -> str:
     """A message that is not endless, and that every store of text takes."""
+    if len(message) <= MESSAGE_CHARACTERS_MAX and message.isascii() and "\x00" not in message:
+        return message
     clean = message.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
     if len(clean) <= MESSAGE_CHARACTERS_MAX:
         return clean

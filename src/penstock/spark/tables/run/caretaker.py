@@ -17,15 +17,15 @@ from penstock.spark.tables.care import (
     Due,
     Extent,
     expiry_cutoff_ms,
-    expiry_interval_ms,
     extents_of,
     plan_compaction,
+    times_after,
     what_is_due,
 )
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import MaintenanceSettings
 from penstock.spark.tables.run.events import CareDone
-from penstock.spark.tables.table_facts import Partition
+from penstock.spark.tables.table_facts import LiveFile, Partition
 
 PROBLEM_CHARACTERS_MAX: Final = 1_000
 _NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
@@ -48,6 +48,8 @@ class Caretaker:
         self._times = CareTimes()
         self._seen: dict[Partition, Extent] = {}
         self._fruitless: dict[Partition, Extent] = {}
+        self._files: list[LiveFile] | None = None
+        """Of the care that is going on, once they are listed."""
 
     def after_batch(self) -> CareDone | None:
         """Do what is due; None when nothing is, which a look at the clock tells."""
@@ -62,40 +64,31 @@ class Caretaker:
 
     def _care(self, due: Due) -> CareDone:
         begun = self._clock.monotonic()
-        done = self._tried(_NOTHING, self._reloaded)
-        if not done.problem:
-            if due.compaction:
-                done = self._tried(done, self._compacted)
-            if due.expiry:
-                done = self._tried(done, self._expired)
-            if due.orphans:
-                done = self._tried(done, self._cleaned)
-            done = self._tried(done, self._measured)
-        self._times = self._times_after(due, done)
+        self._files = None
+        done, is_read = self._tried(_NOTHING, self._reloaded)
+        failed = due
+        if is_read:
+            done, is_compacted = self._tried(done, self._compacted, is_due=due.compaction)
+            done, is_expired = self._tried(done, self._expired, is_due=due.expiry)
+            done, is_cleaned = self._tried(done, self._cleaned, is_due=due.orphans)
+            done, _ = self._tried(done, self._measured)
+            failed = Due(not is_compacted, not is_expired, not is_cleaned)
+        now_ms = self._clock.now_ms()
+        self._times = times_after(self._times, due, failed, self._settings, self._policy, now_ms)
         return replace(done, duration_ms=(self._clock.monotonic() - begun) * 1_000)
 
-    def _tried(self, done: CareDone, step: Callable[[CareDone], CareDone]) -> CareDone:
+    def _tried(
+        self, done: CareDone, step: Callable[[CareDone], CareDone], *, is_due: bool = True
+    ) -> tuple[CareDone, bool]:
+        """What the step made of it, and whether it went well."""
+        if not is_due:
+            return done, True
         try:
-            return step(done)
-        except Exception as error:  # noqa: BLE001 (storage and catalogs fail in many ways; it is told)
+            return step(done), True
+        except Exception as error:  # noqa: BLE001 (storage and catalogs fail in many ways; told)
             text = f"{type(error).__name__}: {error}"[:PROBLEM_CHARACTERS_MAX]
-            return replace(done, problem="; ".join(filter(None, (done.problem, text))))
-
-    def _times_after(self, due: Due, done: CareDone) -> CareTimes:
-        """After a problem everything that was due is tried again soon."""
-        now_ms = self._clock.now_ms()
-        soon_ms = now_ms + self._policy.retry_interval_ms
-        is_bad = bool(done.problem)
-        times = self._times
-        if due.compaction:
-            times = replace(times, compacted_at_ms=now_ms, is_left=times.is_left or is_bad)
-        if due.expiry:
-            interval_ms = expiry_interval_ms(self._settings, self._policy)
-            times = replace(times, expired_at_ms=soon_ms - interval_ms if is_bad else now_ms)
-        if due.orphans:
-            interval_ms = self._policy.orphan_interval_ms
-            times = replace(times, cleaned_at_ms=soon_ms - interval_ms if is_bad else now_ms)
-        return times
+            problem = "; ".join(filter(None, (done.problem, text)))
+            return replace(done, problem=problem), False
 
     # --- Steps ---
 
@@ -104,7 +97,7 @@ class Caretaker:
         return done
 
     def _compacted(self, done: CareDone) -> CareDone:
-        files = self._committer.table.live_files()
+        self._files = files = self._committer.table.live_files()
         extents = extents_of(files)
         plan = plan_compaction(
             files,
@@ -126,8 +119,9 @@ class Caretaker:
             written += made.added_count
             if made.removed_count == 0:
                 self._fruitless.update((one, extents[one]) for one in job.partitions)
-        # A partition that is written again is not quiet: the next look begins from here.
-        self._seen = extents_of(self._committer.table.live_files()) if removed else extents
+        if removed:
+            self._files = self._committer.table.live_files()
+        self._seen = extents_of(self._files)
         return replace(done, compacted_files=removed, written_files=written)
 
     def _expired(self, done: CareDone) -> CareDone:
@@ -144,7 +138,9 @@ class Caretaker:
         return replace(done, removed_orphans=removed)
 
     def _measured(self, done: CareDone) -> CareDone:
-        files = self._committer.table.live_files()
+        files = self._files
+        if files is None:
+            files = self._committer.table.live_files()
         return replace(
             done,
             live_files=len(files),

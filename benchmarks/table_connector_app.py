@@ -1,0 +1,181 @@
+"""Spark's own Kafka connector into Parquet files, Delta and Iceberg: a worker of the comparison.
+
+    python -m benchmarks.table_connector_app FOLDER JARS [SETTINGS AS JSON]
+
+It runs on PySpark 4.1 (all three sinks) and 4.2 (no Iceberg), in an environment without Penstock.
+The settings are those that made it fastest. A table is made before the clock starts; what came out
+is counted after it was stopped.
+"""
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.table_events import COLUMNS, METADATA, SCHEMA
+from benchmarks.table_workers import Answer, Request, serve
+
+SLOTS = 2
+RUN_SECONDS_MAX = 900
+SINKS = ("parquet", "delta", "iceberg")
+EXTENSIONS = {
+    "delta-spark": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg-spark": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
+SOURCE_OPTIONS = {"kafka.max.poll.records": "10000"}
+ICEBERG_PROPERTIES = {
+    "write.distribution-mode": "none",
+    "write.parquet.compression-codec": "snappy",
+}
+
+
+def new_session(folder: Path, jars: str, more: dict[str, str]) -> SparkSession:
+    """One session with everything that the jars bring."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.driver.extraJavaOptions": f"-XX:+UseG1GC -Dderby.system.home={folder / 'derby'}",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(SLOTS),
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.sql.extensions": ",".join(name for jar, name in EXTENSIONS.items() if jar in jars),
+    }
+    if "delta-spark" in jars:
+        settings["spark.sql.catalog.spark_catalog"] = (
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+    if "iceberg-spark" in jars:
+        settings["spark.sql.catalog.ice"] = "org.apache.iceberg.spark.SparkCatalog"
+        settings["spark.sql.catalog.ice.type"] = "hadoop"
+        settings["spark.sql.catalog.ice.warehouse"] = str(folder / "ice")
+    builder = SparkSession.builder.master(f"local[{SLOTS}]").appName("connector")
+    for name, value in {**settings, **more}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+class Connector:
+    """The session, and at most one query that runs until it is stopped."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._query: StreamingQuery | None = None
+
+    def _rows(self, request: Request) -> DataFrame:
+        """The topic, parsed, with the same columns as a table of Penstock."""
+        options = {
+            "kafka.bootstrap.servers": request["bootstrap"],
+            "subscribe": request["topic"],
+            "startingOffsets": "earliest",
+            **SOURCE_OPTIONS,
+            **request.get("source_options", {}),
+        }
+        read = self._spark.readStream.format("kafka").options(**options).load()
+        parsed = f.from_json(f.col("value").cast("string"), SCHEMA)
+        names = ("topic", "partition", "offset", "timestamp", "key")
+        found = [f.col(name).alias(own) for name, own in zip(names, METADATA, strict=True)]
+        return read.select(*found, parsed.alias("event")).select(*METADATA, "event.*")
+
+    def _writer(self, request: Request, place: Path) -> tuple[DataStreamWriter, str]:
+        """Into an empty table; where it lies."""
+        rows = self._rows(request)
+        sink = request["sink"]
+        writer = rows.writeStream.option("checkpointLocation", str(place / "checkpoint"))
+        if sink == "iceberg":
+            name = f"ice.bench.{place.name}"
+            columns = ", ".join(
+                f"{field.name} {field.dataType.simpleString()}" for field in rows.schema
+            )
+            properties = {**ICEBERG_PROPERTIES, **request.get("table_properties", {})}
+            listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+            self._spark.sql(f"drop table if exists {name}")
+            self._spark.sql(
+                f"create table {name} ({columns}) using iceberg tblproperties ({listed})"
+            )
+            writer = writer.format("iceberg").option("fanout-enabled", "true")
+            return writer.option("path", name), str(self._folder / "ice" / "bench" / place.name)
+        path = str(place / "rows")
+        writer = writer.format(sink).option("path", path)
+        return writer.options(**request.get("sink_options", {})), path
+
+    def run(self, request: Request) -> Answer:
+        """Everything that is in the topic, once."""
+        place = self._new_folder(request)
+        writer, path = self._writer(request, place)
+        begun = time.perf_counter()
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(RUN_SECONDS_MAX):
+            raise TimeoutError(f"no end in {RUN_SECONDS_MAX} s: {query.status}")
+        seconds = time.perf_counter() - begun
+        return {"seconds": seconds, **self._count(request, place, path)}
+
+    def _count(self, request: Request, place: Path, path: str) -> Answer:
+        """What was written: rows, files, bytes, and rows whose columns are all empty."""
+        if request["sink"] == "iceberg":
+            # Without `_partition`: Iceberg has a column of that name for itself.
+            found = self._spark.table(f"ice.bench.{place.name}").drop("_partition")
+        else:
+            found = self._spark.read.format(request["sink"]).load(path)
+        rows, parsed = found.agg(f.count("_offset"), f.count(COLUMNS[0])).collect()[0]
+        files = [one for one in Path(path).rglob("*.parquet") if "_delta_log" not in one.parts]
+        size = sum(one.stat().st_size for one in files)
+        return {"rows": rows, "parsed": parsed, "files": len(files), "file_bytes": size}
+
+    def start(self, request: Request) -> Answer:
+        """A query that goes on until `stop`."""
+        place = self._new_folder(request)
+        writer, path = self._writer(request, place)
+        if request.get("trigger_ms") is not None:
+            writer = writer.trigger(processingTime=f"{request['trigger_ms']} milliseconds")
+        self._query = writer.start()
+        return {"path": path}
+
+    def stop(self, _request: Request) -> Answer:
+        """End the query that runs; a failure of it is one here."""
+        assert self._query is not None, "no query runs"
+        query, self._query = self._query, None
+        failure = query.exception()
+        query.stop()
+        if failure is not None:
+            raise failure
+        return {}
+
+    def _new_folder(self, request: Request) -> Path:
+        place = self._folder / "queries" / str(request["name"])
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        return place
+
+
+def main() -> None:
+    """Answer requests."""
+    folder = Path(sys.argv[1])
+    more = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    spark = new_session(folder, sys.argv[2], more)
+    spark.sparkContext.setLogLevel("OFF")
+    connector = Connector(spark, folder)
+    try:
+        serve({"run": connector.run, "start": connector.start, "stop": connector.stop})
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The records that pipelines into tables are measured with: about 200 bytes of JSON, ten columns.
+
+Pure, and without imports of ours: the environments of other engines use it, too.
+"""
+
+import json
+
+SCHEMA = (
+    "id bigint, user string, event string, amount double, quantity int, country string, "
+    "paid boolean, created bigint, session string, note string"
+)
+COLUMNS = tuple(part.split()[0] for part in SCHEMA.split(", "))
+METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+"""What a table of Penstock has besides; every contestant writes it."""
+BROKEN = b'{"id": 17, "user": "user-0'
+"""Cut off, as by a producer that died."""
+
+
+def event(number: int) -> bytes:
+    """An event as shops have them."""
+    fields = {
+        "id": number,
+        "user": f"user-{number * 7919 % 100_000:06d}",
+        "event": ("view", "click", "cart", "purchase")[number % 4],
+        "amount": round(number * 0.37 % 500, 2),
+        "quantity": number % 9,
+        "country": ("CH", "DE", "FR", "IT", "AT")[number % 5],
+        "paid": number % 3 == 0,
+        "created": 1_790_000_000_000 + number * 37,
+        "session": f"{number * 2654435761 % 2**32:08x}",
+        "note": f"{number * 40503 % 2**16:04x} " * 8,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def events(count: int, *, broken_every: int = 0) -> list[bytes]:
+    """So many, of which every so manyth cannot be parsed; none with 0."""
+    return [
+        BROKEN if broken_every and number % broken_every == broken_every - 1 else event(number)
+        for number in range(count)
+    ]

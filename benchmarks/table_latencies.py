@@ -1,0 +1,121 @@
+"""When each record could be read in a table: from the table's own log, for whoever wrote it.
+
+A record can be read when the commit of its file can: a Delta table's entry of the log, an Iceberg
+table's metadata file or, where a SQL catalog points at it, the next change of the catalog's
+database. Times are those of the file system, so that no contestant is believed. An entry is written
+a moment before it gets its name, which is to the advantage of everybody alike.
+"""
+
+import bisect
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+from pyiceberg.table import StaticTable
+
+POLL_SECONDS = 0.005
+MS = 1e6
+"""Nanoseconds of a millisecond."""
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Committed:
+    """One commit: when it could be seen, and the files that came with it."""
+
+    at_ms: float
+    files: tuple[Path, ...]
+
+
+def delta_commits(table: Path) -> list[Committed]:
+    """Every entry of the log that added files."""
+    found = []
+    for entry in sorted((table / "_delta_log").glob("[0-9]*.json")):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        files = [table / unquote(one["add"]["path"]) for one in actions if "add" in one]
+        if files:
+            found.append(Committed(entry.stat().st_mtime_ns / MS, tuple(files)))
+    return found
+
+
+def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]:
+    """Every snapshot that added files; `changes_ms`: when the catalog changed, if it has one."""
+    entries = sorted(
+        (one.stat().st_mtime_ns / MS, one) for one in (table / "metadata").glob("*.metadata.json")
+    )
+    if not entries:
+        return []
+    seen_ms: dict[int, float] = {}
+    for at_ms, entry in entries:
+        snapshot = json.loads(entry.read_text()).get("current-snapshot-id")
+        if snapshot is not None:
+            seen_ms.setdefault(snapshot, at_ms)
+    newest = StaticTable.from_metadata(str(entries[-1][1]))
+    current = newest.current_snapshot()
+    files: dict[int, list[Path]] = {}
+    for manifest in current.manifests(newest.io) if current else ():
+        for one in manifest.fetch_manifest_entry(newest.io):
+            path = Path(one.data_file.file_path.removeprefix("file://"))
+            files.setdefault(one.snapshot_id or 0, []).append(path)
+    return [
+        Committed(_visible(at_ms, changes_ms), tuple(files[snapshot]))
+        for snapshot, at_ms in seen_ms.items()
+        if snapshot in files
+    ]
+
+
+def _visible(at_ms: float, changes_ms: Sequence[float]) -> float:
+    """The catalog's next change after this; the time itself when nobody watched a catalog."""
+    if not changes_ms:
+        return at_ms
+    return changes_ms[min(bisect.bisect_left(changes_ms, at_ms), len(changes_ms) - 1)]
+
+
+def rows_of(commits: Sequence[Committed]) -> int:
+    """Rows in all files, as their footers say."""
+    files = [file for commit in commits for file in commit.files]
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -> Numbers:
+    """From a record's timestamp until it could be read, of records of this time, in order."""
+    parts = [np.empty(0)]
+    for commit in commits:
+        for file in commit.files:
+            column = pq.read_table(file, columns=["_timestamp"])["_timestamp"]
+            stamps = column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
+            chosen = stamps[(stamps >= begin_ms) & (stamps < end_ms)]
+            parts.append(commit.at_ms - chosen)
+    return np.sort(np.concatenate(parts))
+
+
+@contextmanager
+def watched(database: str) -> Iterator[list[float]]:
+    """The times at which a file changed, in milliseconds, while the block runs."""
+    found: list[float] = []
+    if not database:
+        yield found
+        return
+    ended = threading.Event()
+    place = Path(database)
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            changed_ms = place.stat().st_mtime_ns / MS
+            if not found or found[-1] != changed_ms:
+                found.append(changed_ms)
+
+    watcher = threading.Thread(target=watch, name="watch-catalog")
+    watcher.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        watcher.join()

@@ -1,0 +1,197 @@
+"""Pipelines of Penstock into Delta and Iceberg: a worker of the comparison.
+
+    python -m benchmarks.table_pipeline_app FOLDER
+
+Each run has a definition file of its own, written like a user's, in a new folder with a new table.
+The clock runs from the start of the pipeline to its end, which includes making both tables. The
+rows are read back by the format's own library and each offset must be there once.
+"""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from benchmarks.table_events import COLUMNS, SCHEMA
+from benchmarks.table_workers import Answer, Request, serve
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.definition_file import load_definition
+from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from tests.spark.sessions import new_session
+
+SLOTS = 2
+JVM = "-XX:+UseG1GC"
+RUN_SECONDS_MAX = 900
+TABLE = "shop.orders"
+DEFINITION = """\
+[pipeline]
+name = "orders"
+bootstrap_servers = "{bootstrap}"
+checkpoint = "{folder}/checkpoint"
+mode = "{mode}"
+
+[source]
+topics = ["{topic}"]
+
+[table]
+format = "{sink}"
+name = "{table}"
+catalog = {catalog}
+
+[value]
+format = "json"
+schema = "{schema}"
+
+[trigger]
+interval = "{trigger_ms} ms"
+
+[maintenance]
+enabled = false
+"""
+CATALOGS = {
+    "delta": '{{ warehouse = "file://{folder}/warehouse" }}',
+    "iceberg": (
+        '{{ type = "sql", uri = "sqlite:///{folder}/catalog.db", '
+        'warehouse = "file://{folder}/warehouse" }}'
+    ),
+}
+
+
+class Totals:
+    """What the batches of one run told."""
+
+    def __init__(self) -> None:
+        self.rejects = 0
+        self.commits_ms: list[float] = []
+        self.files = 0
+        self.file_bytes = 0
+
+    def batch_done(self, event: BatchDone) -> None:
+        """Add a batch."""
+        self.rejects += event.rejects
+        self.commits_ms.append(event.commit_ms)
+        self.files += event.files
+        self.file_bytes += event.file_bytes
+
+    def care_done(self, event: CareDone) -> None:
+        """Maintenance is off: what Spark's own sinks do not do is not measured beside them."""
+
+
+def definition(request: Request, folder: Path) -> PipelineDefinition:
+    """The definition of a run, by way of a file."""
+    catalog = CATALOGS[request["sink"]].format(folder=folder)
+    text = DEFINITION.format(
+        bootstrap=request["bootstrap"],
+        folder=folder,
+        mode=request["mode"],
+        topic=request["topic"],
+        sink=request["sink"],
+        table=TABLE,
+        catalog=catalog,
+        schema=SCHEMA,
+        trigger_ms=request.get("trigger_ms") or 100,
+    )
+    path = folder / "orders.toml"
+    path.write_text(text)
+    return load_definition(path)
+
+
+def read_back(sink: str, folder: Path, columns: tuple[str, ...]) -> pa.Table:
+    """These columns of the table, by the format's own library."""
+    if sink == "delta":
+        from deltalake import DeltaTable
+
+        path = folder / "warehouse" / TABLE.replace(".", "/")
+        return DeltaTable(str(path)).to_pyarrow_table(columns=list(columns))
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog(
+        "default",
+        type="sql",
+        uri=f"sqlite:///{folder}/catalog.db",
+        warehouse=f"file://{folder}/warehouse",
+    )
+    try:
+        return catalog.load_table(TABLE).scan(selected_fields=columns).to_arrow()
+    finally:
+        catalog.close()
+
+
+class Pipelines:
+    """The session, and at most one pipeline that runs until it is stopped."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._running: RunningPipeline | None = None
+
+    def run(self, request: Request) -> Answer:
+        """Everything that is in the topic, once."""
+        place = self._new_folder(request)
+        totals = Totals()
+        pipeline = TablePipeline(definition(request, place), observer=totals)
+        begun = time.perf_counter()
+        with pipeline.start(self._spark, once=True) as running:
+            if not running.await_end(RUN_SECONDS_MAX):
+                raise TimeoutError(f"no end in {RUN_SECONDS_MAX} s: {running.query.status}")
+        seconds = time.perf_counter() - begun
+        found = read_back(request["sink"], place, ("_partition", "_offset", COLUMNS[0]))
+        keys = pc.add(pc.shift_left(found["_partition"].cast(pa.int64()), 40), found["_offset"])
+        return {
+            "seconds": seconds,
+            "rows": len(pc.unique(keys)),
+            "doubles": found.num_rows - len(pc.unique(keys)),
+            "parsed": found.num_rows - found[COLUMNS[0]].null_count,
+            "rejects": totals.rejects,
+            "commit_ms": max(totals.commits_ms, default=0.0),
+            "files": totals.files,
+            "file_bytes": totals.file_bytes,
+        }
+
+    def start(self, request: Request) -> Answer:
+        """A pipeline that goes on until `stop`."""
+        place = self._new_folder(request)
+        self._running = TablePipeline(definition(request, place)).start(self._spark)
+        return {
+            "path": str(place / "warehouse" / TABLE.replace(".", "/")),
+            "database": str(place / "catalog.db") if request["sink"] == "iceberg" else "",
+        }
+
+    def stop(self, _request: Request) -> Answer:
+        """End the pipeline that runs; a failure of it is one here."""
+        assert self._running is not None, "no pipeline runs"
+        running, self._running = self._running, None
+        with running:
+            if not running.query.isActive:
+                running.await_end()
+        return {}
+
+    def _new_folder(self, request: Request) -> Path:
+        place = self._folder / "queries" / str(request["name"])
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        return place
+
+
+def main() -> None:
+    """Answer requests."""
+    folder = Path(sys.argv[1])
+    more = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    extra = {"spark.driver.memory": "4g", **more}
+    spark = new_session(folder, slots=SLOTS, java_options=JVM, extra=extra)
+    spark.sparkContext.setLogLevel("OFF")
+    pipelines = Pipelines(spark, folder)
+    try:
+        serve({"run": pipelines.run, "start": pipelines.start, "stop": pipelines.stop})
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

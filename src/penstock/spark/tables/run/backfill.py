@@ -1,0 +1,197 @@
+"""Brings records into the table that lie before the first offset of its pipeline.
+
+Guarantees: what a backfill brings is in the table once, beside what the pipeline brings; it stops
+where the pipeline began. It has a name of its own by its start and its end, so that one that was
+interrupted goes on where it was when it is started again with the same words. The pipeline may run
+meanwhile.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.options import Mode, read_source_options
+from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.run.dataframe_stage import Transform
+from penstock.spark.tables.run.jobs import run_ranges
+from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
+from penstock.spark.tables.run.writing import BatchWriter, stage_for
+from penstock.spark.task_reader import TaskSettings
+
+PORTION_OFFSETS: Final = 2_000_000
+"""Offsets of one commit, of all partitions together."""
+
+
+class BackfillRefusedError(SparkQueryError):
+    """There is nothing that this backfill could bring."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillDone:
+    """What a backfill did."""
+
+    pipeline: str
+    """Its name in the table's notes."""
+    commits: int = 0
+    records: int = 0
+    rows: int = 0
+    rejects: int = 0
+
+
+def backfill(
+    definition: PipelineDefinition,
+    spark: SparkSession,
+    *,
+    start: str,
+    end: str,
+    transform: Transform | None = None,
+    portion_offsets: int = PORTION_OFFSETS,
+) -> BackfillDone:
+    """Bring what lies between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
+    reading = open_reading(definition)
+    try:
+        prepared = prepare(spark, definition, transform, reading)
+        try:
+            return _run(
+                spark, definition, transform, reading, prepared, (start, end), portion_offsets
+            )
+        finally:
+            prepared.rows.close()
+            prepared.rejects.close()
+    finally:
+        reading.cluster.close()
+
+
+def backfill_name(pipeline: str, start: str, end: str) -> str:
+    """What the notes call a backfill with these words."""
+    digest = hashlib.sha256(f"{start}\n{end}".encode()).hexdigest()[:12]
+    return f"{pipeline}.backfill-{digest}"
+
+
+def portions(
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    held: Mapping[TopicPartition, int],
+    portion_offsets: int,
+) -> list[dict[TopicPartition, tuple[int, int]]]:
+    """What is to be brought, cut into commits; all partitions get on side by side."""
+    left = {
+        at: (max(begin, held.get(at, begin)), end)
+        for at, (begin, end) in wanted.items()
+        if max(begin, held.get(at, begin)) < end
+    }
+    cut = []
+    while left:
+        share = max(1, portion_offsets // len(left))
+        cut.append({at: (begin, min(begin + share, end)) for at, (begin, end) in left.items()})
+        left = {
+            at: (begin + share, end) for at, (begin, end) in left.items() if begin + share < end
+        }
+    return cut
+
+
+def _run(
+    spark: SparkSession,
+    definition: PipelineDefinition,
+    transform: Transform | None,
+    reading: Reading,
+    prepared: Prepared,
+    words: tuple[str, str],
+    portion_offsets: int,
+) -> BackfillDone:
+    pipeline = definition.pipeline.name
+    name, run = backfill_name(pipeline, *words), uuid4().hex
+    rows = TableCommitter(prepared.rows, name, run)
+    rejects = TableCommitter(prepared.rejects, name, run)
+    wanted, latest = _wanted(definition, reading, prepared, words)
+    rejects.take()
+    rows.take()
+    settings = TaskSettings.of(reading.options)
+    writer = BatchWriter(
+        prepared.plans,
+        definition.expectations,
+        partial(run_ranges, spark, settings, reading.options.splitting),
+        stage_for(spark, prepared, definition, transform),
+    )
+    driver = BatchDriver(rows, rejects, writer.write, allows_gaps=True)
+    done = BackfillDone(name)
+    for portion in portions(wanted, rows.state.positions_of(name), portion_offsets):
+        brought = driver.bring(writer.write(_ranges(portion, latest)))
+        if brought is not None:
+            done = BackfillDone(
+                name,
+                done.commits + 1,
+                done.records + brought.records,
+                done.rows + brought.counts.rows,
+                done.rejects + brought.counts.rejects,
+            )
+    return done
+
+
+def _wanted(
+    definition: PipelineDefinition,
+    reading: Reading,
+    prepared: Prepared,
+    words: tuple[str, str],
+) -> tuple[dict[TopicPartition, tuple[int, int]], StreamOffset]:
+    """From where to where in each partition, up to where the pipeline began."""
+    pipeline = definition.pipeline.name
+    note = prepared.rows.load().notes.get(pipeline)
+    if note is None or not note.held:
+        raise BackfillRefusedError(
+            f"pipeline '{pipeline}' has brought nothing to '{definition.table.name}' yet, so there "
+            "is nothing before its beginning. Start it with `penstock table run`; with "
+            'source.starting_offsets = "earliest" it brings everything itself.'
+        )
+    options = read_source_options({**definition.source_options(), **_positions(*words)}, Mode.BATCH)
+    lookups = reading.lookups
+    assignment = lookups.assignment()
+    starts = lookups.positions(options.start, assignment, may_be_latest=True)
+    ends = lookups.positions(options.end, assignment, may_be_latest=True)
+    latest = lookups.latest()
+    earliest = lookups.earliest(starts)
+    wanted = {
+        at: (max(one.offset, earliest[at]), min(ends[at].offset, note.held[at].begin_offset))
+        for at, one in starts.items()
+        if at in note.held
+    }
+    found = {at: (begin, end) for at, (begin, end) in wanted.items() if begin < end}
+    if not found:
+        raise BackfillRefusedError(
+            f"between {words[0]} and {words[1]} there is nothing before the first offsets of "
+            f"pipeline '{pipeline}': the table has it all, or the topic has it no more. "
+            "`penstock table status` shows what is held."
+        )
+    return found, latest
+
+
+def _positions(start: str, end: str) -> dict[str, str]:
+    """The words as options of the source."""
+    found = {}
+    for name, word in (("starting", start), ("ending", end)):
+        if word.isdecimal():
+            found[f"{name}Timestamp"] = word
+        else:
+            found[f"{name}Offsets"] = word
+    return {**found, "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _ranges(portion: Mapping[TopicPartition, tuple[int, int]], latest: StreamOffset) -> BatchRanges:
+    return BatchRanges(
+        tuple(
+            PartitionRange(*at, begin, end, latest.positions[at].leader_epoch)
+            for at, (begin, end) in sorted(portion.items())
+        ),
+        latest.topic_ids,
+        latest.cluster_id,
+    )

@@ -1,0 +1,262 @@
+"""Puts rejects into the table again, once each: after a schema has grown or a rule was corrected.
+
+Guarantees: a reject is in the table or among the rejects, never in both for good and never in
+neither, whatever crashes in between; the order is that of `replay_steps`. Rejects that are bad
+again stay, with the new reason and one more attempt. Only rejects are taken whose batch is in the
+table, so that a running pipeline and a replay never want the same ones.
+
+An upsert is not replayed: what came later for the same key would be undone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit import Offer
+from penstock.spark.tables.commit_note import (
+    BatchRanges,
+    CommitCounts,
+    HeldPartition,
+    PartitionRange,
+)
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.data_files import remove_files
+from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.replay_steps import (
+    ReplayStep,
+    amend,
+    count_of,
+    counted,
+    next_step,
+    replay_name,
+)
+from penstock.spark.tables.run.dataframe_stage import Transform
+from penstock.spark.tables.run.preparing import Prepared, open_reading, prepare
+from penstock.spark.tables.run.reject_commits import KEY, change_rejects, written_rejects
+from penstock.spark.tables.run.report import TaskReport
+from penstock.spark.tables.run.task import write_records
+from penstock.spark.tables.run.task_plan import TaskPlan
+from penstock.spark.tables.run.writing import BatchWriter, stage_for
+
+CLAIM_MAX: Final = 100_000
+"""Rejects that are put in at once; they are in memory, with their values."""
+Key = tuple[str, int, int]
+"""Topic, partition and offset."""
+_VIRTUAL: Final = PartitionRange("replay", 0, 0, 0)
+
+
+class ReplayRefusedError(SparkQueryError):
+    """This table's rejects are not replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectFilter:
+    """Which rejects are meant; None is any."""
+
+    error_class: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    """Not included."""
+
+    def chosen(self, rejects: pa.Table) -> pa.Table:
+        """Those that are meant."""
+        for name in ("error_class", "topic", "partition"):
+            wanted = getattr(self, name)
+            if wanted is not None:
+                rejects = rejects.filter(pc.equal(rejects[name], wanted))
+        if self.from_offset is not None:
+            rejects = rejects.filter(pc.greater_equal(rejects["offset"], self.from_offset))
+        if self.to_offset is not None:
+            rejects = rejects.filter(pc.less(rejects["offset"], self.to_offset))
+        return rejects
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDone:
+    """What a replay did."""
+
+    records: int = 0
+    rows: int = 0
+    rejects: int = 0
+    """Bad again."""
+
+
+def replay(
+    definition: PipelineDefinition,
+    spark: SparkSession,
+    *,
+    where: RejectFilter | None = None,
+    transform: Transform | None = None,
+) -> ReplayDone:
+    """Try the rejects again that are meant; first what an earlier replay left unfinished."""
+    if definition.table.mode is WriteMode.UPSERT:
+        raise ReplayRefusedError(
+            f"'{definition.table.name}' is written by upserts, and a reject is older than what "
+            "came after it for the same key. Send the corrected records to the topic instead."
+        )
+    reading = open_reading(definition)
+    try:
+        prepared = prepare(spark, definition, transform, reading)
+        try:
+            work = _Replay(definition, prepared, spark, transform, where or RejectFilter())
+            return work.run()
+        finally:
+            prepared.rows.close()
+            prepared.rejects.close()
+    finally:
+        reading.cluster.close()
+
+
+class _Replay:
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        prepared: Prepared,
+        spark: SparkSession,
+        transform: Transform | None,
+        where: RejectFilter,
+    ) -> None:
+        self._pipeline = definition.pipeline.name
+        self._name = replay_name(self._pipeline)
+        self._where = where
+        self._plans = prepared.plans
+        run = uuid4().hex
+        self._rejects = TableCommitter(prepared.rejects, self._name, run)
+        self._rows = TableCommitter(prepared.rows, self._name, run)
+        self._writer = BatchWriter(
+            self._plans,
+            definition.expectations,
+            self._write_claimed,
+            stage_for(spark, prepared, definition, transform),
+        )
+        self._tried: set[Key] = set()
+        self._done = ReplayDone()
+
+    def run(self) -> ReplayDone:
+        """Until nothing is left that is meant."""
+        self._rejects.take()
+        self._rows.take()
+        while True:
+            rejects, rows = self._counts()
+            match next_step(rejects, rows):
+                case ReplayStep.CLAIM:
+                    if not self._claim(rejects):
+                        return self._done
+                case ReplayStep.INSERT:
+                    self._insert(rows)
+                case ReplayStep.RELEASE:
+                    self._release(rejects)
+
+    def _counts(self) -> tuple[int, int]:
+        return count_of(self._rejects.state, self._name), count_of(self._rows.state, self._name)
+
+    def _claim(self, count: int) -> bool:
+        self._rejects.reload()
+        self._rows.reload()
+        open_ones = self._where.chosen(self._of(self._pipeline))
+        chosen = self._committed(open_ones).slice(0, CLAIM_MAX)
+        if not chosen.num_rows:
+            return False
+        self._tried.update(_keys(chosen))
+        attempts = pc.add(chosen["attempt"], pa.scalar(1, pa.int32()))
+        claimed = _with(_with(chosen, "attempt", attempts), "pipeline", self._name)
+        self._change_rejects(claimed, offered=counted(count))
+        return True
+
+    def _insert(self, count: int) -> None:
+        claimed = self._claimed()
+        # The offsets are the claimed ones' own; the range only says that there is one batch.
+        report = self._writer.write(BatchRanges((_VIRTUAL,)))
+        bad = written_rejects(self._rejects.table, report).select(REJECTS.names)
+        if bad.num_rows:
+            attempts = dict(zip(_keys(claimed), claimed["attempt"].to_pylist(), strict=True))
+            tried = pa.chunked_array([pa.array([attempts[one] for one in _keys(bad)], pa.int32())])
+            self._change_rejects(_with(bad, "attempt", tried), offered=None)
+            remove_files(self._plans.task.rejects.directory, report.reject_files)
+        counts = CommitCounts(report.counts.rows, bad.num_rows, report.counts.expectations)
+        offer = Offer(self._rows.driver, counted(count), counts)
+        self._rows.commit(offer, report.files, report.schema)
+        self._done = ReplayDone(
+            self._done.records + claimed.num_rows,
+            self._done.rows + report.counts.rows,
+            self._done.rejects + bad.num_rows,
+        )
+
+    def _release(self, count: int) -> None:
+        self._change_rejects(REJECTS.empty_table(), gone=self._claimed(), offered=counted(count))
+
+    def _change_rejects(
+        self, come: pa.Table, *, offered: BatchRanges | None, gone: pa.Table | None = None
+    ) -> None:
+        taken_out = REJECTS.empty_table() if gone is None else gone
+        offer = Offer(self._rejects.driver, offered or BatchRanges(()))
+        if offered is None:
+            change_rejects(self._rejects, offer, come, taken_out, rule=amend)
+        else:
+            change_rejects(self._rejects, offer, come, taken_out)
+
+    # --- Rejects ---
+
+    def _claimed(self) -> pa.Table:
+        self._rejects.reload()
+        return self._of(self._name)
+
+    def _of(self, pipeline: str) -> pa.Table:
+        batches = [
+            one.filter(pc.equal(one.column("pipeline"), pipeline))
+            for one in self._rejects.table.scan(REJECTS.names)
+        ]
+        return pa.Table.from_batches([one for one in batches if one.num_rows], REJECTS)
+
+    def _committed(self, rejects: pa.Table) -> pa.Table:
+        """Those whose batch is in the table, without those that this run has tried.
+
+        What is not in the table is judged again anyway, with its batch.
+        """
+        held = [
+            note.held
+            for name, note in self._rows.state.notes.items()
+            if name == self._pipeline or name.startswith(f"{self._pipeline}.backfill")
+        ]
+        is_meant = [
+            one not in self._tried and any(_is_in(one, ranges) for ranges in held)
+            for one in _keys(rejects)
+        ]
+        return rejects.filter(pa.array(is_meant, pa.bool_()))
+
+    def _write_claimed(self, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
+        about = TaskReport(plan.number, _VIRTUAL, None, None)
+        return [write_records(_records(self._claimed()), plan, about)]
+
+
+def _records(rejects: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rejects as the records that they were."""
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
+    yield from rejects.select(names).combine_chunks().to_batches(max_chunksize=32_768)
+
+
+def _is_in(key: Key, held: Mapping[TopicPartition, HeldPartition]) -> bool:
+    topic, partition, offset = key
+    found = held.get(TopicPartition(topic, partition))
+    return found is not None and found.begin_offset <= offset < found.end_offset
+
+
+def _keys(rejects: pa.Table) -> list[Key]:
+    return list(zip(*(rejects[name].to_pylist() for name in KEY), strict=True))
+
+
+def _with(table: pa.Table, name: str, values: pa.ChunkedArray | str) -> pa.Table:
+    if isinstance(values, str):
+        values = pa.chunked_array([pa.repeat(pa.scalar(values), table.num_rows)])
+    number = table.schema.get_field_index(name)
+    return table.set_column(number, table.schema.field(number), values)

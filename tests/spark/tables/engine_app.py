@@ -1,0 +1,117 @@
+"""Reads tables with another engine, in its own environment: `engine_app.py FOLDER ENGINE < JOBS`.
+
+For each job of the JSON list on the standard input the rows lie in `FOLDER/<name>.arrow` when this
+ends without an error. The engine finds the files, columns and partitions by itself, from the
+table's own metadata. Imports nothing of ours: the environment has neither Penstock nor the tests.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Jobs = list[dict[str, Any]]
+CATALOG = "default"
+"""The catalog's own name for itself: it is in every line of its tables."""
+
+RESERVED = "_partition"
+"""Iceberg's jar has a column of this name for itself, and refuses to read one of the table."""
+
+
+def save(folder: Path, name: str, rows: pa.Table) -> None:
+    """As an Arrow file."""
+    place = str(folder / f"{name}.arrow")
+    with pa.OSFile(place, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def by_duckdb(jobs: Jobs, folder: Path) -> None:
+    """With DuckDB's own extensions, from packages whose signature DuckDB checks."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        for name in ("avro", "iceberg", "delta"):
+            package = importlib.util.find_spec(f"duckdb_extension_{name}")
+            assert package is not None, f"the extension {name} is not installed"
+            assert package.origin is not None
+            place = Path(package.origin).parent / "extensions" / f"v{duckdb.__version__}"
+            connection.execute(f"load '{place / name}.duckdb_extension'")
+        for job in jobs:
+            found = connection.execute(
+                f"select * from {job['format']}_scan(?)",
+                [job["location"]],
+            )
+            save(folder, job["name"], found.to_arrow_table())
+
+
+def refusal(frame: "DataFrame") -> str:
+    """What Spark says when it is asked for every column."""
+    try:
+        frame.collect()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the test compares
+        return str(error)
+    return ""
+
+
+def by_spark(jobs: Jobs, folder: Path) -> None:
+    """With the Delta and Iceberg jars; Iceberg's tables by the SQL catalog they were made in."""
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    extensions = (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    )
+    settings = {
+        "spark.jars": os.environ["ENGINE_JARS"],
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": ",".join(extensions),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("engine")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for job in jobs:
+        if job["format"] == "delta":
+            frame = spark.read.format("delta").load(job["location"])
+        else:
+            # Each table has a database of its own, and a session knows one catalog by this name.
+            session = spark.newSession()
+            begin = f"spark.sql.catalog.{CATALOG}"
+            session.conf.set(begin, "org.apache.iceberg.spark.SparkCatalog")
+            session.conf.set(f"{begin}.type", "jdbc")
+            session.conf.set(f"{begin}.uri", f"jdbc:sqlite:{job['database']}")
+            session.conf.set(f"{begin}.warehouse", job["warehouse"])
+            whole = session.table(f"`{CATALOG}`.{job['table']}")
+            (folder / f"{job['name']}.refusal").write_text(refusal(whole))
+            frame = whole.drop(RESERVED)
+        save(folder, job["name"], frame.toArrow())
+    spark.stop()
+
+
+def main() -> None:
+    """Read every table of the jobs."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    {"duckdb": by_duckdb, "spark": by_spark}[sys.argv[2]](json.load(sys.stdin), folder)
+
+
+if __name__ == "__main__":
+    main()

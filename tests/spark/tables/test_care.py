@@ -1,0 +1,216 @@
+"""What care a table needs: decided by the clock, by files and by snapshots."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from penstock.spark.tables.care import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    CarePolicy,
+    CareTimes,
+    CompactionJob,
+    CompactionPlan,
+    Due,
+    expiry_cutoff_ms,
+    extents_of,
+    plan_compaction,
+    tiers_of,
+    times_after,
+    what_is_due,
+)
+from penstock.spark.tables.definition import MaintenanceSettings
+from penstock.spark.tables.orphans import ORPHANS_MAX, OrphansUnclearError, StoredFile, orphans_of
+from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+
+MIB = 2**20
+TARGET = 128 * MIB
+POLICY = CarePolicy()
+SETTINGS = MaintenanceSettings()
+NOW = 1_000 * DAY_MS
+
+
+def files_of(sizes: list[int], day: str | None = None) -> list[LiveFile]:
+    partition: Partition = () if day is None else (("day", day),)
+    return [LiveFile(f"{day}-{n}", 1, size, partition) for n, size in enumerate(sizes)]
+
+
+def planned(files: list[LiveFile], policy: CarePolicy = POLICY) -> CompactionPlan:
+    return plan_compaction(files, TARGET, policy, before={}, fruitless={})
+
+
+# --- Intervals ---
+
+
+def test_everything_is_due_when_a_driver_starts_and_nothing_right_after() -> None:
+    assert what_is_due(CareTimes(), SETTINGS, POLICY, NOW) == Due(True, True, True)
+    assert not what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "due"),
+    [
+        (10 * MINUTE_MS - 1, Due(False, False, False)),
+        (10 * MINUTE_MS, Due(True, False, False)),
+        (HOUR_MS, Due(True, True, False)),
+        (DAY_MS, Due(True, True, True)),
+    ],
+)
+def test_each_care_has_its_interval(waited_ms: int, due: Due) -> None:
+    assert what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + waited_ms) == due
+
+
+def test_what_was_left_is_done_soon() -> None:
+    times = CareTimes(NOW, NOW, NOW, is_left=True)
+    assert what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS) == Due(True, False, False)
+
+
+def test_what_failed_is_tried_again_before_its_interval() -> None:
+    everything, nothing = Due(True, True, True), Due(False, False, False)
+    times = times_after(CareTimes(), everything, nothing, SETTINGS, POLICY, NOW)
+    assert times == CareTimes(NOW, NOW, NOW)
+    times = times_after(CareTimes(), everything, everything, SETTINGS, POLICY, NOW)
+    assert not what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS - 1)
+    due = what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS)
+    assert due == Due(compaction=True, expiry=True, orphans=False)
+    assert what_is_due(times, SETTINGS, POLICY, NOW + HOUR_MS).orphans
+    only = Due(compaction=False, expiry=True, orphans=False)
+    kept = times_after(CareTimes(1, 2, 3), only, nothing, SETTINGS, POLICY, NOW)
+    assert kept == CareTimes(1, NOW, 3)
+
+
+def test_short_lives_are_looked_at_often() -> None:
+    settings = replace(SETTINGS, expire_snapshots_ms=HOUR_MS)
+    times = CareTimes(NOW, NOW, NOW)
+    assert not what_is_due(times, settings, POLICY, NOW + 6 * MINUTE_MS - 1)
+    assert what_is_due(times, settings, POLICY, NOW + 6 * MINUTE_MS).expiry
+    settings = replace(SETTINGS, expire_snapshots_ms=MINUTE_MS)
+    assert not what_is_due(times, settings, POLICY, NOW + MINUTE_MS - 1).expiry
+
+
+def test_a_clock_that_was_set_back_does_not_stop_the_care() -> None:
+    assert what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW - 1)
+
+
+# --- Expiry ---
+
+
+def test_old_snapshots_expire_and_the_newest_few_never() -> None:
+    old_ms = NOW - SETTINGS.expire_snapshots_ms - 1
+    many, few = POLICY.keep_count + 1, POLICY.keep_count
+    cutoff_ms = NOW - SETTINGS.expire_snapshots_ms
+    assert expiry_cutoff_ms(SnapshotFacts(many, old_ms), SETTINGS, POLICY, NOW) == cutoff_ms
+    assert expiry_cutoff_ms(SnapshotFacts(many, old_ms + 1), SETTINGS, POLICY, NOW) is None
+    assert expiry_cutoff_ms(SnapshotFacts(few, old_ms), SETTINGS, POLICY, NOW) is None
+    assert expiry_cutoff_ms(SnapshotFacts(0, None), SETTINGS, POLICY, NOW) is None
+
+
+# --- Compaction ---
+
+
+def test_sizes_grow_by_steps() -> None:
+    assert tiers_of(TARGET) == (2 * MIB, 16 * MIB, 128 * MIB)
+    assert tiers_of(10 * MIB) == (1_310_720, 10 * MIB)
+    assert tiers_of(MIB) == (MIB,)
+
+
+def test_few_small_files_are_left_alone() -> None:
+    assert planned(files_of([10_000] * 7)) == CompactionPlan((), is_left=False)
+    assert planned([]) == CompactionPlan((), is_left=False)
+
+
+def test_enough_small_files_of_one_partition_are_put_together() -> None:
+    files = files_of([10_000] * 8, "a") + files_of([10_000] * 7, "b")
+    job = CompactionJob(2 * MIB, ((("day", "a"),),))
+    assert planned(files) == CompactionPlan((job,), is_left=False)
+
+
+def test_large_files_are_not_counted() -> None:
+    assert planned(files_of([int(TARGET * 0.75)] * 100)).jobs == ()
+
+
+def test_files_go_to_the_size_that_holds_them_all() -> None:
+    assert planned(files_of([MIB] * 20)).jobs == (CompactionJob(TARGET, ((),)),)
+    assert planned(files_of([MIB] * 12)).jobs == (CompactionJob(16 * MIB, ((),)),)
+
+
+def test_new_small_files_do_not_have_a_large_one_written_again() -> None:
+    job = planned(files_of([90 * MIB, *[10_000] * 8])).jobs[0]
+    assert job.target_bytes == 2 * MIB
+
+
+def test_a_quiet_partition_gets_its_rest_put_together_once() -> None:
+    files = files_of([MIB, 5 * MIB, 90 * MIB])
+    before = extents_of(files)
+    plan = plan_compaction(files, TARGET, POLICY, before=before, fruitless={})
+    assert plan.jobs == (CompactionJob(TARGET, ((),)),)
+    assert planned(files).jobs == ()
+    in_vain = plan_compaction(files, TARGET, POLICY, before=before, fruitless=before)
+    assert in_vain.jobs == ()
+    rest = files_of([90 * MIB, 90 * MIB])
+    assert plan_compaction(rest, TARGET, POLICY, before=extents_of(rest), fruitless={}).jobs == ()
+
+
+def test_one_look_does_a_bounded_amount_and_the_worst_first() -> None:
+    files = [one for n in range(20) for one in files_of([10_000] * (8 + n), f"{n:02}")]
+    plan = planned(files)
+    assert plan.is_left
+    assert len(plan.jobs[0].partitions) == POLICY.partitions_max
+    assert (("day", "19"),) in plan.jobs[0].partitions
+    assert (("day", "00"),) not in plan.jobs[0].partitions
+    large = [one for n in range(4) for one in files_of([20 * MIB] * 10, str(n))]
+    plan = planned(large)
+    assert plan.is_left
+    assert sum(len(job.partitions) for job in plan.jobs) == 2
+
+
+def test_one_partition_that_is_more_than_the_bound_is_done_alone() -> None:
+    plan = planned(files_of([MIB] * 2_000))
+    assert len(plan.jobs) == 1
+
+
+@pytest.mark.parametrize("batch_bytes", [1_000, 50_000, MIB, 40 * MIB])
+def test_in_two_days_a_byte_is_written_a_few_times_and_files_stay_few(batch_bytes: int) -> None:
+    """A batch a minute with four files, and a look every ten."""
+    sizes: list[int] = []
+    written = come = highest = 0
+    for minute in range(2 * 24 * 60):
+        sizes += [batch_bytes // 4] * 4
+        come += batch_bytes
+        if minute % 10 != 9:
+            continue
+        for job in planned(files_of(sizes)).jobs:
+            small = [one for one in sizes if one < job.target_bytes * 0.75]
+            sizes = [one for one in sizes if one >= job.target_bytes * 0.75]
+            written += sum(small)
+            whole, rest = divmod(sum(small), job.target_bytes)
+            sizes += [job.target_bytes] * whole + [rest] * (rest > 0)
+        highest = max(highest, sum(1 for one in sizes if one < TARGET * 0.75))
+    assert highest <= 3 * POLICY.files_min + 40
+    print(f"{batch_bytes}: written {written / come:.1f} times, {highest} small files")
+    # A rest is at most a size of which the rows of a look fill some share.
+    assert written / come <= 5 or written / (2 * 24 * 6) <= 2 * MIB, written / come
+
+
+# --- Orphans ---
+
+
+def test_orphans_are_old_and_nobody_refers_to_them() -> None:
+    stored = [StoredFile(name, time) for name, time in (("a", 1), ("b", 2), ("c", 3), ("d", 9))]
+    assert orphans_of(stored, {"b", "d"}, ["d"], 9) == ["a", "c"]
+    assert orphans_of(stored, {"b", "d"}, ["d"], 3) == ["a"]
+
+
+def test_nothing_is_an_orphan_when_the_tables_own_files_are_not_found() -> None:
+    stored = [StoredFile("day=a%20b/1", 1)]
+    with pytest.raises(OrphansUnclearError, match="day=a b/1"):
+        orphans_of(stored, {"day=a b/1"}, ["day=a b/1"], 9)
+
+
+def test_orphans_are_removed_in_portions_the_oldest_first() -> None:
+    stored = [StoredFile(str(n), n) for n in range(ORPHANS_MAX + 5, 0, -1)]
+    found = orphans_of(stored, set(), [], 10**9)
+    assert len(found) == ORPHANS_MAX
+    assert all(int(one) < int(other) for one, other in pairwise(found))

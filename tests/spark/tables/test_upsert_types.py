@@ -1,0 +1,155 @@
+"""Upserts with keys and columns of every type, on real tables.
+
+Among them texts longer than statistics, names with spaces and capitals, columns that must have a
+value, and a key that was widened.
+"""
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.tables.data_files import write_files
+from penstock.spark.tables.port import Table
+from tests.spark.tables.change_batches import written_changes
+from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
+
+KINDS: dict[str, Callable[..., Kind]] = {"delta": DeltaKind, "iceberg": IcebergKind}
+DAY = datetime.date(2026, 1, 31)
+MOMENT = datetime.datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)
+
+KEYS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
+    "int": (pa.int32(), lambda n: n - 5),
+    "bigint": (pa.int64(), lambda n: n * 2**57 - 2**60),
+    "string": (pa.string(), lambda n: f"key {n}"),
+    "long string": (
+        pa.string(),
+        lambda n: "the same beginning, " * 5 + f"{n:03d}" + "\U0010ffff" * n,
+    ),
+    "odd string": (
+        pa.string(),
+        lambda n: ["", " ", "'", '"', "\\", "%", "\x00a", "Ä", "ä", "Z"][n],
+    ),
+    "binary": (pa.binary(), lambda n: b"\xff" * n + b"\x00"),
+    "date": (pa.date32(), lambda n: DAY + datetime.timedelta(days=n)),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        lambda n: MOMENT + datetime.timedelta(microseconds=n),
+    ),
+    "timestamp_ntz": (
+        pa.timestamp("us"),
+        lambda n: MOMENT.replace(tzinfo=None) + datetime.timedelta(microseconds=n),
+    ),
+    "decimal": (pa.decimal128(20, 3), lambda n: Decimal(n * 1000 - 5) / 1000),
+}
+VALUES = [
+    pa.field("amount", pa.int32(), nullable=False),
+    pa.field("Order Name", pa.string()),
+    pa.field("place", pa.struct([("city", pa.string()), ("lines", pa.list_(pa.int32()))])),
+    pa.field("labels", pa.map_(pa.string(), pa.string())),
+]
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[pa.Schema], Kind]:
+    return lambda schema: KINDS[request.param](tmp_path, schema=schema)
+
+
+def change(offset: int, is_deleted: bool, **columns: object) -> dict[str, Any]:
+    return {
+        **columns,
+        "_change_deleted": is_deleted,
+        "_change_topic": "orders",
+        "_change_partition": 0,
+        "_change_offset": offset,
+    }
+
+
+def brought(table: Table, rows: list[dict[str, Any]], key: tuple[str, ...]) -> None:
+    """One upsert with these changes, whose offsets follow each other."""
+    driver, state = taken(table, f"run at {rows[0]['_change_offset']}")
+    span = (0, rows[0]["_change_offset"], rows[-1]["_change_offset"] + 1)
+    table.upsert(commit_of(state, driver, span), written_changes(table, rows, key=key))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_of_each_type(make: Callable[[pa.Schema], Kind], name: str) -> None:
+    type_, key = KEYS[name]
+    kind = make(pa.schema([pa.field("The Key", type_), *VALUES]))
+    table = kind.create()
+
+    def row(number: int, amount: int) -> dict[str, Any]:
+        return {
+            "The Key": key(number),
+            "amount": amount,
+            "Order Name": None if amount % 2 else f"order {amount}",
+            "place": {"city": "Bern", "lines": [amount, None]},
+            "labels": [("a", str(amount))],
+        }
+
+    for start in range(0, 9, 3):  # several files, with keys of a range each
+        rows = [change(at, False, **row(at, at)) for at in range(start, start + 3)]
+        brought(table, rows, ("The Key",))
+    changes = [
+        change(9, False, **row(1, 100)),
+        change(10, True, **{"The Key": key(4)}),
+        change(11, True, **{"The Key": key(9)}),
+        change(12, False, **row(8, 101)),
+        change(13, False, **row(8, 102)),
+    ]
+    brought(table, changes, ("The Key",))
+    expected = {number: row(number, number) for number in range(9) if number != 4}
+    expected |= {1: row(1, 100), 8: row(8, 102)}
+    found = sorted(kind.read().to_pylist(), key=lambda one: one["amount"])
+    assert found == sorted(expected.values(), key=lambda one: one["amount"])
+
+
+def test_a_boolean_is_part_of_a_key(make: Callable[[pa.Schema], Kind]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("is_open", pa.bool_()), ("amount", pa.int32())])
+    kind = make(schema)
+    table = kind.create()
+    rows = [change(at, False, id=at // 2, is_open=bool(at % 2), amount=at) for at in range(4)]
+    brought(table, rows, ("id", "is_open"))
+    later = [change(4, False, id=0, is_open=True, amount=9), change(5, True, id=1, is_open=False)]
+    brought(table, later, ("id", "is_open"))
+    found = [tuple(one.values()) for one in kind.read().to_pylist()]
+    assert sorted(found) == [(0, False, 0), (0, True, 9), (1, True, 3)]
+
+
+def test_a_key_that_was_widened(tmp_path: Path) -> None:
+    """Statistics of older files have fewer bytes than those of newer ones."""
+    narrow = pa.schema([("id", pa.int32()), ("amount", pa.int32())])
+    wide = pa.schema([("id", pa.int64()), ("amount", pa.int32())])
+    kind = IcebergKind(tmp_path, schema=narrow)
+    table = kind.create()
+    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    driver, state = taken(table, "run-b")
+    rows = [change(2, False, id=2, amount=20), change(3, False, id=2**40, amount=3)]
+    changes = written_changes(table, rows, schema=wide)
+    table.upsert(commit_of(state, driver, (0, 2, 4)), changes, wide)
+    brought(table, [change(4, False, id=1, amount=10), change(5, True, id=2**40)], ("id",))
+    found = sorted(zip(*(kind.read()[one].to_pylist() for one in ("id", "amount")), strict=True))
+    assert found == [(1, 10), (2, 20)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_keys_that_were_there_twice(name: str, tmp_path: Path) -> None:
+    """A table that was appended to before: Iceberg has one row afterwards, Delta changes both."""
+    schema = pa.schema([("id", pa.int64()), ("amount", pa.int32())])
+    kind = KINDS[name](tmp_path, schema=schema)
+    table = kind.create()
+    driver, state = taken(table, "run-a")
+    rows = pa.table({"id": [1, 1, 2], "amount": pa.array([1, 2, 3], pa.int32())}, schema=schema)
+    files = write_files(rows.to_batches(), table.layout(schema), "task")
+    state = table.append(commit_of(state, driver, (0, 0, 3)), files)
+    changes = written_changes(table, [change(3, False, id=1, amount=9)])
+    state = table.upsert(commit_of(state, driver, (0, 3, 4)), changes)
+    found = sorted(kind.read()["amount"].to_pylist())
+    assert found == ([3, 9] if name == "iceberg" else [3, 9, 9])
+    changes = written_changes(table, [change(4, True, id=1)])
+    table.upsert(commit_of(state, driver, (0, 4, 5)), changes)
+    assert kind.read()["amount"].to_pylist() == [3]
