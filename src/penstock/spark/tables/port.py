@@ -37,6 +37,10 @@ class AnswerLostError(TableError):
     """Nobody knows whether the commit was made; the table does, when it is read again."""
 
 
+class LayoutChangedError(TableError):
+    """The files were written for columns that the table has not any more: write them again."""
+
+
 class SchemaRefusedError(TableError):
     """The schema cannot be changed in this way in this format."""
 

@@ -114,7 +114,8 @@ class RunView:
             Field("care", self._care_text(now_ms)),
             Field(
                 "total",
-                f"{count_text(self._totals.records, 'record')}, {count_text(self._totals.rows, 'row')}",
+                f"{count_text(self._totals.records, 'record')}, "
+                f"{count_text(self._totals.rows, 'row')}",
             ),
         )
 

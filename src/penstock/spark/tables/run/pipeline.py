@@ -128,6 +128,7 @@ class RunningPipeline:
             self._rows,
             self._rejects,
             self._writer.write,
+            renew=self._plans.renew,
             allows_gaps=not reading.options.fail_on_data_loss,
         )
         self._breaker = CircuitBreaker(
