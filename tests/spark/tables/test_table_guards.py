@@ -2,23 +2,27 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 from pyiceberg.table import Transaction as IcebergTransaction
 
 from penstock.spark.tables import delta, iceberg
+from penstock.spark.tables.commit import Commit, TableState, take_over
 from penstock.spark.tables.commit_note import CommitNote, write_note
+from penstock.spark.tables.data_files import write_files
 from penstock.spark.tables.delta import DeltaLakeTable
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_history import NOTE_KEY
 from penstock.spark.tables.iceberg import IcebergTable
-from penstock.spark.tables.port import TableMovedError
+from penstock.spark.tables.port import LayoutChangedError, TableMovedError
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,
     Kind,
     commit_of,
     offsets_in,
+    rows_of,
     span,
     taken,
     written,

@@ -40,8 +40,9 @@ class BatchDriver:
         renew: Callable[[], None] | None = None,
         allows_gaps: bool = False,
     ) -> None:
-        """`write` makes files of offsets again, when those of a batch cannot be used; `renew` has
-        to come first when the table has other columns than they were written for.
+        """`write` makes files of offsets again, when those of a batch cannot be used.
+
+        `renew` comes first when the table has other columns than they were written for.
         """
         self.rows = rows
         self.rejects = rejects
