@@ -37,16 +37,16 @@ install: $(VENV)/.installed ## a virtual environment with everything the checks 
 
 .PHONY: format
 format: install ## rewrite the source in the one format
-	$(BIN)/ruff format src tests tools benchmarks compat examples setup.py
-	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples setup.py || true
+	$(BIN)/ruff format src tests tools benchmarks compat examples pipelines setup.py
+	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples pipelines setup.py || true
 
 # Development mode by its variable: the processes that run the tests inherit it.
 FAST_TESTS = PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -n 2
 
 .PHONY: check
 check: install ## format, lint, types, layers, generated files, fast tests
-	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat examples setup.py
-	$(BIN)/ruff check --quiet src tests tools benchmarks compat examples setup.py
+	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat examples pipelines setup.py
+	$(BIN)/ruff check --quiet src tests tools benchmarks compat examples pipelines setup.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check

@@ -82,7 +82,7 @@ def test_status(penstock: Penstock, world: World) -> None:
     done = penstock("table", "status", str(world.file))
     assert (done.code, done.errors) == (0, "")
     assert "pipeline orders: epoch 1, 2 commits" in done.output
-    assert "1 rows, 2 rejects, positive_amount broken by 1" in done.output
+    assert "1 row, 2 rejects, positive_amount broken by 1" in done.output
     assert done.output.splitlines()[-1].split() == ["orders", "1", "1"]
     every = penstock("table", "status", str(world.file), "--partitions").output
     assert every.splitlines()[-1].split() == ["orders", "0", "0", "4", "5", "1"]

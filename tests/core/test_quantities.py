@@ -1,6 +1,6 @@
 """Sizes and times for people."""
 
-from penstock.core.quantities import duration_text, size_text
+from penstock.core.quantities import count_text, duration_text, size_text
 
 
 def test_words_for_sizes_and_times() -> None:
@@ -12,3 +12,4 @@ def test_words_for_sizes_and_times() -> None:
         "3 min",
         "3 days",
     ]
+    assert [count_text(one, "row") for one in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]

@@ -11,7 +11,7 @@ from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_json, print_table
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
-from penstock.core.quantities import size_text
+from penstock.core.quantities import count_text, size_text
 
 
 @click.command(
@@ -81,8 +81,9 @@ def backfill(
         )
     else:
         click.echo(
-            f"{done.pipeline}: {done.commits:,} commits, {done.records:,} records: {done.rows:,} "
-            f"rows in {loaded.definition.table.name}, {done.rejects:,} rejects"
+            f"{done.pipeline}: {count_text(done.commits, 'commit')}, "
+            f"{count_text(done.records, 'record')}: {count_text(done.rows, 'row')} in "
+            f"{loaded.definition.table.name}, {count_text(done.rejects, 'reject')}"
         )
 
 

@@ -8,6 +8,7 @@ from penstock.cli.output import note, print_json, print_table
 from penstock.cli.record_text import timestamp_text
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table_text import bad_record_document, print_bad_record
+from penstock.core.quantities import count_text
 
 _ERROR_CLASSES = (
     "malformed",
@@ -157,6 +158,6 @@ def replay(
         print_json({"records": done.records, "rows": done.rows, "rejects": done.rejects})
     else:
         click.echo(
-            f"{done.records:,} records tried again: {done.rows:,} rows in "
-            f"{loaded.definition.table.name}, {done.rejects:,} are bad again"
+            f"{count_text(done.records, 'record')} tried again: {count_text(done.rows, 'row')} in "
+            f"{loaded.definition.table.name}, {count_text(done.rejects, 'reject')}"
         )

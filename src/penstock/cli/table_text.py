@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.output import print_table
 from penstock.cli.record_text import bytes_fields, timestamp_text
-from penstock.core.quantities import duration_text, size_text
+from penstock.core.quantities import count_text, duration_text, size_text
 
 if TYPE_CHECKING:
     from penstock.spark.tables.looking.bad_records import BadRecord
@@ -183,9 +183,11 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
     ago = (
         "" if one.last_commit_ms is None else f" ({duration_text(now_ms - one.last_commit_ms)} ago)"
     )
-    click.echo(f"pipeline {one.name}: epoch {one.epoch}, {one.sequence} commits, last {last}{ago}")
+    commits = count_text(one.sequence, "commit")
+    click.echo(f"pipeline {one.name}: epoch {one.epoch}, {commits}, last {last}{ago}")
     broken = "".join(f", {name} broken by {count:,}" for name, count in one.expectations.items())
-    click.echo(f"last commit: {one.rows:,} rows, {one.rejects:,} rejects{broken}")
+    rows, rejects = count_text(one.rows, "row"), count_text(one.rejects, "reject")
+    click.echo(f"last commit: {rows}, {rejects}{broken}")
     if every_partition:
         print_table(
             ["topic", "partition", "from", "held", "end", "lag"],

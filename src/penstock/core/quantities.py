@@ -1,4 +1,4 @@
-"""Sizes and times in the words of people: one unit, few digits. Programs get the numbers."""
+"""Counts, sizes and times in the words of people: one unit, few digits. Programs get numbers."""
 
 
 def size_text(size_bytes: int) -> str:
@@ -20,3 +20,8 @@ def duration_text(duration_ms: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def count_text(count: int, word: str) -> str:
+    """So many of something: `1 row`, `2,000 rows`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

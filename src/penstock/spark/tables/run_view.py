@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
-from penstock.core.quantities import duration_text, size_text
+from penstock.core.quantities import count_text, duration_text, size_text
 from penstock.spark.tables.run.events import BatchDone, CareDone
 
 WINDOW_MS: Final = 60_000
@@ -114,7 +114,8 @@ class RunView:
             Field("care", self._care_text(now_ms)),
             Field(
                 "total",
-                f"{_many(self._totals.records, 'record')}, {_many(self._totals.rows, 'row')}",
+                f"{count_text(self._totals.records, 'record')}, "
+                f"{count_text(self._totals.rows, 'row')}",
             ),
         )
 
@@ -137,13 +138,13 @@ class RunView:
         parts = [
             self._pipeline,
             f"batch {event.batch_id}",
-            _many(event.rows, "row"),
-            _many(event.rejects, "reject"),
+            count_text(event.rows, "row"),
+            count_text(event.rejects, "reject"),
             _rate(rate),
             f"lag {_lags(event.lags)}",
             f"freshness {'-' if fresh is None else duration_text(fresh)}",
             f"commit {duration_text(event.commit_ms)}",
-            _many(event.files, "file"),
+            count_text(event.files, "file"),
         ]
         broken = {name: count for name, count in event.expectations.items() if count}
         if broken:
@@ -159,8 +160,8 @@ class RunView:
         done = self._totals
         batches = f"{done.batches:,} {'batch' if done.batches == 1 else 'batches'}"
         return (
-            f"{self._pipeline}: {batches}, {_many(done.records, 'record')}: "
-            f"{_many(done.rows, 'row')} in {self._table}, {_many(done.rejects, 'reject')}"
+            f"{self._pipeline}: {batches}, {count_text(done.records, 'record')}: "
+            f"{count_text(done.rows, 'row')} in {self._table}, {count_text(done.rejects, 'reject')}"
         )
 
     def _files(self) -> str:
@@ -191,10 +192,6 @@ def _care(event: CareDone) -> str:
         f"{event.compacted_files:,} files into {event.written_files:,}, "
         f"{event.expired_snapshots:,} snapshots expired, {event.removed_orphans:,} orphans removed"
     )
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def _rate(records_per_second: float) -> str:
