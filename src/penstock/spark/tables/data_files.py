@@ -36,6 +36,9 @@ FILE_BYTES_TARGET: Final = 256 * 2**20
 """A file that has reached this is closed, and the next one begun."""
 ROW_GROUP_ROWS: Final = 262_144
 """Rows that are gathered into one row group; readers take row groups apart in parallel."""
+DICTIONARY_BYTES_MAX: Final = 65_536
+"""Of the different values of a column: with more they are written as they are, which is smaller
+and quicker for names and ids."""
 HELD_BYTES_MAX: Final = 256 * 2**20
 """Of rows that a task has gathered and not written; above it the row groups get smaller."""
 
@@ -166,6 +169,7 @@ class _OpenFile:
             coerce_timestamps="us",  # the one unit that both formats have
             allow_truncated_timestamps=True,
             write_batch_size=4_096,
+            dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
         )
         self._row_count = 0
         self._held: list[pa.RecordBatch] = []

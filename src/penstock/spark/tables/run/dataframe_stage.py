@@ -16,6 +16,7 @@ columns cannot have such rules, and is told so.
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -47,6 +48,12 @@ from penstock.spark.tables.values.parser import Parsed, Reject
 Transform = Callable[[DataFrame], DataFrame]
 
 _RULE: Final = "_penstock_rule_"
+_ARROW: Final = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+}
+"""With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
+when rows have lists; at this value it does not measure. So the rows are limited."""
 _OF_RECORD: Final = (*METADATA.names, *RECORD.names)
 
 
@@ -120,7 +127,7 @@ def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
 
 def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:
     """The columns of the result that are the table's."""
-    is_quarantining = any(one.action is Action.QUARANTINE for one in definition.expectations)
+    is_quarantining = _is_quarantining(definition.expectations)
     missing = [name for name in _OF_RECORD if name not in result.columns]
     if missing and (is_quarantining or definition.table.mode is WriteMode.UPSERT):
         raise DefinitionError(
@@ -142,20 +149,42 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _run(result: DataFrame, columns: Sequence[str], order: StageOrder) -> list[StageReport]:
-    kept = [*columns, *(name for name in _OF_RECORD if name not in columns)]
+    needs_record = bool(order.key) or _is_quarantining(order.expectations)
+    kept = [*columns]
+    if needs_record:
+        kept += [name for name in _OF_RECORD if name not in columns]
     conditions = [
         expr(spark_condition(rule)).alias(f"{_RULE}{number}")
         for number, rule in enumerate(order.expectations)
     ]
     chosen = [col(f"`{name}`") for name in kept if name in result.columns]
-    rows = (
-        result.select(*chosen, *conditions)
-        .mapInArrow(partial(_write_rows, order), "report binary")
-        .collect()
-    )
+    with _arrow_settings(result.sparkSession):
+        rows = (
+            result.select(*chosen, *conditions)
+            .mapInArrow(partial(_write_rows, order), "report binary")
+            .collect()
+        )
     reports = [pickle.loads(row["report"]) for row in rows]  # noqa: S301 - from our own tasks
     assert all(isinstance(one, StageReport) for one in reports)
     return reports
+
+
+@contextmanager
+def _arrow_settings(spark: SparkSession) -> Iterator[None]:
+    """How rows are handed to Python, for as long as they are."""
+    before = {name: spark.conf.get(name) for name in _ARROW}
+    for name, value in _ARROW.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)
+
+
+def _is_quarantining(expectations: Sequence[Expectation]) -> bool:
+    return any(one.action is Action.QUARANTINE for one in expectations)
 
 
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from penstock.spark.planning import OffsetRange, ReadTask, Splitting, split_rang
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.run.report import TaskReport, unpack
 from penstock.spark.tables.run.source import COLUMN, TaskOrder, report_row
-from penstock.spark.tables.run.task_plan import TaskPlan
+from penstock.spark.tables.run.task_plan import TaskPlan, pack_plan
 from penstock.spark.task_reader import TaskSettings
 
 TASKS_MAX: Final = 10_000
@@ -30,10 +30,11 @@ def run_ranges(
     """Write files of these offsets; a report for each task."""
     wanted = {one.at: one for one in ranges.ranges}
     whole = [OffsetRange(one.at, one.start_offset, one.end_offset) for one in ranges.ranges]
+    packed = pack_plan(plan)
     orders = [
         TaskOrder(
             ReadTask(piece, ranges.topic_ids.get(piece.at.topic), wanted[piece.at].leader_epoch),
-            plan,
+            packed,
             ranges.cluster_id,
         )
         for piece in split_ranges(whole, splitting, {})

@@ -34,10 +34,11 @@ from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_ranges
+from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.report import BatchReport, ranges_of, unpack
 from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
-from penstock.spark.tables.run.task_plan import BatchPlan, PlanFile
+from penstock.spark.tables.run.task_plan import pack_plan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.task_reader import TaskSettings
 
@@ -311,4 +312,5 @@ class RunningPipeline:
 
     def _tell_source(self) -> None:
         held = self._rows.resume() or NOTHING_HELD
-        self._file.write(BatchPlan(self._plans.task, self._initial, held, self._is_staged))
+        told = None if self._is_staged else pack_plan(self._plans.task)
+        self._file.write(BatchPlan(told, self._initial, held))

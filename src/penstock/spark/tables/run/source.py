@@ -4,7 +4,8 @@ It reads as `format("penstock")` does, with the same offsets in the checkpoint. 
 a new query begins is told by the table (`BatchPlan.initial`), what the table holds is not read
 again, and a task gives one row, its report.
 
-Spark keeps the reader in a process of its own; plans reach it by a file (`task_plan`).
+Spark keeps the reader in a process of its own; plans reach it by a file (`plan_file`). What only
+tasks need is imported by them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,7 @@ from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.tables.run.report import pack
-from penstock.spark.tables.run.task import planned_report, run_task
-from penstock.spark.tables.run.task_plan import TaskPlan, read_plan
+from penstock.spark.tables.run.plan_file import read_plan
 from penstock.spark.task_reader import TaskSettings
 
 NAME: Final = "penstock_pipeline"
@@ -35,8 +34,8 @@ class TaskOrder(NamedTuple):
     """What one task is told."""
 
     task: ReadTask
-    plan: TaskPlan | None
-    """None: only say what there is to read."""
+    plan: bytes | None
+    """A `TaskPlan`, packed. None: only say what there is to read."""
     cluster_id: str | None
 
 
@@ -92,8 +91,7 @@ class PipelineReader(PenstockStreamReader):
         plan = read_plan(self._plan_path)
         cluster_id = read_offset(end).cluster_id
         tasks = not_held(self._open().plan(start, end), plan.held)
-        told = None if plan.only_ranges else plan.task
-        return [InputPartition(TaskOrder(task, told, cluster_id)) for task in tasks]
+        return [InputPartition(TaskOrder(task, plan.task, cluster_id)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The report of one task."""
@@ -103,11 +101,15 @@ class PipelineReader(PenstockStreamReader):
 
 def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
     """Do what a task is told; its row."""
+    from penstock.spark.tables.run.report import pack
+    from penstock.spark.tables.run.task import planned_report, run_task
+    from penstock.spark.tables.run.task_plan import unpack_plan
+
     task, plan, cluster_id = order
     if plan is None:
         report = planned_report(task, cluster_id)
     else:
-        report = run_task(task, settings, plan, cluster_id)
+        report = run_task(task, settings, unpack_plan(plan), cluster_id)
     return pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
 
 

@@ -4,18 +4,20 @@
 cimport cython
 
 cdef long long _EXPONENT_MAX, _EVEN_LOWEST, _EVEN_HIGHEST
-cdef unsigned long long _MASK_64, _MASK_32, _UNSURE_BITS, _IMPLICIT, _SIGN
+cdef long long _TENS_MAX
+cdef unsigned long long _MASK_64, _MASK_32, _UNSURE_BITS, _IMPLICIT, _SIGN, _EXACT_MAX
 
 
 @cython.final
 cdef class DoubleReader:
     cdef const unsigned long long[::1] powers
+    cdef const double[::1] tens
     cdef unsigned long long[::1] as_bits
     cdef double[::1] as_double
     cdef unsigned long long high, low
 
     @cython.locals(shift=cython.int, index=cython.Py_ssize_t, high=cython.ulonglong, low=cython.ulonglong, upper=cython.int,
-                   digits=cython.ulonglong, power=cython.longlong)
+                   digits=cython.ulonglong, power=cython.longlong, number=cython.double)
     cpdef bint read(self, unsigned long long mantissa, long long exponent, bint is_negative) noexcept
 
     @cython.locals(count=cython.int, step=cython.int)

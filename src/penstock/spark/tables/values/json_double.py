@@ -4,13 +4,16 @@ Guarantees: `read` gives the double nearest to `mantissa` times ten to the power
 says that it is not certain. That happens when the number lies so near the middle between two
 doubles that 128 bits do not tell to which side.
 
-The algorithm is that of Eisel and Lemire ("Number Parsing at a Gigabyte per Second", 2021): the
-mantissa, shifted to the left, is multiplied by the first 128 bits of the power of five.
+Short numbers are exact as doubles, and so are small powers of ten: one division or multiplication
+of the two is rounded correctly (Clinger, 1990). For all others the algorithm is that of Eisel and
+Lemire ("Number Parsing at a Gigabyte per Second", 2021): the mantissa, shifted to the left, is
+multiplied by the first 128 bits of the power of five.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
 `json_double.pxd`. Whatever changes must hold for 64-bit integers that wrap.
 """
 
+from array import array
 from typing import Final
 
 # The names that the C code uses are private: as C integers they are not there for Python to import.
@@ -23,6 +26,10 @@ _UNSURE_BITS: Final = 0x1FF
 _IMPLICIT: Final = 0x0010000000000000
 """The highest bit of the mantissa, which a double does not store."""
 _SIGN: Final = 0x8000000000000000
+_EXACT_MAX: Final = 0x20000000000000
+"""Up to here every whole number is a double."""
+_TENS_MAX: Final = 22
+"""Up to this power of ten as well."""
 _EVEN_LOWEST: Final = -4
 _EVEN_HIGHEST: Final = 23
 """Only with these exponents can a number be in the very middle between two doubles."""
@@ -50,6 +57,7 @@ class DoubleReader:
 
     def __init__(self) -> None:
         self.powers = _powers()
+        self.tens = memoryview(array("d", [float(10**power) for power in range(_TENS_MAX + 1)]))
         # One place in memory, seen as an integer and as a double.
         place = memoryview(bytearray(8))
         self.as_bits = place.cast("Q")
@@ -66,6 +74,11 @@ class DoubleReader:
         """Make the double; False if it is not certain which one it is."""
         if mantissa == 0:
             self.as_bits[0] = _SIGN if is_negative else 0
+            return True
+        if mantissa <= _EXACT_MAX and -_TENS_MAX <= exponent <= _TENS_MAX:
+            number = float(mantissa)
+            number = number / self.tens[-exponent] if exponent < 0 else number * self.tens[exponent]
+            self.as_double[0] = -number if is_negative else number
             return True
         if exponent < -_EXPONENT_MAX or exponent > _EXPONENT_MAX:
             return False
