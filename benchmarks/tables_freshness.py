@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from confluent_kafka import Producer
 from rich.console import Console
 
 from benchmarks.contestants import Contestant, Stage
@@ -31,7 +32,7 @@ from benchmarks.report import Sample, noise
 from benchmarks.spark_report import add_output_options, publish
 from benchmarks.spark_workloads import PARTITIONS
 from benchmarks.table_contestants import CONNECTORS, IN_TASK, OUR_SINKS, Contestants
-from benchmarks.table_events import events
+from benchmarks.table_events import event, events
 from benchmarks.table_latencies import (
     Committed,
     delta_commits,
@@ -49,7 +50,7 @@ JUDGED_RATE = 1_000
 DEFAULT = "default"
 PAUSE_SECONDS = 0.01
 LEAD_SECONDS = 8.0
-"""Records of the first seconds are sent and not counted: a new query plans and compiles."""
+"""After a first commit, records of so many seconds are sent and not counted: plans are compiled."""
 ARRIVAL_SECONDS_MAX = 120.0
 RATE_SHARE_MIN = 0.95
 
@@ -91,10 +92,9 @@ def targets(cases: Sequence[Case]) -> list[Target]:
     return found
 
 
-def send(bootstrap: str, topic: str, rate: int, seconds: float) -> tuple[int, float, float]:
+def send(producer: Producer, topic: str, rate: int, seconds: float) -> tuple[int, float, float]:
     """Produce at this rate; how many, and between which times they are counted."""
     values = events(20_000)
-    producer = new_producer(bootstrap, {"queue.buffering.max.messages": "500000"})
     begun = time.perf_counter()
     begin_ms = time.time_ns() / 1e6
     sent = 0
@@ -141,8 +141,12 @@ def run(
     path = Path(started["path"])
     with watched(started.get("database", "")) as changes_ms:
         bootstrap = contestant.broker.bootstrap
-        sent, begin_ms, end_ms = send(bootstrap, topic, case.rate, LEAD_SECONDS + seconds)
-        _wait_for(case, path, sent)
+        producer = new_producer(bootstrap, {"queue.buffering.max.messages": "500000"})
+        for partition in range(PARTITIONS):
+            producer.produce(topic, event(partition), partition=partition)
+        _wait_for(case, path, PARTITIONS)
+        sent, begin_ms, end_ms = send(producer, topic, case.rate, LEAD_SECONDS + seconds)
+        _wait_for(case, path, PARTITIONS + sent)
         contestants.ask(variant, {"do": "stop"})
     commits = commits_of(case, path, changes_ms)
     found = latencies_ms(commits, begin_ms, end_ms)

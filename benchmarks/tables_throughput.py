@@ -260,7 +260,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tables_throughput")
     parser.add_argument("--rounds", type=int, default=3, help="counted repeats (default 3)")
-    parser.add_argument("--warm-up-rounds", type=int, default=1, help="uncounted (default 1)")
+    parser.add_argument("--warm-up-rounds", type=int, default=2, help="uncounted (default 2)")
     parser.add_argument("--records", type=int, default=4_000_000, help="default 4000000")
     parser.add_argument("--commits", type=int, default=60, help="commits timed (default 60)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")

@@ -1,4 +1,4 @@
-"""The decode and encode kernels of Spark: any bytes are what the plain decoder makes of them.
+"""The kernels of Spark: any bytes are what the plain decoder, or the reference, makes of them.
 
 Each `fuzz_…` function takes bytes and can be handed to a fuzzer as it is. A compiled kernel that
 reads or writes outside of its buffers shows here as a crash or as rows that differ.
@@ -25,6 +25,7 @@ from tests.spark.decode.batches import (
     sealed,
     stored_batch,
 )
+from tests.spark.tables.json_kernels import FLAT, ODD_DOCUMENTS, REQUIRED, check, odd_document
 
 OUTPUT_BYTES_MAX = 65_536
 ROUNDS = 200
@@ -118,7 +119,15 @@ def fuzz_spark_round_trip(data: bytes) -> None:
     assert decoded(bytes(log), is_read_committed=False) == (keys, values, numbers, [0] * offset)
 
 
-TARGETS = [fuzz_spark_decode, fuzz_spark_round_trip]
+def fuzz_spark_json(data: bytes) -> None:
+    """Values of a table: one in each line, and some that are cut."""
+    lines: list[bytes | None] = [*data.split(b"\n")]
+    values = [*lines, data, data[: len(data) // 2], None]
+    for ddl in (FLAT, REQUIRED):
+        check(ddl, values, is_compiled=True)
+
+
+TARGETS = [fuzz_spark_decode, fuzz_spark_round_trip, fuzz_spark_json]
 _RECORDS = [
     Record(b"key", b"v" * 50, (Header("h", b"x"), Header("n", None)), NOW + number)
     for number in range(4)
@@ -130,6 +139,13 @@ _TRANSACTION = stored_batch(
 CORPUS: dict[str, list[bytes]] = {
     "fuzz_spark_decode": [*_BATCHES, _BATCHES[0] + _TRANSACTION, _TRANSACTION],
     "fuzz_spark_round_trip": [b"", bytes(range(256)), bytes(3_000)],
+    "fuzz_spark_json": [
+        b"\n".join(ODD_DOCUMENTS),
+        *(
+            b"\n".join(odd_document(random.Random(100 * seed + line)) or b"" for line in range(8))
+            for seed in range(20)
+        ),
+    ],
 }
 """Valid inputs by target."""
 

@@ -1,4 +1,4 @@
-"""The modules of the decode kernel as plain Python, beside the compiled ones of the same names."""
+"""The modules of a kernel as plain Python, beside the compiled ones of the same names."""
 
 import importlib
 import importlib.util
@@ -19,7 +19,7 @@ def load_uncompiled(names: Sequence[str]) -> ModuleType:
     """
     before = {name: sys.modules.get(f"penstock.spark.{name}") for name in names}
     packages = {
-        name: importlib.import_module(f"penstock.spark.{name.split('.')[0]}") for name in names
+        name: importlib.import_module(f"penstock.spark.{name.rpartition('.')[0]}") for name in names
     }
     try:
         for name in names:
@@ -29,7 +29,7 @@ def load_uncompiled(names: Sequence[str]) -> ModuleType:
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[f"penstock.spark.{name}"] = module
-            setattr(packages[name], name.split(".")[1], module)
+            setattr(packages[name], name.rpartition(".")[2], module)
             spec.loader.exec_module(module)
         return module
     finally:
@@ -38,7 +38,7 @@ def load_uncompiled(names: Sequence[str]) -> ModuleType:
                 del sys.modules[f"penstock.spark.{name}"]
             else:
                 sys.modules[f"penstock.spark.{name}"] = old
-                setattr(packages[name], name.split(".")[1], old)
+                setattr(packages[name], name.rpartition(".")[2], old)
 
 
 def uncompiled_columns() -> ModuleType:

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from penstock.spark.tables import delta_log, iceberg_care
+from penstock.spark.tables import delta_care, delta_log, iceberg_care
 from penstock.spark.tables.care import DAY_MS, HOUR_MS, CarePolicy
 from penstock.spark.tables.commit import Offer
 from penstock.spark.tables.commit_note import CommitCounts
@@ -34,6 +34,7 @@ from tests.spark.tables.table_kinds import (
 )
 
 LATER_MS = 4_000_000_000_000
+MISSING = r"(?i)not found|no such file|does not exist"
 SETTINGS = MaintenanceSettings(expire_snapshots_ms=HOUR_MS)
 BY_NAME = (PartitionField("name"), PartitionField("_timestamp", Transform.DAY))
 
@@ -174,6 +175,46 @@ def test_every_state_that_is_kept_can_be_read(kind: Kind, clock: SetClock) -> No
 
 
 @only_real
+def test_without_what_is_kept_an_expiry_takes_files_of_kept_states(
+    kind: Kind, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard of the test before, taken away."""
+    pipeline = Pipeline(kind, clock)
+    pipeline.batches(8)
+    pipeline.committer.compact(target_bytes=2**20, partitions=[()])
+    taken_out = delta_care._taken_out
+    monkeypatch.setattr(
+        delta_care, "_taken_out", lambda log, listing, _: taken_out(log, listing, 2**60)
+    )
+    monkeypatch.setattr(delta_care, "_live_names", lambda _: set())
+    monkeypatch.setattr(iceberg_care, "_first_of_each_line", lambda _: [])
+    pipeline.table.expire(older_than_ms=LATER_MS, keep_count=3)
+    with pytest.raises(Exception, match=MISSING):
+        states_of(kind)
+
+
+@only_real
+def test_files_that_a_rollback_brought_back_stay(kind: Kind, clock: SetClock) -> None:
+    pipeline = Pipeline(kind, clock)
+    pipeline.batches(4)
+    before = pipeline.committer.state.version
+    pipeline.committer.compact(target_bytes=2**20, partitions=[()])
+    if isinstance(kind, DeltaKind):
+        DeltaTable(kind.uri).restore(before)
+    else:
+        assert isinstance(kind, IcebergKind)
+        catalog = load_catalog("default", **kind.catalog)
+        table = catalog.load_table("shop.orders")
+        table.manage_snapshots().rollback_to_snapshot(before).commit()
+        catalog.close()
+    again = kind.open()
+    again.expire(older_than_ms=LATER_MS, keep_count=1)
+    again.remove_orphans(older_than_ms=LATER_MS)
+    assert offsets_in(kind.read()) == span(0, 0, 40)
+    assert all(one == span(0, 0, len(one)) for one in states_of(kind))
+
+
+@only_real
 def test_a_crash_within_an_expiry_leaves_orphans_that_are_cleaned(
     kind: Kind, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +342,7 @@ def test_the_age_keeps_the_files_of_a_running_batch(
         assert offsets_in(kind.read()) == span(0, 0, 30)
     else:
         assert done.removed_orphans == 1
-        with pytest.raises(Exception, match=r"(?i)not found|no such file|does not exist"):
+        with pytest.raises(Exception, match=MISSING):
             kind.read()
 
 

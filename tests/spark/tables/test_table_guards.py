@@ -2,23 +2,27 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction
 from pyiceberg.table import Transaction as IcebergTransaction
 
 from penstock.spark.tables import delta, iceberg
+from penstock.spark.tables.commit import Commit, TableState, take_over
 from penstock.spark.tables.commit_note import CommitNote, write_note
+from penstock.spark.tables.data_files import write_files
 from penstock.spark.tables.delta import DeltaLakeTable
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_history import NOTE_KEY
 from penstock.spark.tables.iceberg import IcebergTable
-from penstock.spark.tables.port import TableMovedError
+from penstock.spark.tables.port import LayoutChangedError, TableMovedError
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,
     Kind,
     commit_of,
     offsets_in,
+    rows_of,
     span,
     taken,
     written,
@@ -85,3 +89,31 @@ def test_the_mark_alone_does_not_refuse_who_has_a_fresh_handle(tmp_path: Path) -
         [*actions], mode="append", schema=fresh._table.schema(), commit_properties=properties
     )
     assert offsets_in(kind.read()) == sorted(span(0, 0, 5) * 2)
+
+
+def test_a_file_whose_columns_have_other_ids_is_not_committed(tmp_path: Path) -> None:
+    """Somebody adds a column between the plan of ours and our commit: it has our id."""
+    kind = IcebergKind(tmp_path)
+    table = kind.create()
+    driver, _ = taken(table, "run-1")
+    grown = pa.schema([*table.schema(), pa.field("ours", pa.int64())])
+    rows = rows_of(0, 0, 3, ours=pa.array([1, 2, 3], pa.int64()))
+    files = write_files([rows], table.layout(grown), "task")
+    other = kind.open()
+    _, state = taken(other, "run-2", "other")
+    theirs = pa.schema([*other.schema(), pa.field("theirs", pa.int64())])
+    other.append(take_again(state), [], theirs)
+    commit = commit_of(table.load(), driver, (0, 0, 3))
+    with pytest.raises(LayoutChangedError, match="'ours'"):
+        table.append(commit, files, grown)
+    again = write_files([rows], table.layout(grown), "task")
+    table.append(commit, again, grown)
+    found = kind.read()
+    assert found["ours"].to_pylist() == [1, 2, 3]
+    assert found["theirs"].to_pylist() == [None, None, None]
+
+
+def take_again(state: TableState) -> Commit:
+    commit = take_over(state, "other", "run-3")
+    assert isinstance(commit, Commit)
+    return commit

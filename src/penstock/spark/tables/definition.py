@@ -15,6 +15,12 @@ DLQ_SUFFIX: Final = "__dlq"
 """Bad records of `shop.orders` go to `shop.orders__dlq`."""
 
 
+APPEND_OFFSETS_MAX: Final = 10_000_000
+"""Of a batch, when the definition sets no limit: some seconds of work on two cores."""
+UPSERT_OFFSETS_MAX: Final = 1_000_000
+"""The same where the keys of a batch are held in memory."""
+
+
 class RunMode(Enum):
     """Which of both ways through Spark a pipeline takes."""
 
@@ -206,8 +212,17 @@ class PipelineDefinition:
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
 
     def source_options(self) -> dict[str, str]:
-        """The options of `format("penstock")` that read what this pipeline reads."""
+        """The options of `format("penstock")` that read what this pipeline reads.
+
+        Without a limit of the user's a batch has at most so many offsets: a backlog is brought in
+        portions, each of which is there for good when it is committed.
+        """
         source = self.source
+        limits = {"maxoffsetspertrigger", "maxbytespertrigger"}
+        is_limited = any(name.lower() in limits for name, _ in source.options)
+        offsets_max = (
+            UPSERT_OFFSETS_MAX if self.table.mode is WriteMode.UPSERT else APPEND_OFFSETS_MAX
+        )
         chosen = (
             {"subscribe": ",".join(source.topics)}
             if source.pattern is None
@@ -218,6 +233,7 @@ class PipelineDefinition:
             "startingOffsets": source.starting_offsets.value,
             # A table holds what was committed; what was aborted was never there.
             "kafka.isolation.level": "read_committed",
+            **({} if is_limited else {"maxOffsetsPerTrigger": str(offsets_max)}),
             **chosen,
             **dict(source.options),
         }

@@ -23,6 +23,7 @@ from pyiceberg.typedef import Record
 from penstock.spark.tables.care import SMALL_SHARE
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.file_partitions import PartitionValue
+from penstock.spark.tables.port import LayoutChangedError
 
 COMPACTION_BYTES_MAX: Final = 512 * 2**20
 """Read by one compaction: some seconds of work, during which nothing is committed."""
@@ -54,6 +55,22 @@ def data_files(
         )
         for one in receipts
     ]
+
+
+def require_ids(receipts: Iterable[FileReceipt], schema: Schema) -> None:
+    """`LayoutChangedError` when a column of a file has another id than the table's.
+
+    Ids of new columns are planned before the files are written. When somebody else adds a column
+    meanwhile, it gets the id, and the file's values would be read as that column.
+    """
+    for receipt in receipts:
+        for field in receipt.metadata().schema.to_arrow_schema():
+            found = int((field.metadata or {}).get(b"PARQUET:field_id", b"-1"))
+            if schema.find_field(field.name).field_id != found:
+                raise LayoutChangedError(
+                    f"column '{field.name}' was written with id {found}, and the table has "
+                    f"{schema.find_field(field.name).field_id}: its schema was changed meanwhile"
+                )
 
 
 def _stored(value: PartitionValue) -> PartitionValue:

@@ -37,6 +37,10 @@ class AnswerLostError(TableError):
     """Nobody knows whether the commit was made; the table does, when it is read again."""
 
 
+class LayoutChangedError(TableError):
+    """The files were written for columns that the table has not any more: write them again."""
+
+
 class SchemaRefusedError(TableError):
     """The schema cannot be changed in this way in this format."""
 
@@ -67,7 +71,7 @@ class Table(Protocol):
 
     @property
     def may_widen(self) -> bool:
-        """Whether the format can make the type of a column wider."""
+        """Whether the format can make the type of a column wider, and a required one nullable."""
 
     def close(self) -> None:
         """Let go of whatever is open."""

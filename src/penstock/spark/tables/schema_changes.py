@@ -85,6 +85,11 @@ def change_of(table: pa.Schema, rows: pa.Schema) -> Change | Incompatible:
     return Change(pa.schema(merged, metadata=table.metadata), tuple(merging.steps))
 
 
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, all of which may be null, and so may their parts."""
+    return pa.schema([pa.field(one.name, _all_nullable(one.type)) for one in schema])
+
+
 class _Merging:
     """Walks both schemas, collecting what is to be done and what cannot be."""
 

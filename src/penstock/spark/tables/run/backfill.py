@@ -123,7 +123,7 @@ def _run(
         partial(run_ranges, spark, settings, reading.options.splitting),
         stage_for(spark, prepared, definition, transform),
     )
-    driver = BatchDriver(rows, rejects, writer.write, allows_gaps=True)
+    driver = BatchDriver(rows, rejects, writer.write, renew=prepared.plans.renew, allows_gaps=True)
     done = BackfillDone(name)
     for portion in portions(wanted, rows.state.positions_of(name), portion_offsets):
         brought = driver.bring(writer.write(_ranges(portion, latest)))
@@ -153,7 +153,7 @@ def _wanted(
             "is nothing before its beginning. Start it with `penstock table run`; with "
             'source.starting_offsets = "earliest" it brings everything itself.'
         )
-    options = read_source_options({**definition.source_options(), **_positions(*words)}, Mode.BATCH)
+    options = read_source_options(_batch_options(definition.source_options(), *words), Mode.BATCH)
     lookups = reading.lookups
     assignment = lookups.assignment()
     starts = lookups.positions(options.start, assignment, may_be_latest=True)
@@ -175,9 +175,10 @@ def _wanted(
     return found, latest
 
 
-def _positions(start: str, end: str) -> dict[str, str]:
-    """The words as options of the source."""
-    found = {}
+def _batch_options(options: Mapping[str, str], start: str, end: str) -> dict[str, str]:
+    """The words as options of the source, without those that only a stream has."""
+    streams = {"maxoffsetspertrigger", "maxbytespertrigger", "minoffsetspertrigger"}
+    found = {name: text for name, text in options.items() if name.lower() not in streams}
     for name, word in (("starting", start), ("ending", end)):
         if word.isdecimal():
             found[f"{name}Timestamp"] = word

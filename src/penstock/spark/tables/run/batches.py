@@ -14,6 +14,7 @@ from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import Committed
 from penstock.spark.tables.commit_stops import Stop
 from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.port import LayoutChangedError
 from penstock.spark.tables.run.reject_commits import bring_rejects
 from penstock.spark.tables.run.report import BatchReport
 
@@ -36,12 +37,17 @@ class BatchDriver:
         rejects: TableCommitter,
         write: Write,
         *,
+        renew: Callable[[], None] | None = None,
         allows_gaps: bool = False,
     ) -> None:
-        """`write` makes files of offsets again, when those of a batch cannot be used."""
+        """`write` makes files of offsets again, when those of a batch cannot be used.
+
+        `renew` comes first when the table has other columns than they were written for.
+        """
         self.rows = rows
         self.rejects = rejects
         self._write = write
+        self._renew = renew
         self._allows_gaps = allows_gaps
 
     def bring(self, report: BatchReport) -> BatchReport | None:
@@ -54,20 +60,31 @@ class BatchDriver:
                 report = self._write(left)
                 continue
             bring_rejects(self.rejects, self._offer(self.rejects, report), report)
-            result = self.rows.commit(
-                self._offer(self.rows, report), report.files, report.schema, changes=report.changes
-            )
-            match result:
+            match self._commit_rows(report):
                 case Committed():
                     return report
                 case Trim(left):
                     report = self._write(left)
                 case Skip():
                     return None
+                case LayoutChangedError() as error:
+                    if self._renew is None:
+                        raise error
+                    self.rows.reload()
+                    self._renew()
+                    report = self._write(report.ranges)
         raise TableRestlessError(
             f"the table changed each of the {ATTEMPTS_MAX} times that a batch was written for it: "
             "somebody else commits to it all the time. Stop the other writer, then start again."
         )
+
+    def _commit_rows(self, report: BatchReport) -> Committed | Trim | Skip | LayoutChangedError:
+        try:
+            return self.rows.commit(
+                self._offer(self.rows, report), report.files, report.schema, changes=report.changes
+            )
+        except LayoutChangedError as error:
+            return error
 
     def _open_part(self, report: BatchReport) -> BatchRanges | None:
         """What of the batch is not in the table; None when all is.

@@ -163,4 +163,4 @@ def _of_record(reject: Reject, parsed: Parsed) -> Reject:
     """A reject by the number of its row, with the number of its record instead."""
     if parsed.row_numbers is None:
         return reject
-    return replace(reject, row=parsed.row_numbers[reject.row].as_py())
+    return reject._replace(row=parsed.row_numbers[reject.row].as_py())

@@ -36,7 +36,7 @@ from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_ranges
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.report import BatchReport, ranges_of, unpack
-from penstock.spark.tables.run.source import COLUMN, NAME, PLAN_OPTION, PipelineSource
+from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
 from penstock.spark.tables.run.task_plan import BatchPlan, PlanFile
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.task_reader import TaskSettings
@@ -128,6 +128,7 @@ class RunningPipeline:
             self._rows,
             self._rejects,
             self._writer.write,
+            renew=self._plans.renew,
             allows_gaps=not reading.options.fail_on_data_loss,
         )
         self._breaker = CircuitBreaker(
@@ -149,9 +150,8 @@ class RunningPipeline:
         self._rejects.take(starting)
         self._initial = self._rows.take(starting) or self._reading.first
         self._tell_source()
-        self._spark.dataSource.register(PipelineSource)
         stream = (
-            self._spark.readStream.format(NAME)
+            self._spark.readStream.format(register(self._spark))
             .options(**self._definition.source_options())
             .option(PLAN_OPTION, self._file.path)
             .load()

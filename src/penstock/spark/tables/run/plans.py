@@ -20,7 +20,14 @@ from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.run.task_plan import TaskPlan
-from penstock.spark.tables.schema_changes import Change, Incompatible, Widened, change_of
+from penstock.spark.tables.schema_changes import (
+    Added,
+    Change,
+    Incompatible,
+    Relaxed,
+    Widened,
+    change_of,
+)
 from penstock.spark.tables.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.value_parsers import ParserPlan
 
@@ -148,12 +155,7 @@ def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Cha
     if isinstance(change, Incompatible):
         reasons = change.reasons
     elif not may_widen:
-        reasons = tuple(
-            f"column '{'.'.join(step.path)}' is {step.before} in the table and {step.after} in the "
-            "rows, and columns of a Delta table are not widened."
-            for step in change.steps
-            if isinstance(step, Widened)
-        )
+        reasons = tuple(_refused(step) for step in change.steps if not isinstance(step, Added))
     if reasons or isinstance(change, Incompatible):
         raise SchemaError(
             "the table",
@@ -161,3 +163,16 @@ def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Cha
             "Correct value.schema, or name another table.",
         )
     return change
+
+
+def _refused(step: Widened | Relaxed) -> str:
+    column = f"column '{'.'.join(step.path)}'"
+    if isinstance(step, Relaxed):
+        return (
+            f"{column} is required in the table and not in the rows, and a required column of a "
+            "Delta table stays required."
+        )
+    return (
+        f"{column} is {step.before} in the table and {step.after} in the rows, and columns of a "
+        "Delta table are not widened."
+    )

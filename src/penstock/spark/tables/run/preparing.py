@@ -33,6 +33,7 @@ from penstock.spark.tables.run.dataframe_stage import (
     transformed,
 )
 from penstock.spark.tables.run.plans import Plans, require_change
+from penstock.spark.tables.schema_changes import all_nullable
 from penstock.spark.tables.value_parsers import ParserPlan, new_parser, plan_parser
 from penstock.spark.task_reader import TaskSettings, read_range
 
@@ -84,6 +85,8 @@ def prepare(
     held = _held_schema(definition)
     parser = _parser_plan(definition, reading, held)
     value_schema = new_parser(parser).schema
+    if parser.registry is not None:
+        value_schema = all_nullable(value_schema)  # the next schema may be without a column
     whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
     asked = pa.schema([*value_schema, *METADATA])
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)

@@ -9,8 +9,11 @@ Spark keeps the reader in a process of its own; plans reach it by a file (`task_
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -52,6 +55,23 @@ class PipelineSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """The reader of the stream."""
         return PipelineReader(self.options)
+
+
+def register(spark: SparkSession) -> str:
+    """Let this session know the source; the name by which it does."""
+    try:
+        spark.dataSource.register(PipelineSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        # A session that was made from another one may not register the name again, nor use it.
+        own_name = f"{NAME}_{uuid4().hex}"
+        own = type(
+            "OwnPipelineSource", (PipelineSource,), {"name": classmethod(lambda _: own_name)}
+        )
+        spark.dataSource.register(own)
+        return own_name
+    return NAME
 
 
 class PipelineReader(PenstockStreamReader):

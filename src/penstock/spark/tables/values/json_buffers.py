@@ -10,7 +10,7 @@ It decides nothing about values: `json_kernel` reads, this makes room.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -40,13 +40,9 @@ _KINDS: Final[Mapping[pa.DataType, tuple[int, int]]] = {
 """By the column's type: what the kernel calls it, and the bytes of each row; 0 is a bit."""
 
 
-class Problem(NamedTuple):
-    """A value that its column does not seem to take."""
-
-    row: int
-    column: int
-    text: str | None
-    """The value's JSON; None if there is none."""
+Problem: TypeAlias = tuple[int, int, str | None]
+"""A value that its column does not seem to take: the row, the column, and the value's JSON, which
+is None if there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,14 @@ class _Field:
 
 def takes(schema: pa.Schema) -> bool:
     """Whether there is a kernel for the schema."""
-    return len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
+    is_taken = len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
+    return is_taken and _count(list(schema)) <= _FIELDS_MAX
+
+
+def _count(fields: list[pa.Field]) -> int:
+    """How many fields there are, with those inside of structs."""
+    inner = sum(_count(list(one.type)) for one in fields if pa.types.is_struct(one.type))
+    return len(fields) + inner
 
 
 def _is_taken(field: pa.Field, depth: int) -> bool:
@@ -241,7 +244,7 @@ def _problems(values: pa.Array, numbers: memoryview) -> Iterator[Problem]:
     found, data = iter(list(numbers)), values.buffers()[2]
     view = memoryview(b"" if data is None else data)
     for row, column, start, end in zip(found, found, found, found, strict=True):
-        yield Problem(row, column, str(view[start:end], "utf-8") if start >= 0 else None)
+        yield row, column, str(view[start:end], "utf-8") if start >= 0 else None
 
 
 def _source(values: pa.Array) -> BinaryColumn:

@@ -1,7 +1,6 @@
 """JSON values framed with an id of a registry: each id is read by its own JSON Schema."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -48,7 +47,7 @@ def compile_json(schema: RegisteredSchema) -> CompiledSchema:
             parsed.rows,
             [numbers[place] for place in parsed.row_numbers.to_pylist()],
             [
-                replace(one, row=numbers[one.row], schema_id=schema.schema_id)
+                one._replace(row=numbers[one.row], schema_id=schema.schema_id)
                 for one in parsed.rejects
             ],
         )

@@ -5,7 +5,7 @@ a test checks on generated values. Reasons of rejects name the column and what w
 
 Speed: `json_kernel` reads columns of scalars and structs of them; `json_database` reads all other
 schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
-many others; a value that its column does not take, or that is cut, costs less than ten.
+eighty others; a value that its column does not take as much as ten, one that is cut as one.
 """
 
 import functools
@@ -28,9 +28,6 @@ from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null
 _DOUBTS_MAX: Final = 500
 """As many rows of a batch are read one by one; the database is faster with more."""
 
-_REASONS_MAX: Final = 1_024
-_REASON_CHARACTERS_MAX: Final = 100
-"""Bad records are often alike: the reasons for so many short values are remembered."""
 _CUT: Final = "the value is not JSON: it ends too early."
 _ROW: Final = operator.attrgetter("row")
 
@@ -52,7 +49,6 @@ class JsonValues:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows = JsonRows(schema)
-        self._known_problem = functools.lru_cache(_REASONS_MAX)(self._rows.problem)
         # Uncompiled, the database is faster than the kernel.
         is_kernel = json_kernel.COMPILED and takes(schema)
         self._kernel = KernelReader(schema) if is_kernel else None
@@ -100,8 +96,7 @@ class JsonValues:
         """Reject what the reference rejects; the rows about which the kernel was wrong."""
         doubts = []
         for row, column, text in problems:
-            is_short = text is None or len(text) <= _REASON_CHARACTERS_MAX
-            reason = (self._known_problem if is_short else self._rows.problem)(column, text)
+            reason = self._rows.problem(column, text)
             if reason is None:
                 doubts.append(row)
             else:

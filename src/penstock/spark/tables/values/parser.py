@@ -7,7 +7,7 @@ own row only. A parser belongs to one task and is used from one thread.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -36,14 +36,16 @@ class RowError(Exception):
     """Why one value is no row: parsers raise it for themselves and give a `Reject`."""
 
     def __init__(self, error: ErrorClass, message: str) -> None:
-        super().__init__(message)
         self.error = error
         self.message = message
 
+    def __str__(self) -> str:
+        """The message."""
+        return self.message
 
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """One record that could not be read."""
+
+class Reject(NamedTuple):
+    """One record that could not be read; a tuple, since it is made for each of many."""
 
     row: int
     """Its number in the input."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.schema_changes import Incompatible, Widened, change_of
+from penstock.spark.tables.schema_changes import Incompatible, Relaxed, Widened, change_of
 from penstock.spark.tables.values.framing import schema_id_of
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
@@ -126,8 +126,10 @@ class RegisteredValues:
         change = change_of(self._schema, columns)
         if isinstance(change, Incompatible):
             reasons = " ".join(change.reasons)
-        elif not self._may_widen and any(isinstance(step, Widened) for step in change.steps):
-            reasons = "a column is wider than the table's, and this table's are not widened."
+        elif not self._may_widen and any(
+            isinstance(step, Widened | Relaxed) for step in change.steps
+        ):
+            reasons = "a column is wider than the table's, or may be null and the table's may not."
         else:
             return change.schema
         message = short(f"schema {schema_id}: {reasons}")
