@@ -32,7 +32,10 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
     (
         BrokerUnreachableError,
         UNREACHABLE,
-        "Start a broker with `penstock serve`, or name another one with --bootstrap-server.",
+        (
+            "Start a broker with `penstock serve`, or name another one with --bootstrap-server; a "
+            "pipeline names it as pipeline.bootstrap_servers."
+        ),
     ),
     (
         AnswerLostError,

@@ -112,11 +112,7 @@ class RunView:
             Field("files", self._files()),
             Field("rejects", self._rejects()),
             Field("care", self._care_text(now_ms)),
-            Field(
-                "total",
-                f"{count_text(self._totals.records, 'record')}, "
-                f"{count_text(self._totals.rows, 'row')}",
-            ),
+            Field("total", self._total()),
         )
 
     def rate(self, now_ms: int) -> float:
@@ -163,6 +159,10 @@ class RunView:
             f"{self._pipeline}: {batches}, {count_text(done.records, 'record')}: "
             f"{count_text(done.rows, 'row')} in {self._table}, {count_text(done.rejects, 'reject')}"
         )
+
+    def _total(self) -> str:
+        done = self._totals
+        return f"{count_text(done.records, 'record')}, {count_text(done.rows, 'row')}"
 
     def _files(self) -> str:
         written = f"{self._totals.files:,} written"
