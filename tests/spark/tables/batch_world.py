@@ -70,8 +70,8 @@ class Drama:
     """What happens at which operation on the tables; by default nothing."""
 
     at: int = -1
-    before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
     count: int = 0
 
     def play(self, operation: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it gives
