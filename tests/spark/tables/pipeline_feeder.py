@@ -30,6 +30,7 @@ READ_SECONDS_MAX = 60.0
 
 Place = tuple[int, int]
 """Partition and offset."""
+Row = tuple[object, ...]
 
 
 class Feeder:
@@ -150,15 +151,12 @@ class Ledger:
             place: value for place, value in self._values.items() if place[1] < ends[place[0]]
         }
         rows, rejects = read_calmly(world.rows), read_calmly(world.rejects)
-        names = ("_partition", "_offset", "id", "amount")
-        held = _columns(rows, names)
-        bad = _columns(rejects, ("partition", "offset", "value"))
-        held = [one for one in held if one[1] < ends[one[0]]]
-        bad = [one for one in bad if one[1] < ends[one[0]]]
-        found = Counter((one[0], one[1]) for one in (*held, *bad))
+        held = _before(ends, rows, ("_partition", "_offset"), ("id", "amount"))
+        bad = _before(ends, rejects, ("partition", "offset"), ("value",))
+        found = Counter(place for place, _ in (*held, *bad))
         wanted = Counter(dict.fromkeys(expected, 1))
-        different = [one for one in held if not _is_row(expected.get(one[:2]), one[2:])]
-        different += [one for one in bad if not _is_reject(expected.get(one[:2]), one[2])]
+        different = [place for place, row in held if not _is_row(expected.get(place), row)]
+        different += [place for place, row in bad if not _is_reject(expected.get(place), row)]
         return Finding(
             len(expected),
             len(bad),
@@ -196,18 +194,23 @@ def read_calmly(read: Callable[[], pa.Table]) -> pa.Table:
     return read()
 
 
-def _columns(table: pa.Table, names: tuple[str, ...]) -> list[tuple[object, ...]]:
-    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+def _before(
+    ends: Mapping[int, int], table: pa.Table, place: tuple[str, str], names: tuple[str, ...]
+) -> list[tuple[Place, Row]]:
+    """Where each row came from, and what it has in these columns; up to these offsets."""
+    places = zip(*(table[name].to_pylist() for name in place), strict=True)
+    rows = zip(*(table[name].to_pylist() for name in names), strict=True)
+    return [(at, row) for at, row in zip(places, rows, strict=True) if at[1] < ends[at[0]]]
 
 
-def _is_row(value: bytes | None, row: tuple[object, ...]) -> bool:
+def _is_row(value: bytes | None, row: Row) -> bool:
     if value is None or value.startswith(b"not"):
         return False
     document = json.loads(value)
     return (document["id"], document["amount"]) == row
 
 
-def _is_reject(value: bytes | None, found: object) -> bool:
-    if value is None or value != found:
+def _is_reject(value: bytes | None, row: Row) -> bool:
+    if value is None or (value,) != row:
         return False
     return value.startswith(b"not") or json.loads(value)["amount"] < 0
