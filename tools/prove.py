@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
 HEAD = ("proof", "last figures", "run", "command")
-GUARD_PROOFS = ("guards", "spark-kill")
+GUARD_PROOFS = ("guards", "spark-kill", "table-kill")
 """Their output has lines that begin with `guard`."""
 GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
 
@@ -202,6 +202,17 @@ PROOFS = (
         "Spark, topic to topic, 30 rounds of kill -9; the same without its guard",
         pytest_of("tests/spark/test_kill_rounds.py", marker="spark"),
         (lines_like(r"rounds of kill -9 around"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "table-kill",
+        "Tables, topic to table, 50 rounds of faults for each format; guards taken out in turn",
+        pytest_of(
+            "tests/spark/tables/test_batch_driver.py",
+            "tests/spark/tables/test_pipeline_kills.py",
+            marker=EVERYTHING,
+        ),
+        (lines_like(r"rounds of faults around a pipeline"), passed),
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(

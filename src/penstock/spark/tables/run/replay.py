@@ -161,8 +161,10 @@ class _Replay:
         return count_of(self._rejects.state, self._name), count_of(self._rows.state, self._name)
 
     def _claim(self, count: int) -> bool:
-        self._rejects.reload()
+        # The rows first: what they hold now, the rejects have in its last form. The other way
+        # round a batch could be judged again and committed in between.
         self._rows.reload()
+        self._rejects.reload()
         open_ones = self._where.chosen(self._of(self._pipeline))
         chosen = self._committed(open_ones).slice(0, CLAIM_MAX)
         if not chosen.num_rows:
