@@ -50,9 +50,7 @@ def spark_options(command: Command) -> Command:
         metavar="NAME=VALUE",
         help="A setting of Spark; may be repeated.",
     )
-    master = click.option(
-        "--master", help="Where Spark runs.  [default: SPARK_REMOTE, or else local[*]]"
-    )
+    master = click.option("--master", help="Where Spark runs.  [default: local[*]]")
     return master(conf(log(command)))
 
 

@@ -1,7 +1,8 @@
 """The Spark session of a command: the one that the environment names, or one of this machine.
 
-Guarantees: what a person gives (`--master`, `--conf`) wins over the environment (`SPARK_REMOTE`,
-`spark-submit`), and that over this machine with all its cores. A local session listens on the
+Guarantees: what a person gives (`--master`, `--conf`) wins over the environment (`spark-submit`),
+and that over this machine with all its cores. Spark Connect is refused: the driver of a pipeline
+commits, and there it would be a program on another machine. A local session listens on the
 loopback only, has no web page unless it is asked for, and its workers run this very interpreter.
 
 What Java and the workers say goes to a file, if there is one to be: it would be written into the
@@ -19,6 +20,8 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.spark.errors import OptionError
+
 LOCAL: Final = "local[*]"
 _QUIET: Final[Mapping[str, str]] = {
     "spark.log.level": "ERROR",
@@ -30,8 +33,10 @@ _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_ELSEWHERE: Final = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT")
-"""Set by who has chosen a session already: Spark Connect, and spark-submit."""
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has chosen a session already."""
+_REMOTE: Final = "SPARK_REMOTE"
+"""Set by who uses Spark Connect."""
 
 
 _STANDARD_ERROR: Final = 2
@@ -42,6 +47,7 @@ def open_session(
 ) -> SparkSession:
     """The session; whoever opens it closes it. `log`: where Java's standard error goes."""
     chosen = master or conf.get("spark.master") or _local_master()
+    _require_classic(chosen)
     builder = SparkSession.builder.appName(name)
     given = dict(_QUIET)
     if chosen is not None:
@@ -59,7 +65,7 @@ def open_session(
 def close_session(spark: SparkSession) -> None:
     """Stop it, and let go of what it could call back."""
     spark.stop()
-    gateway = SparkContext._gateway  # None with Spark Connect
+    gateway = SparkContext._gateway
     if gateway is not None:
         gateway.gateway_property.pool.clear()
 
@@ -82,4 +88,16 @@ def _standard_error_in(log: Path | None) -> Iterator[None]:
 
 
 def _local_master() -> str | None:
-    return None if any(name in os.environ for name in _ELSEWHERE) else LOCAL
+    return None if _SUBMITTED in os.environ else LOCAL
+
+
+def _require_classic(master: str | None) -> None:
+    remote = os.environ.get(_REMOTE)
+    if remote is not None or (master or "").startswith("sc://"):
+        raise OptionError(
+            "master",
+            f"a pipeline does not run over Spark Connect ({remote or master}): its driver commits, "
+            "and has to be the driver of the tasks too.",
+            "Unset SPARK_REMOTE, and give a master such as local[*] or spark://host:7077, or use "
+            "spark-submit.",
+        )

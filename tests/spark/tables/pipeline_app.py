@@ -31,8 +31,8 @@ from penstock.spark.tables.run.batches import BatchDriver
 from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.events import BatchDone, CareDone
 from penstock.spark.tables.run.pipeline import NOTHING_HELD, RunningPipeline, TablePipeline
+from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.report import BatchReport
-from penstock.spark.tables.run.task_plan import BatchPlan, PlanFile
 from tests.spark.sessions import new_session
 from tests.spark.tables.pipeline_world import World
 
