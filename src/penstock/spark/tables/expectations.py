@@ -71,6 +71,11 @@ def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array])
     )
 
 
+def is_quarantining(expectations: Sequence[Expectation]) -> bool:
+    """Whether rows may go to the table of bad records, for which their records are needed."""
+    return any(rule.action is Action.QUARANTINE for rule in expectations)
+
+
 def spark_condition(rule: Expectation) -> str:
     """The rule as Spark SQL that is true for rows that keep it and false for those that do not."""
     # On lines of its own: a comment at its end must not swallow the bracket.

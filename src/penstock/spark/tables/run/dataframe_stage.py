@@ -31,13 +31,17 @@ from penstock.spark.tables.columns import METADATA, RECORD
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
 from penstock.spark.tables.definition import (
-    Action,
     Expectation,
     PipelineDefinition,
     WriteMode,
 )
 from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.expectations import Outcome, outcome_of, spark_condition
+from penstock.spark.tables.expectations import (
+    Outcome,
+    is_quarantining,
+    outcome_of,
+    spark_condition,
+)
 from penstock.spark.tables.rejects import reject_rows
 from penstock.spark.tables.run.judging import with_whole_keys
 from penstock.spark.tables.run.plans import Plans
@@ -127,12 +131,12 @@ def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
 
 def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:
     """The columns of the result that are the table's."""
-    is_quarantining = _is_quarantining(definition.expectations)
+    has_quarantine = is_quarantining(definition.expectations)
     missing = [name for name in _OF_RECORD if name not in result.columns]
-    if missing and (is_quarantining or definition.table.mode is WriteMode.UPSERT):
+    if missing and (has_quarantine or definition.table.mode is WriteMode.UPSERT):
         raise DefinitionError(
             f"pipeline {definition.pipeline.name}",
-            "expectations" if is_quarantining else "table.mode",
+            "expectations" if has_quarantine else "table.mode",
             f"its rows need the records that they came from, and the function drops {missing[0]}.",
             f"Keep the columns {', '.join(_OF_RECORD)}, which are not written to the table, or "
             "choose drop instead of quarantine and append instead of upsert.",
@@ -149,7 +153,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _run(result: DataFrame, columns: Sequence[str], order: StageOrder) -> list[StageReport]:
-    needs_record = bool(order.key) or _is_quarantining(order.expectations)
+    needs_record = bool(order.key) or is_quarantining(order.expectations)
     kept = [*columns]
     if needs_record:
         kept += [name for name in _OF_RECORD if name not in columns]
@@ -181,10 +185,6 @@ def _arrow_settings(spark: SparkSession) -> Iterator[None]:
         for name, old in before.items():
             if old is not None:
                 spark.conf.set(name, old)
-
-
-def _is_quarantining(expectations: Sequence[Expectation]) -> bool:
-    return any(one.action is Action.QUARANTINE for one in expectations)
 
 
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -77,14 +77,14 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
-        if self._plan.key and not self._plan.keeps_record:
+        if self._plan.key and not self._plan.is_staged:
             parsed = with_whole_keys(parsed, self._plan.key)
         kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
         rows = with_metadata(parsed.rows, kept)
         outcome = self._evaluator.evaluate(rows)
         if self._plan.keeps_record:
             rows = with_record(rows, kept)
-        elif self._plan.key:
+        elif self._plan.key and not self._plan.is_staged:
             rows = as_changes(rows, kept, deleted=False)
         if outcome.kept is not None:
             rows = rows.take(outcome.kept)

@@ -16,6 +16,7 @@ from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.expectations import is_quarantining
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
@@ -47,12 +48,17 @@ class Plans:
         rejects: Table,
         *,
         is_staged: bool,
+        has_transform: bool = False,
     ) -> None:
         """`is_staged`: rows pass through Spark before they are the table's."""
         self._definition = definition
         self._rows = rows
         self._rejects = rejects
         self._is_staged = is_staged
+        # Bytes that nobody looks at would be most of what is staged.
+        self._keeps_record = is_staged and (
+            has_transform or bool(self.key) or is_quarantining(definition.expectations)
+        )
         self.task = self._planned(0, parser, value_schema)
 
     @property
@@ -137,13 +143,19 @@ class Plans:
             rows=layout,
             rejects=self._rejects.layout(REJECTS),
             key=self.key,
-            deletions=self._changes_layout(self._rows.schema()) if self.key else None,
-            keeps_record=self._is_staged,
+            deletions=self._deletions(layout) if self.key else None,
+            is_staged=self._is_staged,
+            keeps_record=self._keeps_record,
         )
+
+    def _deletions(self, rows: FileLayout) -> FileLayout:
+        """With the columns of the other changes, if those are known: one upsert has both."""
+        return self._changes_layout(self._rows.schema()) if self._is_staged else rows
 
     def _staging(self, value_schema: pa.Schema) -> FileLayout:
         directory = self._rows.layout(self._rows.schema()).directory
-        schema = pa.schema([*value_schema, *METADATA, *RECORD])
+        record = RECORD if self._keeps_record else ()
+        schema = pa.schema([*value_schema, *METADATA, *record])
         # It is read once, from the same machine as a rule: what counts is the processor's time.
         return FileLayout(f"{directory}/{STAGING}", schema, compression="lz4")
 

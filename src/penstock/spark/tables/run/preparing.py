@@ -105,6 +105,7 @@ def prepare(
         rows,
         rejects,
         is_staged=mode.mode is RunMode.DATAFRAME,
+        has_transform=transform is not None,
     )
     plans.change_for(whole)  # told now, and not by the first batch
     return Prepared(mode, plans, rows, rejects)
