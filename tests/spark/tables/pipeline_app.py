@@ -58,6 +58,8 @@ class AppSettings:
     """How many columns the schema has more than at first: it grows."""
     has_rule: bool = False
     """Whether negative amounts are bad."""
+    has_quick_care: bool = False
+    """Whether it looks after its table all the time; otherwise that is left to others."""
     is_care: bool = False
     without: str = ""
 
@@ -156,7 +158,8 @@ def run(settings: AppSettings) -> int:
     """Run the pipeline until it ends."""
     if settings.without:
         GUARDS[settings.without]()
-    vars(pipeline)["Caretaker"] = partial(Caretaker, policy=QUICK_CARE)
+    if settings.has_quick_care:
+        vars(pipeline)["Caretaker"] = partial(Caretaker, policy=QUICK_CARE)
     folder = Path(settings.spark_folder)
     os.environ["SPARK_WORKER_DIR"] = str(folder / "workers")
     quick = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

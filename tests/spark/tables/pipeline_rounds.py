@@ -121,6 +121,7 @@ class Supervisor:
             master=master,
             columns=min(number // 3, COLUMNS_MAX),
             has_rule=number % 3 == 1,
+            has_quick_care=number % 4 in {1, 2},
             without=self.without,
         )
         self.apps.append(self._launched(settings, f"app-{number}.log"))
