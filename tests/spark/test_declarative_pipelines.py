@@ -34,8 +34,10 @@ spark.driver.extraJavaOptions -Dderby.system.home={folder}/derby -XX:TieredStopA
 spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1
 spark.ui.enabled false
+spark.sql.pipelines.execution.maxConcurrentFlows 1
 """
-"""In a file: of many `--conf` options only the last few reach Spark."""
+"""In a file: of many `--conf` options only the last few reach Spark. One flow after the other: each
+starts a Python process, and Spark gives those ten seconds, however busy the machine is."""
 
 
 def project_in(folder: Path, bootstrap: str) -> Path:
