@@ -36,7 +36,7 @@ from penstock.spark.tables.planner import Plan
 from penstock.spark.tables.port import AnswerLostError, Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run import replay as replaying
-from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.run.batches import BatchDriver, take_both
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
 from penstock.spark.tables.run.report import TaskReport
@@ -198,8 +198,7 @@ class BatchWorld:
         writer = BatchWriter(prepared.plans, expectations, written_ranges, None)
         driver = BatchDriver(rows, rejects, writer.write)
         starting = ranges_of([(part, 0, 0) for part in range(len(ENDS))])
-        rejects.take(starting)
-        resumed = rows.take(starting)
+        resumed = take_both(rejects, rows, starting)
         assert resumed is not None
         held = [one.offset for _, one in sorted(resumed.positions.items())]
         positions = [min(one) for one in zip(life.checkpoint or held, held, strict=True)]

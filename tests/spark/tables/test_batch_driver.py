@@ -40,9 +40,9 @@ LATER = (
 )
 """Who comes after: with other rules, other cuts, and a checkpoint that is gone or set back."""
 REAL = ["delta", "iceberg"]
-REJECTS_OF_BATCHES = (4, 6)
+REJECTS_OF_BATCHES = (5, 7)
 """The operations of FIRST that commit rejects: two of each table's taking come before."""
-INSERTION = 13
+INSERTION = 14
 """The operation of a replay by RULES[1] that brings its rows."""
 
 NewWorld = Callable[[], BatchWorld]
@@ -81,7 +81,7 @@ def crashed_and_followed(world: BatchWorld, at: int, later: Life) -> str:
 
 def test_a_crash_at_each_operation(new_world: NewWorld) -> None:
     total = length(new_world)
-    assert total == 8
+    assert total == 9
     for at in range(-1, total):
         for later in LATER:
             wrong = crashed_and_followed(new_world(), at, later)
@@ -105,7 +105,7 @@ def test_two_crashes_in_a_row(new_world: NewWorld) -> None:
 
 
 def test_answers_are_lost(new_world: NewWorld) -> None:
-    appends = (1, 3, 4, 5)
+    appends = (1, 3, 5, 6)
     for at in appends:
         world = new_world()
         world.live(FIRST, Drama(at, after=lose_answer))
@@ -173,7 +173,7 @@ def judged_again_meanwhile(world: BatchWorld, crashed_at: int, at: int) -> str:
 
 def test_a_driver_does_everything_in_the_middle_of_a_replay(new_world: NewWorld) -> None:
     for crashed_at in REJECTS_OF_BATCHES:
-        for at in range(3, 8):
+        for at in range(3, 9):
             wrong = judged_again_meanwhile(new_world(), crashed_at, at)
             assert not wrong, f"crash after {crashed_at}, driver before {at}: {wrong}"
 
@@ -181,7 +181,7 @@ def test_a_driver_does_everything_in_the_middle_of_a_replay(new_world: NewWorld)
 def test_a_replay_does_everything_in_the_middle_of_a_driver(new_world: NewWorld) -> None:
     for at in range(length(new_world)):
         world = new_world()
-        survived(partial(world.live, FIRST, crashed(5)))
+        survived(partial(world.live, FIRST, crashed(6)))
         meanwhile = partial(completed, partial(world.replay, RULES[2]))
         world.live(LATER[0], Drama(at, before=meanwhile))
         assert not world.wrong(), f"replay before operation {at}: {world.wrong()}"
@@ -197,14 +197,16 @@ def rejects_after_rows(driver: BatchDriver, report: BatchReport) -> None:
     rejects.commit(offers[1], report.reject_files, rule=reject_rule)
 
 
-def added_rejects(committer: TableCommitter, offer: Offer, report: BatchReport) -> None:
+def added_rejects(
+    committer: TableCommitter, offer: Offer, report: BatchReport, _pipeline: str
+) -> None:
     if report.reject_files:
         committer.commit(offer, report.reject_files, rule=reject_rule)
 
 
 def found_wrong(new_world: NewWorld) -> str:
     """The first thing that a crash leads to."""
-    for at in range(8):
+    for at in range(9):
         for later in LATER:
             wrong = crashed_and_followed(new_world(), at, later)
             if wrong:
@@ -241,7 +243,7 @@ def test_without_a_look_at_the_rows_before_a_replay_records_are_doubled(
             return real(work, number)
 
     monkeypatch.setattr(replay._Replay, "_claim", claim_by_old_rejects)
-    found = [judged_again_meanwhile(new_world(), 4, at) for at in range(4, 7)]
+    found = [judged_again_meanwhile(new_world(), 5, at) for at in range(5, 8)]
     wrong = next(filter(None, found), "")
     print(f"guard a replay reads the rows before the rejects: {wrong}")
     assert "doubled" in wrong

@@ -38,9 +38,9 @@ def test_metadata_comes_last_and_can_be_turned_off() -> None:
 
 def test_a_value_cannot_have_the_name_of_metadata() -> None:
     clash = parse_ddl("_Offset bigint")
-    with pytest.raises(SchemaError, match="_Offset"):
-        table_schema(clash, has_metadata=True)
-    assert table_schema(clash, has_metadata=False) == clash
+    for has_metadata in (True, False):  # rows have these columns on their way in any case
+        with pytest.raises(SchemaError, match="_Offset"):
+            table_schema(clash, has_metadata=has_metadata)
 
 
 def test_rows_get_the_metadata_of_their_records() -> None:

@@ -59,7 +59,8 @@ class ReducedChanges:
         if changes.count > CHANGES_MAX:
             raise TooManyChangesError(
                 f"the batch has {changes.count} changes, and an upsert takes {CHANGES_MAX}. Let a "
-                "batch have fewer records (maxOffsetsPerTrigger of the source)."
+                "batch have fewer records (maxOffsetsPerTrigger of the source), and give the "
+                "pipeline a new checkpoint: the old one has this batch."
             )
         self._changes = changes
         self._filesystem, self._root = open_directory(changes.directory)

@@ -32,13 +32,13 @@ RAW_COLUMN: Final = "value"
 
 def table_schema(value: pa.Schema, *, has_metadata: bool) -> pa.Schema:
     """The schema of a table that holds such values."""
-    reserved = set(METADATA.names)
+    reserved = {*METADATA.names, *RECORD.names}
     for name in value.names:
-        if has_metadata and name.lower() in reserved:
+        if name.lower() in reserved:
             raise SchemaError(
                 "the schema of the values",
-                f"the column {shown(name)} has the name of a metadata column.",
-                "Rename it, or set table.metadata_columns = false.",
+                f"the column {shown(name)} has the name of a column that rows have on their way.",
+                f"Rename it: {', '.join(sorted(reserved))} are not for values.",
             )
     return pa.schema([*value, *METADATA]) if has_metadata else pa.schema(list(value))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables import commit_stops
 from penstock.spark.tables.commit import (
     Commit,
     Driver,
@@ -35,7 +36,7 @@ from penstock.spark.tables.commit_steps import (
     commit_offer,
     take_table,
 )
-from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.commit_stops import CommitStoppedError, Stop
 from penstock.spark.tables.data_files import FileReceipt, remove_files
 from penstock.spark.tables.port import (
     AnswerLostError,
@@ -94,6 +95,18 @@ class TableCommitter:
             raise taken.error()
         self._driver, self._state = taken.driver, taken.state
         return resume_positions(taken.state, self._pipeline)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the table is still this driver's, by what it said last."""
+        note = self.state.notes.get(self._pipeline)
+        return note is not None and note.run == self._run
+
+    def fenced(self) -> CommitStoppedError:
+        """What to raise when it is not."""
+        note = self.state.notes.get(self._pipeline)
+        epoch, owner = (0, "nobody") if note is None else (note.epoch, note.run)
+        return commit_stops.fenced(self._pipeline, self.driver.epoch, epoch, owner).error()
 
     def resume(self) -> StreamOffset | None:
         """Where a query without a checkpoint goes on."""

@@ -36,6 +36,8 @@ FILE_BYTES_TARGET: Final = 256 * 2**20
 """A file that has reached this is closed, and the next one begun."""
 ROW_GROUP_ROWS: Final = 262_144
 """Rows that are gathered into one row group; readers take row groups apart in parallel."""
+STAGING_FOLDER: Final = "_staging"
+"""Beside the data of a table, for rows on their way; readers of both formats pass it over."""
 DICTIONARY_BYTES_MAX: Final = 65_536
 """Of the different values of a column: with more they are written as they are, which is smaller
 and quicker for names and ids."""
@@ -75,6 +77,8 @@ class FileReceipt:
     """A value for each of the layout's partitions."""
     footer: bytes
     """The file's Parquet metadata, as a file of its own."""
+    partition_names: tuple[str, ...] = ()
+    """Of the layout's partitions: what the values are of."""
 
     def metadata(self) -> pq.FileMetaData:
         """The footer, read."""
@@ -154,6 +158,7 @@ class _OpenFile:
     ) -> None:
         self._schema = layout.file_schema()
         self._partition = partition
+        self._partition_names = tuple(one.name for one in layout.partitions)
         folders = [_folder(*one) for one in zip(layout.partitions, partition, strict=True)]
         self._path = "/".join([*folders, f"{name}-{uuid4().hex}.parquet"])
         self._full_path = f"{root}/{self._path}"
@@ -213,7 +218,12 @@ class _OpenFile:
         if self._is_local:
             _sync(self._full_path)
         return FileReceipt(
-            self._path, self._row_count, size_bytes, self._partition, footer.getvalue().to_pybytes()
+            self._path,
+            self._row_count,
+            size_bytes,
+            self._partition,
+            footer.getvalue().to_pybytes(),
+            self._partition_names,
         )
 
     def discard(self) -> None:

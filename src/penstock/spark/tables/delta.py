@@ -41,7 +41,7 @@ from penstock.spark.tables.change_files import changes_directory, clean_changes
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
-from penstock.spark.tables.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
@@ -64,6 +64,7 @@ from penstock.spark.tables.port import (
     AnswerLostError,
     Compaction,
     Expiry,
+    PartitionsDifferError,
     SchemaRefusedError,
     TableMovedError,
 )
@@ -101,6 +102,7 @@ class DeltaLakeTable:
         self._clock = clock or SystemClock()
         self._options = dict(storage_options or {})
         self._table = DeltaTable(uri, storage_options=dict(self._options))
+        self._require_partitions()
         self._notes: dict[str, CommitNote] = {}
         self._notes_version = -1
 
@@ -130,6 +132,17 @@ class DeltaLakeTable:
 
     def close(self) -> None:
         """Nothing stays open."""
+
+    def _require_partitions(self) -> None:
+        """Files under other partitions than the table's would make it unreadable."""
+        held = self._table.metadata().partition_columns
+        wanted = [one.name for one in self._fields]
+        if held != wanted:
+            raise PartitionsDifferError(
+                f"the table at {self._uri} is partitioned by {held or 'nothing'}, and "
+                f"table.partition_by means {wanted or 'nothing'}. The partitions of a Delta table "
+                "stay as they were made: correct table.partition_by, or name another table."
+            )
 
     # --- Reading ---
 
@@ -368,7 +381,9 @@ class DeltaLakeTable:
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
         count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
-        return count + clean_changes(changes_directory(self._uri), older_than_ms=older_than_ms)
+        for directory in (changes_directory(self._uri), f"{self._uri}/{STAGING_FOLDER}"):
+            count += clean_changes(directory, older_than_ms=older_than_ms)
+        return count
 
     def _open_version(self, version: int) -> DeltaTable:
         return DeltaTable(self._uri, version=version, storage_options=dict(self._options))

@@ -99,10 +99,19 @@ class DeltaLog:
 
     def data_files(self) -> list[StoredFile]:
         """All Parquet files of rows; what begins with `_` or `.` is not for rows."""
+        found = self._storage.get_file_info(fs.FileSelector("", recursive=True))
+        # The table of a namespace may lie in the folder of a table with that name.
+        others = tuple(
+            info.path.removesuffix(LOG_FOLDER)
+            for info in found
+            if info.type == fs.FileType.Directory and info.path.endswith(f"/{LOG_FOLDER}")
+        )
         return [
             StoredFile(info.path, info.mtime_ns // 1_000_000)
-            for info in self._storage.get_file_info(fs.FileSelector("", recursive=True))
-            if info.type == fs.FileType.File and _is_data(info.path)
+            for info in found
+            if info.type == fs.FileType.File
+            and _is_data(info.path)
+            and not info.path.startswith(others)
         ]
 
     def remove(self, names: Iterable[str]) -> int:

@@ -41,7 +41,7 @@ from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
-from penstock.spark.tables.iceberg_files import data_files, require_ids, small_groups
+from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
     new_schema,
@@ -266,7 +266,7 @@ class IcebergTable:
         if schema is not None:
             columns = planned_schema(self._table, schema)
             change.update_schema().union_by_name(schema).commit()
-        require_ids(added, columns)
+        require_fitting(added, columns, [one.name for one in fields_of(self._table)])
         text, name = write_note(commit.note), commit.note.pipeline
         at = self._table.metadata.next_sequence_number()
         change.set_properties({f"{KEPT_PREFIX}{name}": text, f"{KEPT_AT_PREFIX}{name}": str(at)})

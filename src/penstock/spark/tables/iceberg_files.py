@@ -13,6 +13,7 @@ from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    pyarrow_to_schema,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
@@ -57,20 +58,34 @@ def data_files(
     ]
 
 
-def require_ids(receipts: Iterable[FileReceipt], schema: Schema) -> None:
-    """`LayoutChangedError` when a column of a file has another id than the table's.
+def require_fitting(
+    receipts: Iterable[FileReceipt], schema: Schema, partition_names: Sequence[str]
+) -> None:
+    """`LayoutChangedError` when files were written for other columns or partitions.
 
     Ids of new columns are planned before the files are written. When somebody else adds a column
-    meanwhile, it gets the id, and the file's values would be read as that column.
+    meanwhile, it gets the id, and the file's values would be read as that column. Values of other
+    partitions would hide rows from whoever looks for them.
     """
+    wanted = parquet_path_to_id_mapping(schema)
     for receipt in receipts:
-        for field in receipt.metadata().schema.to_arrow_schema():
-            found = int((field.metadata or {}).get(b"PARQUET:field_id", b"-1"))
-            if schema.find_field(field.name).field_id != found:
+        if receipt.partition_names != tuple(partition_names):
+            raise LayoutChangedError(
+                f"{receipt.path} was written for partitions {list(receipt.partition_names)}, and "
+                f"the table has {list(partition_names)} by now"
+            )
+        for path, found in _ids_of(receipt).items():
+            if wanted.get(path) != found:
                 raise LayoutChangedError(
-                    f"column '{field.name}' was written with id {found}, and the table has "
-                    f"{schema.find_field(field.name).field_id}: its schema was changed meanwhile"
+                    f"column '{path}' was written with id {found}, and the table has "
+                    f"{wanted.get(path)}: its schema was changed meanwhile"
                 )
+
+
+def _ids_of(receipt: FileReceipt) -> dict[str, int]:
+    """The ids of all columns with values, by their paths in Parquet."""
+    written = pyarrow_to_schema(receipt.metadata().schema.to_arrow_schema())
+    return dict(parquet_path_to_id_mapping(written))
 
 
 def _stored(value: PartitionValue) -> PartitionValue:

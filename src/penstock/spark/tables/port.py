@@ -41,6 +41,10 @@ class LayoutChangedError(TableError):
     """The files were written for columns that the table has not any more: write them again."""
 
 
+class PartitionsDifferError(TableError):
+    """The table is partitioned in another way than the pipeline would write."""
+
+
 class SchemaRefusedError(TableError):
     """The schema cannot be changed in this way in this format."""
 

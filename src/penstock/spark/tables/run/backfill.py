@@ -21,8 +21,8 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.run.batches import BatchDriver, take_both
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.jobs import run_ranges
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
@@ -59,6 +59,12 @@ def backfill(
     portion_offsets: int = PORTION_OFFSETS,
 ) -> BackfillDone:
     """Bring what lies between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
+    if definition.table.mode is WriteMode.UPSERT:
+        raise BackfillRefusedError(
+            f"'{definition.table.name}' is written by upserts, and what a backfill brings is older "
+            "than the rows that are there. Make a new table with a pipeline that begins at the "
+            "earliest offsets."
+        )
     reading = open_reading(definition)
     try:
         prepared = prepare(spark, definition, transform, reading)
@@ -114,8 +120,7 @@ def _run(
     rows = TableCommitter(prepared.rows, name, run)
     rejects = TableCommitter(prepared.rejects, name, run)
     wanted, latest = _wanted(definition, reading, prepared, words)
-    rejects.take()
-    rows.take()
+    take_both(rejects, rows)
     settings = TaskSettings.of(reading.options)
     writer = BatchWriter(
         prepared.plans,
@@ -123,7 +128,14 @@ def _run(
         partial(run_ranges, spark, settings, reading.options.splitting),
         stage_for(spark, prepared, definition, transform),
     )
-    driver = BatchDriver(rows, rejects, writer.write, renew=prepared.plans.renew, allows_gaps=True)
+    driver = BatchDriver(
+        rows,
+        rejects,
+        writer.write,
+        renew=prepared.plans.renew,
+        rejects_of=pipeline,
+        allows_gaps=True,
+    )
     done = BackfillDone(name)
     for portion in portions(wanted, rows.state.positions_of(name), portion_offsets):
         brought = driver.bring(writer.write(_ranges(portion, latest)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.spark.errors import SparkQueryError
+from penstock.spark.offsets import StreamOffset
 from penstock.spark.tables.commit import Commit, Offer, Skip, Trim, decide
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import Committed
@@ -21,7 +22,27 @@ from penstock.spark.tables.run.report import BatchReport
 ATTEMPTS_MAX: Final = 10
 """How often a batch is written again because the table has moved on meanwhile."""
 
+TAKES_MAX: Final = 5
+"""How often two tables are taken when another driver takes them at the same time."""
+
 Write = Callable[[BatchRanges], BatchReport]
+
+
+def take_both(
+    rejects: TableCommitter, rows: TableCommitter, starting: BatchRanges | None = None
+) -> StreamOffset | None:
+    """Become the owner of both tables; gives where to go on without a checkpoint.
+
+    The rejects' is taken first and looked at once more at the end: who took it last has to take the
+    rows' last too. Of two drivers that start at once one may have each; then both are taken again.
+    """
+    for _ in range(TAKES_MAX):
+        rejects.take(starting)
+        found = rows.take(starting)
+        rejects.reload()
+        if rejects.is_owner:
+            return found
+    raise rejects.fenced()
 
 
 class TableRestlessError(SparkQueryError):
@@ -38,16 +59,19 @@ class BatchDriver:
         write: Write,
         *,
         renew: Callable[[], None] | None = None,
+        rejects_of: str | None = None,
         allows_gaps: bool = False,
     ) -> None:
         """`write` makes files of offsets again, when those of a batch cannot be used.
 
         `renew` comes first when the table has other columns than they were written for.
+        `rejects_of` is the pipeline that rejects name, if it is not the one that commits.
         """
         self.rows = rows
         self.rejects = rejects
         self._write = write
         self._renew = renew
+        self._rejects_of = rejects_of
         self._allows_gaps = allows_gaps
 
     def bring(self, report: BatchReport) -> BatchReport | None:
@@ -59,7 +83,9 @@ class BatchDriver:
             if left != report.ranges:
                 report = self._write(left)
                 continue
-            bring_rejects(self.rejects, self._offer(self.rejects, report), report)
+            offer = self._offer(self.rejects, report)
+            pipeline = self._rejects_of or offer.driver.pipeline
+            bring_rejects(self.rejects, offer, report, pipeline)
             match self._commit_rows(report):
                 case Committed():
                     return report

@@ -52,12 +52,9 @@ from penstock.spark.tables.values.parser import Parsed, Reject
 Transform = Callable[[DataFrame], DataFrame]
 
 _RULE: Final = "_penstock_rule_"
-_ARROW: Final = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-}
-"""With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
-when rows have lists; at this value it does not measure. So the rows are limited."""
+_ROWS_MAX: Final = 16_384
+_BATCH_BYTES: Final = 64 * 2**20
+"""Of rows that are handed to Python at once: by their number, from what a row takes on average."""
 _OF_RECORD: Final = (*METADATA.names, *RECORD.names)
 
 
@@ -118,7 +115,7 @@ class DataFrameStage:
             plan.pipeline,
             plan.key,
         )
-        reports = _run(result, columns, order)
+        reports = _run(result, columns, order, _row_bytes(staged))
         remove_files(plan.rows.directory, staged.files)
         self._rows_schema = schema
         return self._plans.as_brought(_together(staged, reports), schema)
@@ -152,17 +149,27 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     return to_arrow_schema(frame.schema, timezone="UTC")
 
 
-def _run(result: DataFrame, columns: Sequence[str], order: StageOrder) -> list[StageReport]:
+def _row_bytes(staged: BatchReport) -> float:
+    """What a staged row takes in memory, about."""
+    found = [one.metadata() for one in staged.files]
+    groups = [one.row_group(number) for one in found for number in range(one.num_row_groups)]
+    total_bytes = sum(int(one.total_byte_size) for one in groups)
+    return total_bytes / max(1, sum(int(one.num_rows) for one in groups))
+
+
+def _run(
+    result: DataFrame, columns: Sequence[str], order: StageOrder, row_bytes: float
+) -> list[StageReport]:
     needs_record = bool(order.key) or is_quarantining(order.expectations)
     kept = [*columns]
     if needs_record:
         kept += [name for name in _OF_RECORD if name not in columns]
-    conditions = [
-        expr(spark_condition(rule)).alias(f"{_RULE}{number}")
-        for number, rule in enumerate(order.expectations)
-    ]
     chosen = [col(f"`{name}`") for name in kept if name in result.columns]
-    with _arrow_settings(result.sparkSession):
+    with _settings(result.sparkSession, row_bytes):
+        conditions = [
+            expr(spark_condition(rule)).alias(f"{_RULE}{number}")
+            for number, rule in enumerate(order.expectations)
+        ]
         rows = (
             result.select(*chosen, *conditions)
             .mapInArrow(partial(_write_rows, order), "report binary")
@@ -174,10 +181,21 @@ def _run(result: DataFrame, columns: Sequence[str], order: StageOrder) -> list[S
 
 
 @contextmanager
-def _arrow_settings(spark: SparkSession) -> Iterator[None]:
-    """How rows are handed to Python, for as long as they are."""
-    before = {name: spark.conf.get(name) for name in _ARROW}
-    for name, value in _ARROW.items():
+def _settings(spark: SparkSession, row_bytes: float) -> Iterator[None]:
+    """How rules are evaluated and rows are handed to Python, for as long as they are.
+
+    With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
+    when rows have lists; at this value it does not measure. And a rule that cannot be evaluated for
+    a row, by a division by zero or a cast, is NULL for it instead of the end of the query.
+    """
+    rows_max = max(1, min(_ROWS_MAX, int(_BATCH_BYTES / max(row_bytes, 1.0))))
+    wanted = {
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows_max),
+        "spark.sql.ansi.enabled": "false",
+    }
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
         yield

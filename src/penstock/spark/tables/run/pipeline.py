@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
@@ -29,7 +30,7 @@ from penstock.spark.tables.circuit_breaker import CircuitBreaker
 from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, RunMode
-from penstock.spark.tables.run.batches import BatchDriver
+from penstock.spark.tables.run.batches import BatchDriver, take_both
 from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
@@ -148,8 +149,7 @@ class RunningPipeline:
     def begin(self, *, once: bool) -> None:
         """Take the tables, the rejects' first, and start the query."""
         starting = self._starting()
-        self._rejects.take(starting)
-        self._initial = self._rows.take(starting) or self._reading.first
+        self._initial = take_both(self._rejects, self._rows, starting) or self._reading.first
         self._tell_source()
         stream = (
             self._spark.readStream.format(register(self._spark))
@@ -240,10 +240,11 @@ class RunningPipeline:
         brought = self._driver.bring(report)
         self._tell_source()
         self._observer.batch_done(
-            self._done(batch_id, report, started, written, was_there=brought is None)
+            self._done(batch_id, brought or report, started, written, was_there=brought is None)
         )
         self._look_after()
-        self._breaker = self._breaker.after(report.records, report.counts.rejects)
+        if brought is not None:
+            self._breaker = self._breaker.after(brought.records, brought.counts.rejects)
         if self._breaker.is_open:
             raise CircuitOpenError(
                 f"pipeline '{self._definition.pipeline.name}': "
@@ -284,7 +285,11 @@ class RunningPipeline:
         ends = {one.at: one.end_offset for one in ranges.ranges}
         held = self._rows.state.positions_of(self._definition.pipeline.name)
         lags: dict[str, int] = {}
-        for at, position in self._reading.lookups.latest().positions.items():
+        try:
+            latest = self._reading.lookups.latest()
+        except PenstockError:
+            return {}  # it is only shown: a broker that is away must not stop what is committed
+        for at, position in latest.positions.items():
             reached = max(ends.get(at, 0), held.get(at, 0))
             lags[at.topic] = lags.get(at.topic, 0) + max(0, position.offset - reached)
         return lags

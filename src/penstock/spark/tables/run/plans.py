@@ -7,13 +7,12 @@ become is told before the first batch.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 
 from penstock.spark.tables.change_files import changes_layout
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
-from penstock.spark.tables.data_files import FileLayout
+from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.expectations import is_quarantining
@@ -31,9 +30,6 @@ from penstock.spark.tables.schema_changes import (
 )
 from penstock.spark.tables.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.value_parsers import ParserPlan
-
-STAGING: Final = "_staging"
-"""Beside the data of a table; readers of both formats pass it over."""
 
 
 class Plans:
@@ -157,7 +153,7 @@ class Plans:
         record = RECORD if self._keeps_record else ()
         schema = pa.schema([*value_schema, *METADATA, *record])
         # It is read once, from the same machine as a rule: what counts is the processor's time.
-        return FileLayout(f"{directory}/{STAGING}", schema, compression="lz4")
+        return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
 
 
 def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Change:

@@ -21,6 +21,7 @@ from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
+from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
 from penstock.spark.tables.opening import TableMissingError, make_table, open_table
 from penstock.spark.tables.planner import Plan, choose_mode
@@ -82,6 +83,13 @@ def prepare(
 ) -> Prepared:
     """Read the schema, choose the way, make the tables that are missing."""
     settings = definition.table
+    if transform is not None and definition.value.schema_source is SchemaSource.INFERRED:
+        raise DefinitionError(
+            f"pipeline {definition.pipeline.name}",
+            "value.schema",
+            "an inferred schema is pinned by the table, whose columns are those of the function.",
+            "Write the columns of the values as value.schema.",
+        )
     held = _held_schema(definition)
     parser = _parser_plan(definition, reading, held)
     value_schema = new_parser(parser).schema

@@ -23,18 +23,22 @@ from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.upsert import Changes, as_changes
 
-KEY: Final = ["topic", "partition", "offset"]
-"""Which reject is meant."""
+PLACE: Final = ["topic", "partition", "offset"]
+"""Which record is meant."""
+KEY: Final = [*PLACE, "pipeline"]
+"""Which reject is meant: pipelines from two clusters may share a table."""
 
 
-def bring_rejects(committer: TableCommitter, offer: Offer, report: BatchReport) -> None:
-    """Add the rejects, or put right what is there."""
+def bring_rejects(
+    committer: TableCommitter, offer: Offer, report: BatchReport, pipeline: str
+) -> None:
+    """Add the rejects, or put right what is there of this pipeline."""
     if not is_held(committer.state, offer):
         if report.reject_files:
             committer.commit(offer, report.reject_files, rule=reject_rule)
         return
     committer.reload()
-    held = held_rejects(committer.table, report.ranges)
+    held = held_rejects(committer.table, report.ranges, pipeline)
     come = written_rejects(committer.table, report)
     gone = held.join(come.select(KEY), KEY, join_type="left anti")
     new = come.select(KEY).join(held, KEY, join_type="left anti")
@@ -66,10 +70,11 @@ def change_rejects(
     committer.commit(offer, (), changes=changes, rule=rule)
 
 
-def held_rejects(table: Table, ranges: BatchRanges) -> pa.Table:
-    """Topic, partition and offset of the rejects in these ranges."""
+def held_rejects(table: Table, ranges: BatchRanges, pipeline: str) -> pa.Table:
+    """The keys of a pipeline's rejects in these ranges."""
     schema = pa.schema([REJECTS.field(name) for name in KEY])
-    found = [_within(batch, ranges) for batch in table.scan(KEY)]
+    own = (one.filter(pc.equal(one.column("pipeline"), pipeline)) for one in table.scan(KEY))
+    found = [_within(batch, ranges) for batch in own]
     return pa.Table.from_batches([one for one in found if one.num_rows], schema)
 
 

@@ -8,7 +8,7 @@ table, so that a running pipeline and a replay never want the same ones.
 An upsert is not replayed: what came later for the same key would be undone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.commit import Offer
+from penstock.spark.tables.commit import Offer, decide
 from penstock.spark.tables.commit_note import (
     BatchRanges,
     CommitCounts,
@@ -29,6 +29,7 @@ from penstock.spark.tables.commit_note import (
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import remove_files
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.port import LayoutChangedError
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.replay_steps import (
     ReplayStep,
@@ -38,9 +39,10 @@ from penstock.spark.tables.replay_steps import (
     next_step,
     replay_name,
 )
+from penstock.spark.tables.run.batches import take_both
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.preparing import Prepared, open_reading, prepare
-from penstock.spark.tables.run.reject_commits import KEY, change_rejects, written_rejects
+from penstock.spark.tables.run.reject_commits import PLACE, change_rejects, written_rejects
 from penstock.spark.tables.run.report import TaskReport
 from penstock.spark.tables.run.task import write_records
 from penstock.spark.tables.run.task_plan import TaskPlan
@@ -48,7 +50,9 @@ from penstock.spark.tables.run.writing import BatchWriter, stage_for
 
 CLAIM_MAX: Final = 100_000
 """Rejects that are put in at once; they are in memory, with their values."""
-Key = tuple[str, int, int]
+CLAIM_BYTES_MAX: Final = 256 * 2**20
+"""Of them; a claim is ended by the part that passes it."""
+Place = tuple[str, int, int]
 """Topic, partition and offset."""
 _VIRTUAL: Final = PartitionRange("replay", 0, 0, 0)
 
@@ -139,13 +143,12 @@ class _Replay:
             self._write_claimed,
             stage_for(spark, prepared, definition, transform),
         )
-        self._tried: set[Key] = set()
+        self._tried: set[Place] = set()
         self._done = ReplayDone()
 
     def run(self) -> ReplayDone:
         """Until nothing is left that is meant."""
-        self._rejects.take()
-        self._rows.take()
+        take_both(self._rejects, self._rows)
         while True:
             rejects, rows = self._counts()
             match next_step(rejects, rows):
@@ -165,14 +168,13 @@ class _Replay:
         # round a batch could be judged again and committed in between.
         self._rows.reload()
         self._rejects.reload()
-        open_ones = self._where.chosen(self._of(self._pipeline))
-        chosen = self._committed(open_ones).slice(0, CLAIM_MAX)
+        chosen = self._open_ones()
         if not chosen.num_rows:
             return False
-        self._tried.update(_keys(chosen))
+        self._tried.update(_places(chosen))
         attempts = pc.add(chosen["attempt"], pa.scalar(1, pa.int32()))
         claimed = _with(_with(chosen, "attempt", attempts), "pipeline", self._name)
-        self._change_rejects(claimed, offered=counted(count))
+        self._change_rejects(_first_of_each(claimed), gone=chosen, offered=counted(count))
         return True
 
     def _insert(self, count: int) -> None:
@@ -181,13 +183,19 @@ class _Replay:
         report = self._writer.write(BatchRanges((_VIRTUAL,)))
         bad = written_rejects(self._rejects.table, report).select(REJECTS.names)
         if bad.num_rows:
-            attempts = dict(zip(_keys(claimed), claimed["attempt"].to_pylist(), strict=True))
-            tried = pa.chunked_array([pa.array([attempts[one] for one in _keys(bad)], pa.int32())])
-            self._change_rejects(_with(bad, "attempt", tried), offered=None)
+            attempts = dict(zip(_places(claimed), claimed["attempt"].to_pylist(), strict=True))
+            tried = pa.array([attempts[one] for one in _places(bad)], pa.int32())
+            come = _with(bad, "attempt", pa.chunked_array([tried]))
+            self._change_rejects(come, gone=_with(bad, "pipeline", self._name), offered=None)
             remove_files(self._plans.task.rejects.directory, report.reject_files)
         counts = CommitCounts(report.counts.rows, bad.num_rows, report.counts.expectations)
         offer = Offer(self._rows.driver, counted(count), counts)
-        self._rows.commit(offer, report.files, report.schema)
+        try:
+            self._rows.commit(offer, report.files, report.schema)
+        except LayoutChangedError:
+            self._rows.reload()
+            self._plans.renew()
+            return  # what is claimed is written again, for the table as it is now
         self._done = ReplayDone(
             self._done.records + claimed.num_rows,
             self._done.rows + report.counts.rows,
@@ -198,27 +206,28 @@ class _Replay:
         self._change_rejects(REJECTS.empty_table(), gone=self._claimed(), offered=counted(count))
 
     def _change_rejects(
-        self, come: pa.Table, *, offered: BatchRanges | None, gone: pa.Table | None = None
+        self, come: pa.Table, *, gone: pa.Table, offered: BatchRanges | None
     ) -> None:
-        taken_out = REJECTS.empty_table() if gone is None else gone
         offer = Offer(self._rejects.driver, offered or BatchRanges(()))
-        if offered is None:
-            change_rejects(self._rejects, offer, come, taken_out, rule=amend)
-        else:
-            change_rejects(self._rejects, offer, come, taken_out)
+        rule = amend if offered is None else decide
+        change_rejects(self._rejects, offer, come, gone, rule=rule)
 
     # --- Rejects ---
 
     def _claimed(self) -> pa.Table:
         self._rejects.reload()
-        return self._of(self._name)
+        return _gathered(self._of(self._name))
 
-    def _of(self, pipeline: str) -> pa.Table:
-        batches = [
-            one.filter(pc.equal(one.column("pipeline"), pipeline))
-            for one in self._rejects.table.scan(REJECTS.names)
-        ]
-        return pa.Table.from_batches([one for one in batches if one.num_rows], REJECTS)
+    def _open_ones(self) -> pa.Table:
+        """Rejects that are meant, as many as are put in at once."""
+        return _gathered(
+            self._committed(self._where.chosen(one)) for one in self._of(self._pipeline)
+        )
+
+    def _of(self, pipeline: str) -> Iterator[pa.Table]:
+        for one in self._rejects.table.scan(REJECTS.names):
+            found = one.filter(pc.equal(one.column("pipeline"), pipeline))
+            yield pa.Table.from_batches([found], REJECTS)
 
     def _committed(self, rejects: pa.Table) -> pa.Table:
         """Those whose batch is in the table, without those that this run has tried.
@@ -232,7 +241,7 @@ class _Replay:
         ]
         is_meant = [
             one not in self._tried and any(_is_in(one, ranges) for ranges in held)
-            for one in _keys(rejects)
+            for one in _places(rejects)
         ]
         return rejects.filter(pa.array(is_meant, pa.bool_()))
 
@@ -247,14 +256,35 @@ def _records(rejects: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from rejects.select(names).combine_chunks().to_batches(max_chunksize=32_768)
 
 
-def _is_in(key: Key, held: Mapping[TopicPartition, HeldPartition]) -> bool:
+def _is_in(key: Place, held: Mapping[TopicPartition, HeldPartition]) -> bool:
     topic, partition, offset = key
     found = held.get(TopicPartition(topic, partition))
     return found is not None and found.begin_offset <= offset < found.end_offset
 
 
-def _keys(rejects: pa.Table) -> list[Key]:
-    return list(zip(*(rejects[name].to_pylist() for name in KEY), strict=True))
+def _gathered(parts: Iterable[pa.Table]) -> pa.Table:
+    """Rejects from the beginning, up to what fits into memory."""
+    found, rows, held_bytes = [REJECTS.empty_table()], 0, 0
+    for part in parts:
+        taken = part.slice(0, CLAIM_MAX - rows)
+        found.append(taken)
+        rows += taken.num_rows
+        held_bytes += taken.nbytes
+        if rows >= CLAIM_MAX or held_bytes >= CLAIM_BYTES_MAX:
+            break
+    return pa.concat_tables(found)
+
+
+def _first_of_each(rejects: pa.Table) -> pa.Table:
+    """One for each record: a function may have made several rows of one, and all were bad."""
+    seen: dict[Place, int] = {}
+    for number, place in enumerate(_places(rejects)):
+        seen.setdefault(place, number)
+    return rejects.take(pa.array(list(seen.values()), pa.int64()))
+
+
+def _places(rejects: pa.Table) -> list[Place]:
+    return list(zip(*(rejects[name].to_pylist() for name in PLACE), strict=True))
 
 
 def _with(table: pa.Table, name: str, values: pa.ChunkedArray | str) -> pa.Table:
