@@ -264,7 +264,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=4_000_000, help="default 4000000")
     parser.add_argument("--commits", type=int, default=60, help="commits timed (default 60)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
-    parser.add_argument("--no-tuning", action="store_true", help="the connector with the settings that tuning usually chooses")
+    parser.add_argument("--no-tuning", action="store_true", help="with what it usually chooses")
     parser.add_argument("--folder", type=Path, help="where the data directories are made")
     add_output_options(parser)
     options = parser.parse_args(arguments)
