@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from pyarrow import fs
 
 from penstock.spark.tables.commit_note import read_note
 from penstock.spark.tables.delta_history import NOTE_KEY
@@ -17,6 +19,7 @@ class DeltaReader:
     """The newest version of one table."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
+        self._uri = uri
         self._table = DeltaTable(uri, storage_options=dict(storage_options))
 
     def facts(self) -> TableFacts:
@@ -43,8 +46,19 @@ class DeltaReader:
         for name, value in equal.items():
             is_equal = ds.field(name) == value
             wanted = is_equal if wanted is None else wanted & is_equal
-        dataset = self._table.to_pyarrow_dataset()
-        return dataset.scanner(columns=list(columns), filter=wanted).head(limit)
+        dataset = self._table.to_pyarrow_dataset(filesystem=self._filesystem())
+        found = dataset.to_table(columns=list(columns), filter=wanted)
+        return found.slice(0, limit)
+
+    def _filesystem(self) -> fs.FileSystem | None:
+        """Arrow's own for a folder of this machine; else the one of deltalake.
+
+        That one is Python, called by Arrow's threads: a process that ends while one of them still
+        lets go of a file is aborted, after all its work was done.
+        """
+        if urlsplit(self._uri).scheme:
+            return None
+        return fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
     def close(self) -> None:
         """Nothing stays open."""
