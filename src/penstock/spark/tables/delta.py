@@ -53,6 +53,7 @@ from penstock.spark.tables.delta_history import (
     notes_of,
 )
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
+from penstock.spark.tables.delta_reading import dataset_of
 from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
@@ -166,7 +167,7 @@ class DeltaLakeTable:
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of all rows."""
         wanted = self.schema()
-        for batch in self._table.to_pyarrow_dataset().to_batches(columns=list(columns)):
+        for batch in dataset_of(self._table, self._uri).to_batches(columns=list(columns)):
             yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:

@@ -15,6 +15,17 @@ from penstock.spark.tables.delta_history import NOTE_KEY
 from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
 
 
+def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
+    """The rows of a table, by Arrow's own files where it lies in a folder of this machine.
+
+    Those of deltalake are Python, called by Arrow's threads: a process that ends while one of them
+    still lets go of a file is aborted, after all its work was done.
+    """
+    is_local = not urlsplit(uri).scheme
+    own = fs.SubTreeFileSystem(uri, fs.LocalFileSystem()) if is_local else None
+    return table.to_pyarrow_dataset(filesystem=own)
+
+
 class DeltaReader:
     """The newest version of one table."""
 
@@ -46,19 +57,9 @@ class DeltaReader:
         for name, value in equal.items():
             is_equal = ds.field(name) == value
             wanted = is_equal if wanted is None else wanted & is_equal
-        dataset = self._table.to_pyarrow_dataset(filesystem=self._filesystem())
+        dataset = dataset_of(self._table, self._uri)
         found = dataset.to_table(columns=list(columns), filter=wanted)
         return found.slice(0, limit)
-
-    def _filesystem(self) -> fs.FileSystem | None:
-        """Arrow's own for a folder of this machine; else the one of deltalake.
-
-        That one is Python, called by Arrow's threads: a process that ends while one of them still
-        lets go of a file is aborted, after all its work was done.
-        """
-        if urlsplit(self._uri).scheme:
-            return None
-        return fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
     def close(self) -> None:
         """Nothing stays open."""
