@@ -19,7 +19,7 @@ from penstock.spark.tables.run.replay import RejectFilter, replay
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.tables.pipeline_world import World, order
-from tests.spark.topics import Record, produce
+from tests.spark.topics import Record, delete_records_before, produce
 
 pytestmark = [pytest.mark.spark]
 FORMATS = ["delta", "iceberg"]
@@ -66,6 +66,13 @@ def run_once(
     return seen
 
 
+def run_stream(spark: SparkSession, world: World, **sections: Any) -> None:  # noqa: ANN401
+    """A stream, until it has brought what is there."""
+    definition = world.definition(trigger={"interval": "100 milliseconds"}, **sections)
+    with TablePipeline(definition).start(spark) as running:
+        running.query.processAllAvailable()
+
+
 def spans(*found: tuple[int, Sequence[int]]) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, offsets in found for offset in offsets]
 
@@ -108,21 +115,28 @@ def test_a_checkpoint_may_be_deleted_or_set_back(
     checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
     sections: dict[str, Any] = {"pipeline": {"mode": mode}}
     send(world, 0, *(order(n) for n in range(5)), b"bad")
-    run_once(spark, world, **sections)
+    run_stream(spark, world, **sections)
     shutil.copytree(checkpoint, copy)
     send(world, 0, *(order(n) for n in range(5)), b"bad")
-    run_once(spark, world, **sections)
+    run_stream(spark, world, **sections)
     shutil.rmtree(checkpoint)
     copy.rename(checkpoint)
+    # What the old checkpoint would read is gone from the topic, and missing to nobody.
+    delete_records_before(world.bootstrap, world.topic, 0, 8)
     send(world, 1, order(1))
-    run_once(spark, world, **sections)
+    run_stream(spark, world, **sections)
     expected = spans((0, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]), (1, [0]))
     assert world.offsets() == expected
     shutil.rmtree(checkpoint)
     send(world, 1, order(2), b"bad")
-    run_once(spark, world, **sections)
+    run_stream(spark, world, **sections)
     assert world.offsets() == [*expected, (1, 1)]
     assert world.rejected() == [(0, 5), (0, 11), (1, 2)]
+    run_once(spark, world, **sections)
+    send(world, 0, order(3))
+    run_once(spark, world, **sections)
+    run_stream(spark, world, **sections)
+    assert world.offsets() == sorted([*expected, (1, 1), (0, 12)])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -5,6 +5,7 @@ to be written again with more columns or fewer offsets, rows that pass through S
 comes from before a pipeline's first offset.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from penstock.spark.tables.run.source import COLUMN, TaskOrder, report_row
 from penstock.spark.tables.run.task_plan import TaskPlan, pack_plan
 from penstock.spark.task_reader import TaskSettings
 
-TASKS_MAX: Final = 10_000
+TASKS_MAX: Final = 100_000
 
 
 def run_ranges(
@@ -39,6 +40,13 @@ def run_ranges(
         )
         for piece in split_ranges(whole, splitting, {})
     ]
+    return run_orders(spark, settings, orders)
+
+
+def run_orders(
+    spark: SparkSession, settings: TaskSettings, orders: Sequence[TaskOrder]
+) -> list[TaskReport]:
+    """Run these tasks; a report for each."""
     assert len(orders) <= TASKS_MAX, "whoever asks for very much asks in portions"
     if not orders:
         return []

@@ -11,6 +11,7 @@ stops the query, and is raised by `await_end` as it was raised, not as a text of
 One thread of Spark's calls back for each batch; nothing here is used by two threads at once.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -34,11 +35,13 @@ from penstock.spark.tables.run.batches import BatchDriver, take_both
 from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
-from penstock.spark.tables.run.jobs import run_ranges
+from penstock.spark.tables.run.jobs import run_orders, run_ranges
+from penstock.spark.tables.run.once import batches_now
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
-from penstock.spark.tables.run.report import BatchReport, ranges_of, unpack
-from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
+from penstock.spark.tables.run.report import BatchReport, TaskReport, ranges_of, unpack
+from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, TaskOrder, register
+from penstock.spark.tables.run.task import planned_report
 from penstock.spark.tables.run.task_plan import pack_plan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.task_reader import TaskSettings
@@ -142,6 +145,9 @@ class RunningPipeline:
         self._file = PlanFile()
         self._initial = NOTHING_HELD
         self._failure: BaseException | None = None
+        self._left: Iterator[list[TaskOrder]] | None = None
+        """The batches of a run that ends; None: they come from the query."""
+        self._brought_count = 0
         self._query: StreamingQuery | None = None
 
     # --- The query ---
@@ -150,6 +156,10 @@ class RunningPipeline:
         """Take the tables, the rejects' first, and start the query."""
         starting = self._starting()
         self._initial = take_both(self._rejects, self._rows, starting) or self._reading.first
+        if once:
+            reading = self._reading
+            self._left = batches_now(reading.lookups, reading.options, self._initial)
+            return
         self._tell_source()
         stream = (
             self._spark.readStream.format(register(self._spark))
@@ -162,21 +172,26 @@ class RunningPipeline:
             .option("checkpointLocation", self._definition.pipeline.checkpoint)
             .foreachBatch(self._on_batch)
         )
-        if once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            interval = f"{self._definition.trigger.interval_ms} milliseconds"
-            writer = writer.trigger(processingTime=interval)
-        self._query = writer.start()
+        interval = f"{self._definition.trigger.interval_ms} milliseconds"
+        self._query = writer.trigger(processingTime=interval).start()
 
     @property
     def query(self) -> StreamingQuery:
-        """Spark's own handle."""
-        assert self._query is not None, "begin first"
+        """Spark's own handle; a run that ends has none."""
+        assert self._query is not None, "a stream, that has begun"
         return self._query
 
     def await_end(self, timeout_seconds: int | None = None) -> bool:
-        """Wait until the query has ended, and raise what ended it; False when time is up."""
+        """Wait until the query has ended, and raise what ended it; False when time is up.
+
+        A run that ends is done here, by who waits: a batch at a time when a time is given.
+        """
+        if self._left is not None:
+            for orders in self._left:
+                self._bring_now(orders)
+                if timeout_seconds is not None:
+                    return False
+            return True
         try:
             if timeout_seconds is None:
                 self.query.awaitTermination()
@@ -193,7 +208,8 @@ class RunningPipeline:
 
     def stop(self) -> None:
         """End the query after its current batch was given up; nothing of it is committed half."""
-        self.query.stop()
+        if self._query is not None:
+            self._query.stop()
 
     def close(self) -> None:
         """Stop, and let go of everything."""
@@ -219,16 +235,27 @@ class RunningPipeline:
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
         """One micro-batch: Spark calls it again if it has not returned."""
+        started = monotonic()
         try:
-            self._bring(frame, batch_id)
+            # Once: a second look at the frame would run its tasks again.
+            self._bring([unpack(row[COLUMN]) for row in frame.collect()], batch_id, started)
         except BaseException as error:
             self._failure = error
             raise
 
-    def _bring(self, frame: DataFrame, batch_id: int) -> None:
+    def _bring_now(self, orders: Sequence[TaskOrder]) -> None:
+        """One batch of a run that ends."""
         started = monotonic()
-        # Once: a second look at the frame would run its tasks again.
-        reports = [unpack(row[COLUMN]) for row in frame.collect()]
+        if self._is_staged:
+            reports = [planned_report(one.task, one.cluster_id) for one in orders]
+        else:
+            told = pack_plan(self._plans.task)
+            settings = TaskSettings.of(self._reading.options)
+            reports = run_orders(self._spark, settings, [one._replace(plan=told) for one in orders])
+        self._bring(reports, self._brought_count, started)
+        self._brought_count += 1
+
+    def _bring(self, reports: Sequence[TaskReport], batch_id: int, started: float) -> None:
         if not reports:
             return
         ranges = ranges_of(reports)

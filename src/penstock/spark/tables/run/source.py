@@ -9,6 +9,7 @@ tasks need is imported by them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -16,9 +17,16 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.spark.offsets import StreamOffset, read_offset, write_offset
+from penstock.core.types import TopicPartition
+from penstock.spark.offsets import (
+    PartitionPosition,
+    StreamOffset,
+    read_offset,
+    write_offset,
+)
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.stream_reader import PenstockStreamReader
@@ -86,6 +94,21 @@ class PipelineReader(PenstockStreamReader):
         """Where the table says that a new query begins."""
         return write_offset(read_plan(self._plan_path).initial)
 
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch, from where the table is if the checkpoint is behind.
+
+        What the table holds may be gone from the topic by then, and is missing to nobody.
+        """
+        held = read_plan(self._plan_path).held
+        passed = passed_by(read_offset(start), held)
+        if not passed:
+            return super().latestOffset(start, limit)
+        known = read_offset(start)
+        ahead = replace(known, positions={**known.positions, **passed})
+        end = read_offset(super().latestOffset(write_offset(ahead), limit))
+        begins = {at: position.offset for at, position in passed.items()}
+        return write_offset(replace(end, begins={**begins, **end.begins}))
+
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, without what the table holds."""
         plan = read_plan(self._plan_path)
@@ -111,6 +134,17 @@ def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
     else:
         report = run_task(task, settings, unpack_plan(plan), cluster_id)
     return pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
+
+
+def passed_by(start: StreamOffset, held: StreamOffset) -> dict[TopicPartition, PartitionPosition]:
+    """The positions of the table that are ahead of a checkpoint's, in the same topics."""
+    return {
+        at: position
+        for at, position in held.positions.items()
+        if at in start.positions
+        and start.positions[at].offset < position.offset
+        and held.topic_ids.get(at.topic) == start.topic_ids.get(at.topic)
+    }
 
 
 def not_held(tasks: Sequence[ReadTask], held: StreamOffset) -> list[ReadTask]:

@@ -1,0 +1,34 @@
+"""What is in the topics now, batch by batch, without a stream.
+
+For a run that ends: the batches are those that a stream would have with AvailableNow, by the same
+rules about what is gone and what is new, from where the table is. Neither Spark's checkpoint nor
+the process of a streaming source is needed for it: the table is the only truth, and starting that
+process takes longer than to bring a million records.
+"""
+
+from collections.abc import Iterator
+
+from penstock.spark.lookups import Lookups
+from penstock.spark.micro_batches import MicroBatches
+from penstock.spark.offsets import StreamOffset, read_offset, write_offset
+from penstock.spark.options import SourceOptions
+from penstock.spark.tables.run.source import TaskOrder
+
+
+def batches_now(
+    lookups: Lookups, options: SourceOptions, start: StreamOffset
+) -> Iterator[list[TaskOrder]]:
+    """The tasks of one batch after the other, until where the topics end now; plans are left out.
+
+    The next batch is planned when the one before was brought.
+    """
+    batches = MicroBatches(lookups, options)
+    batches.prepare_available_now()
+    document = write_offset(start)
+    while True:
+        end = batches.latest_offset(document, options.limits)
+        if end == document:
+            return
+        cluster_id = read_offset(end).cluster_id
+        yield [TaskOrder(task, None, cluster_id) for task in batches.plan(document, end)]
+        document = end
