@@ -206,7 +206,7 @@ PROOFS = (
     ),
     Proof(
         "table-kill",
-        "Tables, topic to table, 50 rounds of faults for each format; guards taken out in turn",
+        "Tables, topic to table, rounds of faults for each format; guards taken out in turn",
         pytest_of(
             "tests/spark/tables/test_batch_driver.py",
             "tests/spark/tables/test_pipeline_kills.py",
