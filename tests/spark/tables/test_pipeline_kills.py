@@ -3,8 +3,9 @@
 The faults of `pipeline_rounds`, in turn and then as a seed chooses: kill -9 of the driver, of a
 worker, of an executor and of the broker, a second driver, a checkpoint that is deleted or set back,
 care by another process that is killed too. After each round the table and the table of bad records
-are compared with what librdkafka reads. Two rounds for each format; with PENSTOCK_PROOF=1 fifty, or
-as many as PENSTOCK_TABLE_ROUNDS says. PENSTOCK_SEED repeats the choices of a run.
+are compared with what librdkafka reads. One round for each format; with PENSTOCK_PROOF=1 fifty, or
+as many as PENSTOCK_TABLE_ROUNDS says, and the same without each guard. PENSTOCK_SEED repeats the
+choices of a run.
 """
 
 import os
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(3_600)]
 IS_PROOF = os.environ.get("PENSTOCK_PROOF") == "1"
 ROUNDS = int(os.environ.get("PENSTOCK_TABLE_ROUNDS", "50"))
 SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
-SAMPLE = {"delta": ["checkpoint deleted", "broker"], "iceberg": ["second", "worker"]}
+SAMPLE = {"delta": ["checkpoint deleted"], "iceberg": ["second"]}
 GUARDS = {
     "notes": (
         "delta",
@@ -50,9 +51,11 @@ def test_each_offset_once_whatever_happens(format_: str, tmp_path: Path) -> None
     assert found.rejects
 
 
-@pytest.mark.parametrize("guard", GUARDS if IS_PROOF else ["notes"])
-def test_without_a_guard_offsets_are_doubled(guard: str, tmp_path: Path) -> None:
-    format_, kinds, name = GUARDS[guard]
-    found = run_rounds(tmp_path, format_, kinds, seed=SEED, without=guard)
-    print(f"guard {name}: {found}")
-    assert found.doubled
+if IS_PROOF:
+
+    @pytest.mark.parametrize("guard", GUARDS)
+    def test_without_a_guard_offsets_are_doubled(guard: str, tmp_path: Path) -> None:
+        format_, kinds, name = GUARDS[guard]
+        found = run_rounds(tmp_path, format_, kinds, seed=SEED, without=guard)
+        print(f"guard {name}: {found}")
+        assert found.doubled
