@@ -184,12 +184,13 @@ class RunningPipeline:
     def await_end(self, timeout_seconds: int | None = None) -> bool:
         """Wait until the query has ended, and raise what ended it; False when time is up.
 
-        A run that ends is done here, by who waits: a batch at a time when a time is given.
+        A run that ends is done here, by who waits; when time is up, between two batches.
         """
         if self._left is not None:
+            begun = monotonic()
             for orders in self._left:
                 self._bring_now(orders)
-                if timeout_seconds is not None:
+                if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
                     return False
             return True
         try:
