@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -125,7 +126,8 @@ class Worker:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # what it did not read before it ended
+            process.stdin.close()
         try:
             process.wait(END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
