@@ -7,18 +7,15 @@ comes from before a pipeline's first offset.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from pyspark.sql import SparkSession
 
-from penstock.spark.planning import OffsetRange, ReadTask, Splitting, split_ranges
+from penstock.spark.planning import TASKS_MAX, OffsetRange, ReadTask, Splitting, split_ranges
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.run.report import TaskReport, unpack
 from penstock.spark.tables.run.source import COLUMN, TaskOrder, report_row
 from penstock.spark.tables.run.task_plan import TaskPlan, pack_plan
 from penstock.spark.task_reader import TaskSettings
-
-TASKS_MAX: Final = 100_000
 
 
 def run_ranges(

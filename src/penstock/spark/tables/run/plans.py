@@ -134,7 +134,6 @@ class Plans:
             parser=parser,
             value_schema=value_schema,
             may_widen=self.may_widen,
-            has_metadata=settings.has_metadata_columns,
             expectations=() if self._is_staged else rules,
             rows=layout,
             rejects=self._rejects.layout(REJECTS),

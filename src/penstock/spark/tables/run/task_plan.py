@@ -25,7 +25,6 @@ class TaskPlan:
     value_schema: pa.Schema
     """The columns of values, as the table has them; what does not fit is a reject."""
     may_widen: bool
-    has_metadata: bool
     expectations: tuple[Expectation, ...]
     rows: FileLayout
     rejects: FileLayout
