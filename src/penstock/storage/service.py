@@ -89,7 +89,7 @@ class StorageService:
         self._workers: ThreadPoolExecutor | None = None
         self._is_scheduled = False
         self._flush_mode = manager.flushers[0].directory.flush_mode
-        self._guards = {
+        self.guards = {
             flusher.directory.path: DiskGuard(
                 free_bytes_min=free_bytes_min, free_share_min=free_share_min
             )
@@ -430,7 +430,7 @@ class StorageService:
         """Look how much room there is; little of it starts retention early."""
         for flusher in self.manager.flushers:
             directory = flusher.directory
-            guard = self._guards[directory.path]
+            guard = self.guards[directory.path]
             before = guard.state
             try:
                 space = await self._work(partial(directory.filesystem.space, directory.path))
@@ -441,7 +441,7 @@ class StorageService:
 
     def disk_state(self, path: str) -> DiskState:
         """Whether new data is taken in a data directory."""
-        return self._guards[path].state
+        return self.guards[path].state
 
 
 def _load_cleaner() -> type["LogCleaner"]:
