@@ -6,7 +6,8 @@ The order of starting, which is also the reverse of the order of stopping:
 2. metadata is loaded and the cluster id compared with the one in the directory;
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
-5. the listener accepts connections.
+5. the listener accepts connections;
+6. the admin port, which was taken first, is served. It is let go last.
 
 Stopping first refuses new connections and finishes what was accepted, then goes the same way back.
 """
@@ -22,6 +23,7 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
+from penstock.client.addresses import Address
 from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
@@ -39,6 +41,7 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.admin import AdminPort
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
@@ -80,6 +83,7 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    admin: AdminPort
 
 
 async def start_parts(
@@ -95,6 +99,7 @@ async def start_parts(
     logs.lock()
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    admin = AdminPort.open(settings, metrics, clock, tasks, stack)
 
     store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
@@ -150,9 +155,11 @@ async def start_parts(
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
-    for stop in (replicas.stop_waiting, coordinators.stop):
+    cluster_id, address = metadata.image.cluster_id, Address(host, port)
+    admin.serve(settings, storage, replicas, coordinators, listener, cluster_id, address)
+    for stop in (replicas.stop_waiting, coordinators.stop, admin.stop_serving):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port)
+    return Parts(metadata, metrics, host, port, admin)
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
