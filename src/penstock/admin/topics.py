@@ -66,8 +66,8 @@ class NewTopicBody(Input):
     """A topic to create; what is left out, the broker chooses."""
 
     name: TopicName
-    partitions: Annotated[int | None, Field(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] = None
-    replication_factor: Annotated[int | None, Field(ge=1, le=REPLICATION_FACTOR_MAX)] = None
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
+    replication_factor: Annotated[int, Field(ge=1, le=REPLICATION_FACTOR_MAX)] | None = None
     settings: Annotated[
         dict[SettingName, SettingValue],
         Field(
