@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -55,17 +54,16 @@ class AdminPort:
             return error.code, json.loads(error.read())
 
 
-def started(folder: Path, **environment: str) -> AdminPort:
-    port = free_port()
-    named = {"PENSTOCK_ADMIN__ENABLED": "true", "PENSTOCK_ADMIN__PORT": str(port), **environment}
-    return AdminPort(penstock_broker(folder, environment=named), f"http://127.0.0.1:{port}")
-
-
 @pytest.fixture
 def admin(tmp_path: Path) -> Iterator[AdminPort]:
-    made = started(tmp_path / "broker")
-    with made.broker:
-        yield made
+    port = free_port()
+    environment = {
+        "PENSTOCK_ADMIN__ENABLED": "true",
+        "PENSTOCK_ADMIN__PORT": str(port),
+        "PENSTOCK_NODE__STORAGE": "memory",
+    }
+    with penstock_broker(tmp_path / "broker", environment=environment) as broker:
+        yield AdminPort(broker, f"http://127.0.0.1:{port}")
 
 
 def test_schemathesis_finds_nothing(admin: AdminPort, tmp_path: Path) -> None:
@@ -93,6 +91,8 @@ def test_schemathesis_finds_nothing(admin: AdminPort, tmp_path: Path) -> None:
             EXAMPLES,
             "--seed",
             "7",
+            "--request-timeout",
+            "60",  # a topic of ten thousand partitions is among the examples
             "--no-color",
         ],
         cwd=tmp_path,
@@ -107,8 +107,7 @@ def test_schemathesis_finds_nothing(admin: AdminPort, tmp_path: Path) -> None:
     assert admin.ask("/health/ready")[0] == 200
 
 
-def test_it_answers_until_the_broker_has_stopped(admin: AdminPort) -> None:
-    """A client that holds a request open makes the stop wait; meanwhile it is not ready."""
+def test_status_of_a_process(admin: AdminPort) -> None:
     status, document = admin.ask("/api/v1/status")
     assert (status, document["health"]) == (200, "Healthy")
     assert document["address"] == admin.broker.bootstrap
@@ -138,9 +137,3 @@ def test_signals_are_the_brokers(admin: AdminPort) -> None:
     process = admin.broker.process
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
-
-
-def test_it_comes_up_soon_after_the_broker(admin: AdminPort) -> None:
-    before = time.monotonic()
-    assert admin.ask("/health/live") == (200, {"alive": True})
-    assert time.monotonic() - before < 10
