@@ -21,8 +21,8 @@ _TOPIC_COLUMNS: Final = (
 )
 _DISK_COLUMNS: Final = (
     ("disk_total_bytes", "Size of the disk that a data directory is on."),
-    ("disk_free_bytes", "Room on it."),
-    ("disk_used_bytes", "What is used of it, by others too."),
+    ("disk_free_bytes", "Room on the disk that a data directory is on."),
+    ("disk_used_bytes", "What is used of that disk, by others too."),
     ("disk_full", "Whether produce is refused for want of room: 1 is yes."),
 )
 _DIRECTORY_COLUMNS: Final = (
@@ -37,7 +37,11 @@ def register_storage(metrics: Registry, storage: StorageService, replicas: Repli
     gauge = metrics.gauge
     gauge("partitions", "Partitions served here.", lambda: len(replicas))
     gauge("partitions_offline", "Partitions that cannot be served.", view.offline_count)
-    gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
+    gauge(
+        "parked_requests",
+        "Requests that wait for records, for a sync or for their time.",
+        lambda: len(replicas.waits),
+    )
     gauge("appended_bytes_total", "Bytes of batches appended.", lambda: replicas.appended_bytes)
     gauge("appended_batches_total", "Batches appended.", lambda: replicas.appended_batches)
     gauge(
