@@ -19,13 +19,15 @@ from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS
 
 Kind = Literal["counter", "gauge", "histogram"]
 
-SECONDS_BOUNDS: Final = (
-    *(0.000_1, 0.000_25, 0.000_5),
-    *(0.001, 0.002_5, 0.005),
-    *(0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0),
+# fmt: off
+SECONDS_BOUNDS: Final[tuple[float, ...]] = (
+    0.000_1, 0.000_25, 0.000_5,
+    0.001, 0.002_5, 0.005,
+    0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0,
 )
+# fmt: on
 """Bounds of what takes time: from a request in the cache to one that waits for a timeout."""
 
 LEFT_OUT: Final = "metric_rows_left_out"
