@@ -29,7 +29,7 @@ from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import LogDirectoryOfflineError
-from penstock.core.metrics import Family, Registry
+from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.adapters import (
     ColdReads,
@@ -39,6 +39,7 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
@@ -50,7 +51,10 @@ from penstock.node.log_loading import (
     settle_differences,
     topics_in,
 )
+from penstock.node.loop_lag import LoopLag
+from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import expire_producers
+from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
@@ -64,8 +68,6 @@ from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
-GROUP_LAG = "group_lag_records"
-LAG_LABELS = ("group", "topic", "partition")
 METADATA_FILE = "metadata.sqlite3"
 MEMORY_PATH = "/penstock"
 """Where the logs of a broker without a disk are; a memory disk has no current directory."""
@@ -139,7 +141,7 @@ async def start_parts(
         topic_defaults=defaults,
         broker_configs=lambda: describe_broker(settings),
     )
-    metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
+    _register(metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, metrics, stack)
     broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
     await metadata.register_broker(broker, tasks)
@@ -178,6 +180,21 @@ def _bind(
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
     return listener, host, settings.advertised_port or listener.port
+
+
+def _register(
+    metrics: Registry,
+    coordinators: NodeCoordinators,
+    replicas: ReplicaManager,
+    clock: Clock,
+    stack: AsyncExitStack,
+) -> None:
+    """Show what belongs to no part of its own; storage, listener and dispatch register theirs."""
+    register_coordinators(metrics, coordinators, replicas)
+    register_process(metrics, clock)
+    lag = LoopLag(asyncio.get_running_loop(), metrics)
+    lag.start()
+    stack.callback(lag.stop)
 
 
 def _tell_if_slow() -> None:
@@ -222,6 +239,5 @@ def _start_storage(
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
     stack.push_async_callback(storage.stop)
-    metrics.gauge("partitions", "Partitions served here.", lambda: len(replicas))
-    metrics.gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
+    register_storage(metrics, storage, replicas)
     return storage, replicas

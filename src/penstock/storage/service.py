@@ -439,9 +439,9 @@ class StorageService:
             if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
                 await self.run_retention()
 
-    def disk_state(self, path: str) -> DiskState:
-        """Whether new data is taken in a data directory."""
-        return self._guards[path].state
+    def disk_guard(self, path: str) -> DiskGuard:
+        """Whether new data is taken in a data directory, and how much room there is."""
+        return self._guards[path]
 
 
 def _load_cleaner() -> type["LogCleaner"]:
