@@ -11,7 +11,7 @@ from tests.cli.conftest import Penstock
 @pytest.fixture
 def good_file(tmp_path: Path) -> str:
     path = tmp_path / "penstock.toml"
-    path.write_text("[listener]\nport = 9093\n\n[topics]\nauto_create = false\n")
+    path.write_text("[listener]\nport = 9093\n\n[topic_defaults]\nauto_create = false\n")
     return str(path)
 
 
@@ -24,7 +24,7 @@ def test_check_shows_what_differs(
     lines = [line.split() for line in outcome.output.splitlines()]
     assert lines[1][:2] == ["node.id", "7"]
     assert lines[2][:2] == ["listener.port", "9093"]
-    assert lines[3][:2] == ["topics.auto_create", "false"]
+    assert lines[3][:2] == ["topic_defaults.auto_create", "false"]
     assert "no problems, 3 of" in outcome.output
 
 

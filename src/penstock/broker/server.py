@@ -77,6 +77,10 @@ class Listener:
             self._servers.append(server)
         self._sockets = []
 
+    def follow(self, settings: ListenerSettings) -> None:
+        """Use other limits from now on; the address stays what it is."""
+        self._state.follow(settings)
+
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""
         for server in self._servers:

@@ -235,3 +235,11 @@ COMPACTION_REST_RATIO: Final = 1.0
 
 METRIC_FAMILY_ROWS_MAX: Final = 20_000
 """Rows of one metric with labels: what a scrape can carry in a few megabytes."""
+
+# --- Settings file ---
+
+SETTINGS_FILE_BYTES_MAX: Final = 4_194_304
+"""Largest settings file: ten thousand declared topics with a few settings each."""
+
+DECLARED_TOPICS_MAX: Final = 10_000
+"""Topics that one file may declare: more than a broker has partitions for."""

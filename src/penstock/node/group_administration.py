@@ -37,6 +37,11 @@ class Groups:
         self._rules = group_rules(settings)
         self._tell_what_is_out_of_bounds()
 
+    def follow(self, settings: GroupsSettings) -> None:
+        """Give groups that do not say otherwise other values, and other bounds to all."""
+        self._rules = group_rules(settings)
+        self._tell_what_is_out_of_bounds()
+
     def describe_settings(self, name: str) -> tuple[DescribedConfig, ...]:
         """Every setting of a group, with where its value comes from."""
         return describe_group(self._metadata.image.group_settings(name), self._rules)
