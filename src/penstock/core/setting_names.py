@@ -71,8 +71,8 @@ def closest_names(name: str) -> list[str]:
     """Names of settings that look like `name`, in the way of naming that it follows."""
     if name.upper().startswith(ENVIRONMENT_PREFIX):
         return _close(name.upper(), [environment_name(key) for key in FIELDS])
-    kafka_names = sorted({kafka_name(key) for key in FIELDS} - {""})
-    return closest_keys(name) or _close(name, kafka_names)
+    kafka_names = {kafka_name(key) for key in FIELDS} - {""}
+    return _close(name, [*FIELDS, *sorted(kafka_names)]) or closest_keys(name)
 
 
 def extra_text(field: FieldInfo, name: str) -> str:

@@ -7,9 +7,9 @@ once, and the end of `run` is the end of all. What a duty does is `storage.servi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
-from penstock.core.settings import Settings
+from penstock.core.settings import DiskSettings, Settings
 from penstock.node.pace import Pace
 from penstock.storage.service import StorageService
 
@@ -19,6 +19,20 @@ SPACE_SECONDS = 1.0
 """How often free space is sampled."""
 
 Duty: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class DiskMarks(TypedDict):
+    """When a disk counts as full, as storage wants to know it."""
+
+    free_bytes_min: int
+    free_share_min: float
+
+
+def disk_marks(settings: DiskSettings) -> DiskMarks:
+    """What the settings say, in storage's units."""
+    return DiskMarks(
+        free_bytes_min=settings.free_bytes_min, free_share_min=settings.free_percent_min / 100
+    )
 
 
 class StorageDuties:
@@ -33,7 +47,8 @@ class StorageDuties:
         self._syncs = settings.flush.mode == "interval"
 
     def follow(self, settings: Settings) -> None:
-        """Keep other intervals from now on."""
+        """Keep other intervals, and watch the disks by other marks, from now on."""
+        self._storage.change_guards(**disk_marks(settings.disk))
         self._checkpoint.change(settings.log.checkpoint_interval_ms)
         self._retention.change(settings.log.retention_check_interval_ms)
         self._compaction.change(settings.log.compaction_check_interval_ms)

@@ -27,7 +27,7 @@ class LiveSettings:
     def __init__(self, given: Settings, adapt: Adaptation) -> None:
         self._given = given
         self._adapt = adapt
-        self._followers: list[Follower] = []
+        self.followers: list[Follower] = []
         self._last_follower: Callable[[Settings], Awaitable[None]] | None = None
         self.current = CurrentSettings(adapt(given))
 
@@ -38,7 +38,7 @@ class LiveSettings:
 
     def add_followers(self, *followers: Follower) -> None:
         """Tell these of every change."""
-        self._followers.extend(followers)
+        self.followers.extend(followers)
 
     def end_with(self, follower: Callable[[Settings], Awaitable[None]]) -> None:
         """Tell this one last and wait for it: it has work for each topic."""
@@ -56,7 +56,7 @@ class LiveSettings:
         if not changed:
             return ()
         self.current.settings = after
-        for follow in self._followers:
+        for follow in self.followers:
             follow(after)
         if self._last_follower is not None:
             await self._last_follower(after)

@@ -8,6 +8,7 @@ import asyncio
 
 from penstock.core.clock import Clock
 from penstock.core.coordinator_settings import TransactionsSettings
+from penstock.core.settings import Settings
 from penstock.node.pace import Pace
 from penstock.storage.log_manager import LogManager
 
@@ -24,10 +25,10 @@ class ProducerExpiration:
         self._settings = settings
         self._pace = Pace(settings.producer_expiration_check_interval_ms)
 
-    def follow(self, settings: TransactionsSettings) -> None:
+    def follow(self, settings: Settings) -> None:
         """Look as often, and forget as early, as these say."""
-        self._settings = settings
-        self._pace.change(settings.producer_expiration_check_interval_ms)
+        self._settings = settings.transactions
+        self._pace.change(self._settings.producer_expiration_check_interval_ms)
 
     async def run(self) -> None:
         """Look for silent producers again and again, until it is cancelled."""

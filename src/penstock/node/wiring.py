@@ -16,7 +16,6 @@ import logging
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TypedDict
 
 from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
@@ -45,7 +44,7 @@ from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.disk import ProduceGate
-from penstock.node.duties import StorageDuties
+from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.group_administration import Groups
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.live_settings import LiveSettings, follow_log_level
@@ -86,6 +85,7 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    live: LiveSettings
     declared: DeclaredTopics
     reload: SettingsReload | None
     """None for a broker whose settings were handed in and come from nowhere."""
@@ -169,11 +169,10 @@ async def start_parts(
         follow_log_level,
         duties.follow,
         coordinators.follow,
-        lambda now: listener.follow(now.listener),
-        lambda now: groups.follow(now.groups),
-        lambda now: expiration.follow(now.transactions),
+        listener.follow,
+        groups.follow,
+        expiration.follow,
         lambda now: metadata.follow_rules(_topic_rules(now)),
-        lambda now: storage.change_guards(**_disk_marks(now)),
     )
     live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
     declared = DeclaredTopics(metadata, topics, DeclarationMemory(store))
@@ -192,7 +191,7 @@ async def start_parts(
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port, declared, reload)
+    return Parts(metadata, metrics, host, port, live, declared, reload)
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
@@ -244,19 +243,6 @@ def _topic_rules(settings: Settings) -> TopicRules:
     return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
 
 
-class _DiskMarks(TypedDict):
-    free_bytes_min: int
-    free_share_min: float
-
-
-def _disk_marks(settings: Settings) -> _DiskMarks:
-    """When the disk counts as full, as storage wants to know it."""
-    disk = settings.disk
-    return _DiskMarks(
-        free_bytes_min=disk.free_bytes_min, free_share_min=disk.free_percent_min / 100
-    )
-
-
 def _start_storage(
     settings: Settings, logs: LogManager, clock: Clock, metrics: Registry, stack: AsyncExitStack
 ) -> tuple[StorageService, ReplicaManager]:
@@ -277,7 +263,7 @@ def _start_storage(
         clock,
         on_durable=on_durable,
         on_failure=on_failure,
-        **_disk_marks(settings),
+        **disk_marks(settings.disk),
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
