@@ -42,6 +42,10 @@ A setting has a section and a name. It can be given in three places; each overri
 Values in a file have the type that is given here: `port = "9092"` is refused, `port = 9092` is not.
 `penstock config check FILE` tells whether a file is right, and `penstock config explain NAME` where
 a value comes from. Everything is checked before a broker starts.
+
+A running broker watches its file. What "changes live" follows within two seconds; a file that
+changes anything else is refused whole. Topics are declared in the same file, as `[[topics]]`: see
+[the guide](../guides/settings.md).
 """
 
 
@@ -62,9 +66,10 @@ def _setting(info: SettingInfo) -> str:
         "",
         info.description,
         "",
-        f"- type: {info.type_text}{unit}",
+        f"- type: {info.type_text}{unit}" + (f"; {info.range_text}" if info.range_text else ""),
         f"- default: {_value(info.default)}",
         f"- environment: `{info.environment_name}`",
+        f"- changes live: {'yes' if info.is_live else 'no, it needs a restart'}",
     ]
     if info.kafka_name:
         lines.append(f"- in Kafka: `{info.kafka_name}`")

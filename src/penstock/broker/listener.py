@@ -77,6 +77,15 @@ class ListenerState:
             lambda: self.unsent.reserved_bytes,
         )
 
+    def follow(self, settings: ListenerSettings) -> None:
+        """Use other limits from now on; connections that are above them stay until they end."""
+        self.settings = settings
+        self.handling.resize(settings.request_bytes_in_flight_max // 2)
+        self.receiving.resize(settings.request_bytes_in_flight_max // 2)
+        now = self.loop.time()
+        for connection in self.connections:
+            self.check_by(connection, connection.next_check(now))
+
     def check_by(self, connection: "ConnectionProtocol", deadline: float) -> None:
         """Have `connection.check_time` called at `deadline` or before."""
         if deadline < connection.check_at:
@@ -393,12 +402,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._time_out("the connection was idle")
         else:
             self._unsent_before = self._unsent()
-            self._state.check_by(self, self._next_check(now))
+            self._state.check_by(self, self.next_check(now))
 
     def _is_idle(self, now: float) -> bool:
         return now - self._last_request_at >= self._state.settings.connection_idle_seconds_max
 
-    def _next_check(self, now: float) -> float:
+    def next_check(self, now: float) -> float:
+        """When a time limit may be used up at the earliest."""
         settings = self._state.settings
         moments = [max(now, self._last_request_at) + settings.connection_idle_seconds_max]
         if not self._session.in_flight:

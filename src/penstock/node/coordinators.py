@@ -122,6 +122,12 @@ class NodeCoordinators:
 
     # --- Life ---
 
+    def follow(self, settings: Settings) -> None:
+        """Use other settings from now on."""
+        self._settings = settings
+        for kind in self._kinds.values():
+            kind.follow(settings)
+
     def start(self) -> None:
         """Follow the metadata, and load the shards of the topics that exist."""
         self._metadata.subscribe(self._image_changed)

@@ -23,6 +23,7 @@ from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
 from penstock.cluster.broker_configs import describe_broker
+from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
@@ -41,10 +42,13 @@ from penstock.node.adapters import (
 )
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
-from penstock.node.descriptors import claim_descriptors
+from penstock.node.declared_topics import DeclaredTopics
+from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.disk import ProduceGate
+from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.group_administration import Groups
 from penstock.node.identity import establish_identity, known_cluster_id
+from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
@@ -53,7 +57,8 @@ from penstock.node.log_loading import (
 )
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
-from penstock.node.producer_expiration import expire_producers
+from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.settings_reload import SettingsReload, SettingsSource
 from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
@@ -82,16 +87,28 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    live: LiveSettings
+    declared: DeclaredTopics
+    reload: SettingsReload | None
+    """None for a broker whose settings were handed in and come from nowhere."""
 
 
 async def start_parts(
-    settings: Settings, stack: AsyncExitStack, *, filesystem: FileSystem | None = None
+    settings: Settings,
+    stack: AsyncExitStack,
+    *,
+    filesystem: FileSystem | None = None,
+    source: SettingsSource | None = None,
 ) -> Parts:
-    """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
+    """Start everything; leaving `stack` stops it.
+
+    A `filesystem` stands in for the disk; from a `source` the settings are read again.
+    """
     _tell_if_slow()
     path, filesystem = _place(settings, filesystem)
     clock, metrics = SystemClock(), Registry()
-    settings, files_max = _within_descriptors(settings)
+    live, files_max = _within_descriptors(settings)
+    settings = live.current.settings
     mode = FlushMode(settings.flush.mode)
     logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
     logs.lock()
@@ -101,15 +118,14 @@ async def start_parts(
     store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
-    rules = TopicRules(partition_count_default=settings.topics.partitions_default)
-    metadata = MetadataService(store, rules=rules)
+    metadata = MetadataService(store, rules=_topic_rules(settings))
     is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
     stack.push_async_callback(metadata.stop)
     directory_id = establish_identity(
         filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
     )
 
-    defaults = topic_defaults(settings.topics)
+    defaults = topic_defaults(settings.topic_defaults)
     await load_logs(logs, metadata.image, defaults)
     if is_new:
         found = topics_in(logs, settings.node.id)
@@ -121,13 +137,14 @@ async def start_parts(
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
+    groups = Groups(metadata, settings.groups)
     services = BrokerServices(
-        settings=settings,
+        current=live.current,
         node_id=settings.node.id,
         clock=clock,
         metadata=metadata,
         topics=topics,
-        groups=Groups(metadata, settings.groups),
+        groups=groups,
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -139,22 +156,44 @@ async def start_parts(
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(storage, path),
         topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(settings),
+        broker_configs=lambda: describe_broker(live.current.settings),
     )
     _register(metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, metrics, stack)
     broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
-    expiration = expire_producers(logs, clock, settings.transactions)
-    for duty in (storage.run_duties(), topics.host_when_there_is_room(), expiration):
+    duties = StorageDuties(storage, settings)
+    expiration = ProducerExpiration(logs, clock, settings.transactions)
+    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
         stack.push_async_callback(_end, tasks.create_task(duty))
+    live.add_followers(
+        follow_log_level,
+        duties.follow,
+        coordinators.follow,
+        listener.follow,
+        groups.follow,
+        expiration.follow,
+        lambda now: metadata.follow_rules(_topic_rules(now)),
+    )
+    live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
+    declared = DeclaredTopics(metadata, topics, DeclarationMemory(store))
+    metrics.gauge(
+        "declared_topic_problems",
+        "Topics that are not as the settings file declares them.",
+        lambda: len(declared.problems),
+    )
+    await declared.reconcile(source.first.topics if source else ())
+    reload = None
+    if source is not None:
+        reload = SettingsReload(source, live, declared, clock, metrics)
+        stack.push_async_callback(_end, tasks.create_task(reload.run()))
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port)
+    return Parts(metadata, metrics, host, port, live, declared, reload)
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
@@ -205,11 +244,20 @@ def _tell_if_slow() -> None:
         )
 
 
-def _within_descriptors(settings: Settings) -> tuple[Settings, int]:
+def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
     """The settings with as many connections as there may be, and how many files may be open."""
-    shares = claim_descriptors(settings.listener.connections_max)
-    listener = settings.listener.model_copy(update={"connections_max": shares.connections})
-    return settings.model_copy(update={"listener": listener}), shares.files
+    files = claim_descriptors(given.listener.connections_max).files
+
+    def adapt(settings: Settings) -> Settings:
+        most = connections_within(settings.listener.connections_max, files)
+        listener = settings.listener.model_copy(update={"connections_max": most})
+        return settings.model_copy(update={"listener": listener})
+
+    return LiveSettings(given, adapt), files
+
+
+def _topic_rules(settings: Settings) -> TopicRules:
+    return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
 
 
 def _start_storage(
@@ -232,9 +280,7 @@ def _start_storage(
         clock,
         on_durable=on_durable,
         on_failure=on_failure,
-        flush_interval_ms=settings.flush.interval_ms,
-        free_bytes_min=settings.disk.free_bytes_min,
-        free_share_min=settings.disk.free_percent_min / 100,
+        **disk_marks(settings.disk),
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)

@@ -45,6 +45,11 @@ class DiskGuard:
         self.space = Space(0, 0)
         """As it was last measured; all zero before that."""
 
+    def change_marks(self, *, free_bytes_min: int, free_share_min: float) -> None:
+        """Use other marks from the next sample on; the state stays what it is until then."""
+        self._free_bytes_min = free_bytes_min
+        self._free_share_min = free_share_min
+
     def sample(self, space: Space) -> DiskState:
         """Take a measurement into account; the new state."""
         self.space = space
