@@ -18,10 +18,12 @@ from typing import Final
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import examples
+from penstock.cli.options import add_style_options, examples
+from penstock.cli.output import Style, choose_style
 from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "bench": ("penstock.cli.bench", "bench", "Measure a broker, or compare two."),
     "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
     "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
@@ -59,6 +61,7 @@ class LazyGroup(click.Group):
         finally:
             gc.enable()
         assert isinstance(command, click.Command)
+        add_style_options(command)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -92,6 +95,7 @@ def penstock() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    choose_style(Style.AUTO)
     try:
         result = penstock.main(list(arguments), prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
