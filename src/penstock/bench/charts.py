@@ -10,7 +10,7 @@ from math import log10
 from typing import Final
 
 from penstock.bench.comparison import Line
-from penstock.bench.figures_text import latency_text, rate_text
+from penstock.bench.figures_text import edge_text, rate_text
 from penstock.bench.histogram import Histogram
 
 WIDTH: Final = 720
@@ -134,7 +134,7 @@ def _latency_axis(frame: _Frame, low: float, high: float) -> Iterable[str]:
             if low <= at <= high:
                 x = frame.x(at)
                 yield _line(x, frame.y(0), x, frame.y(0) + 5, "tick")
-                yield _text(x, frame.y(0) + 20, latency_text(step * 10**exponent))
+                yield _text(x, frame.y(0) + 20, edge_text(step * 10**exponent))
 
 
 def _marks(frame: _Frame, histogram: Histogram) -> Iterable[str]:
@@ -161,7 +161,7 @@ def percentiles(series: Sequence[Named]) -> str:
         y = frame.y(exponent)
         parts += [
             _line(_LEFT, y, WIDTH - _RIGHT, y, "grid"),
-            _text(_LEFT - 8, y + 4, latency_text(10**exponent), anchor="end"),
+            _text(_LEFT - 8, y + 4, edge_text(10**exponent), anchor="end"),
         ]
     for percent in _TAILS:
         x = frame.x(_tail(percent))

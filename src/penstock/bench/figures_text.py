@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.bench.histogram import Histogram
 from penstock.bench.measurement import PERCENTILES, Measurement
-from penstock.bench.workload import GROUPS, NO_KEYS, Workload
+from penstock.bench.workload import CONSUME, GROUPS, NO_KEYS, Workload
 from penstock.core.quantities import size_text
 
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -21,6 +21,14 @@ def latency_text(value_us: float) -> str:
     if value_us < 1_000_000:
         return f"{_three(value_us / 1000)} ms"
     return f"{_three(value_us / 1e6)} s"
+
+
+def edge_text(value_us: int) -> str:
+    """A round latency, such as an edge of a histogram."""
+    for unit, size in (("s", 1_000_000), ("ms", 1000)):
+        if value_us >= size:
+            return f"{value_us / size:g} {unit}"
+    return f"{value_us} µs"
 
 
 def rate_text(rate: float) -> str:
@@ -43,13 +51,15 @@ def workload_text(workload: Workload) -> str:
     """A workload in one line."""
     length = f"{workload.duration_seconds:g} s" if workload.count is None else f"{workload.count:,}"
     if workload.kind == GROUPS:
-        parts = [f"{workload.clients} groups of {workload.members} members"]
+        groups = f"{workload.clients} group{'' if workload.clients == 1 else 's'}"
+        parts = [f"{groups} of {workload.members} members"]
     else:
         parts = [
             f"batches of {workload.batch_records} records of {size_text(workload.size_bytes)}",
             f"{workload.clients} client{'' if workload.clients == 1 else 's'}",
-            "acks " + ("all" if workload.acks == -1 else str(workload.acks)),
         ]
+        if workload.kind != CONSUME:
+            parts.append("acks " + ("all" if workload.acks == -1 else str(workload.acks)))
         if workload.compression != "none":
             parts.append(workload.compression)
         if workload.keys != NO_KEYS:
@@ -116,7 +126,7 @@ def histogram_lines(histogram: Histogram, width: int, *, is_plain: bool = False)
         # From a microsecond to minutes: what is below the rest is put into the first line.
         counts = [sum(counts[: -_ROWS_MAX + 1]), *counts[-_ROWS_MAX + 1 :]]
         edges = [edges[0], *edges[-_ROWS_MAX:]]
-    labels = [f"{latency_text(low)} - {latency_text(high)}" for low, high in pairwise(edges)]
+    labels = [f"{edge_text(low)} - {edge_text(high)}" for low, high in pairwise(edges)]
     label_width = max(map(len, labels))
     bar_width = max(10, width - label_width - 22)
     most = max(counts)

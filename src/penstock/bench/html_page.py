@@ -17,7 +17,7 @@ from penstock.bench.figures_text import (
     unit_of,
     workload_text,
 )
-from penstock.bench.measurement import WHAT_LATENCY_IS, Measurement
+from penstock.bench.measurement import Measurement, latency_meaning
 from penstock.bench.workload import Workload
 
 _STYLE: Final = """
@@ -159,9 +159,7 @@ def _latency_cards(
 ) -> Iterable[str]:
     if not all(histogram.count for _, histogram in named):
         return
-    what = WHAT_LATENCY_IS[workload.kind]
-    if workload.rate is not None:
-        what = what.replace("from sending it", "from the time it was due")
+    what = latency_meaning(workload)
     yield _card(
         "Latency, how often",
         f"{what[:1].upper()}{what[1:]}. Each mark on the axis is a multiple, not a step.",

@@ -14,6 +14,8 @@ from penstock.bench.pacing import SECOND_NS
 from penstock.bench.timeline import Timeline
 from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
 
+WAITING_SHARE: Final = 0.1
+"""A process that waits so much of the time for a processor measures the machine's other work."""
 BUSY_SHARE: Final = 0.85
 """A process that computes for so much of the time is a limit itself."""
 RATE_KEPT_SHARE: Final = 0.98
@@ -28,6 +30,12 @@ WHAT_LATENCY_IS: Final[Mapping[str, str]] = {
 }
 
 
+def latency_meaning(workload: Workload) -> str:
+    """What a latency is the time of."""
+    text = WHAT_LATENCY_IS[workload.kind]
+    return text if workload.rate is None else text.replace("sending it", "the time it was due")
+
+
 @dataclass(slots=True)
 class ClientResult:
     """What one client saw of the measured part; times are of the machine's monotonic clock."""
@@ -39,6 +47,8 @@ class ClientResult:
     end_ns: int = 0
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    """Ready to run, and no processor was free; 0 where the system does not tell."""
     latency: Histogram = field(default_factory=Histogram)
     timeline: Timeline = field(default_factory=Timeline)
     records_in_all: int = 0
@@ -50,6 +60,11 @@ class ClientResult:
     def busy_share(self) -> float:
         """How much of the time this process computed."""
         return self.cpu_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+    @property
+    def waiting_share(self) -> float:
+        """How much of the time it waited for a processor."""
+        return self.waiting_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +105,7 @@ class Measurement:
             "seconds": round(self.seconds, 6),
             "records_per_second": round(self.records_per_second, 3),
             "megabytes_per_second": round(self.megabytes_per_second, 6),
-            "latency_is": WHAT_LATENCY_IS[self.workload.kind],
+            "latency_is": latency_meaning(self.workload),
             "latency_microseconds": {
                 "mean": round(self.latency.mean_us, 1),
                 **{f"p{percent:g}": self.latency.percentile(percent) for percent in PERCENTILES},
@@ -124,7 +139,9 @@ def joined(
         timeline.merge(one.timeline)
         for name, value in one.figures.items():
             figures[name] = max(value, figures.get(name, 0.0))
-    busy_shares = tuple(one.busy_share for one in (*loaders, *results))
+    everybody = (*loaders, *results)
+    busy_shares = tuple(one.busy_share for one in everybody)
+    waiting_share = max(one.waiting_share for one in everybody)
     records = sum(one.records for one in results)
     # Clients begin together; groups after they have joined, each for itself.
     seconds = max(one.end_ns - one.begin_ns for one in results) / SECOND_NS
@@ -140,12 +157,16 @@ def joined(
         timeline,
         busy_shares,
         figures,
-        tuple(_notes(workload, busy_shares, rate, cores)),
+        tuple(_notes(workload, busy_shares, waiting_share, rate, cores)),
     )
 
 
 def _notes(
-    workload: Workload, busy_shares: Sequence[float], rate: float, cores: int
+    workload: Workload,
+    busy_shares: Sequence[float],
+    waiting_share: float,
+    rate: float,
+    cores: int,
 ) -> Iterator[str]:
     busiest = max(busy_shares, default=0.0)
     if busiest >= BUSY_SHARE:
@@ -157,6 +178,11 @@ def _notes(
         yield (
             f"The clients used {sum(busy_shares):.1f} of this machine's {cores} cores. If the "
             "broker runs here too, it did not get what it could use."
+        )
+    if waiting_share >= WAITING_SHARE:
+        yield (
+            f"The machine was overloaded: a client waited {waiting_share:.0%} of the time for a "
+            "processor. Throughput and latencies contain that; run it again on a quiet machine."
         )
     if workload.rate is not None and rate < RATE_KEPT_SHARE * workload.rate:
         yield (

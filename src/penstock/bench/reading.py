@@ -65,6 +65,9 @@ class _Places:
         for at, leader in leaders.items():
             self.by_leader.setdefault(leader.address, []).append(at)
         self.lanes: Lanes[Address, _Asked] = Lanes(1, assignment.workload.timeout_seconds)
+
+    def connect(self) -> None:
+        """Open a connection to every leader."""
         for address in self.by_leader:
             self.lanes.open(address, address)
 
@@ -85,6 +88,7 @@ class Reader:
                 "the topic out to have one filled, or produce to it first."
             )
         self._position = dict(self._first)
+        self._places.connect()
 
     def run(self, begin_ns: int, report: Report) -> ClientResult:
         """Read until the work is done."""
@@ -149,6 +153,7 @@ class Follower:
         self._assignment = assignment
         self._places = _Places(assignment)
         self._position = dict(self._places.end)
+        self._places.connect()
 
     def run(
         self,

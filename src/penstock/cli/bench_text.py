@@ -6,7 +6,7 @@ import click
 
 from penstock.bench.comparison import Comparison, summed
 from penstock.bench.figures_text import histogram_lines, rate_text, rows_of, workload_text
-from penstock.bench.measurement import WHAT_LATENCY_IS, Measurement
+from penstock.bench.measurement import Measurement, latency_meaning
 from penstock.cli.output import can_draw, print_table
 
 _WIDTH_MAX = 100
@@ -53,7 +53,7 @@ def _print_histogram(measured: Measurement) -> None:
     width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
     lines = histogram_lines(measured.latency, width, is_plain=not can_draw())
     if lines:
-        click.echo(f"\nLatency of {WHAT_LATENCY_IS[measured.workload.kind]}")
+        click.echo(f"\nLatency of {latency_meaning(measured.workload)}")
         click.echo("\n".join(lines))
 
 

@@ -26,6 +26,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "bench": ("penstock.cli.bench", "bench", "Measure a broker, or compare two."),
     "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
+    "doctor": ("penstock.cli.doctor", "doctor", "Look for what will hurt, with remedies."),
     "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
