@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.bench.charts import distribution, percentiles, throughput
+from penstock.bench.charts import distribution, percentiles, round_steps, throughput
 from penstock.bench.comparison import Comparison
 from penstock.bench.figures_text import counts_between, edges_between, histogram_lines, rows_of
 from penstock.bench.histogram import Histogram
@@ -112,21 +114,24 @@ def test_bars_are_shares_of_all() -> None:
 
 
 def test_a_curve_ends_where_the_sample_does() -> None:
-    histogram = Histogram()
-    histogram.record(100, times=1000)
-    points = re.findall(r"[ML]([\d.]+),", percentiles([("", histogram)]))
-    full = re.findall(r"[ML]([\d.]+),", percentiles([("", _many())]))
-    assert float(points[-1]) < float(full[-1])
-
-
-def _many() -> Histogram:
-    histogram = Histogram()
-    histogram.record(100, times=1_000_000)
-    return histogram
+    few, many = Histogram(), Histogram()
+    few.record(100, times=1_000)
+    many.record(100, times=1_000_000)
+    curves = re.findall(r'<path d="([^"]+)"', percentiles([("", few), ("", many)]))
+    ends = [float(re.findall(r"[ML]([\d.]+),", curve)[-1]) for curve in curves]
+    assert ends[0] < ends[1]
 
 
 def test_a_run_without_a_record_still_has_a_chart() -> None:
     assert "<svg" in throughput([[]], "records")
+
+
+@given(st.floats(1e-6, 1e9))
+def test_steps_of_an_axis_are_few_round_and_reach_the_end(high: float) -> None:
+    steps = round_steps(high)
+    assert steps[0] == 0
+    assert steps[-1] >= high * 0.998
+    assert 3 <= len(steps) <= 7
 
 
 def test_edges_enclose_all_latencies() -> None:

@@ -68,7 +68,7 @@ def test_two_brokers_are_compared_in_turns(both: BothBrokers) -> None:
         both.named("penstock").bootstrap,
         both.named("kafka").bootstrap,
         rounds=2,
-        watch=lambda part, _progress: seen.append(part.split(":")[0]),
+        watch=lambda part, _progress: seen.append(part.rpartition(": ")[0]),
     )
     order = [one for one, before in zip(seen, [None, *seen], strict=False) if one != before]
     assert [one.split(",")[0] for one in order] == ["round 1 of 2"] * 2 + ["round 2 of 2"] * 2

@@ -6,7 +6,7 @@ title for who cannot see it, and the numbers it shows are in the page's tables t
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from math import log10
+from math import ceil, log10
 from typing import Final
 
 from penstock.bench.comparison import Line
@@ -17,13 +17,15 @@ WIDTH: Final = 720
 HEIGHT: Final = 260
 _LEFT: Final = 64
 _RIGHT: Final = 16
-_TOP: Final = 16
+_TOP: Final = 26
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 _BOTTOM: Final = 36
 _PER_DECADE: Final = 12
 """Bars for each factor of ten in a distribution."""
 _MARKS: Final = (50.0, 99.0, 99.9)
 _TAILS: Final = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
+_TAILS_MAX: Final = 5.0
+"""99.999 %: further out nobody has enough requests."""
 _ROW_HEIGHT: Final = 34
 
 Named = tuple[str, Histogram]
@@ -80,6 +82,14 @@ def _decades(low: float, high: float) -> list[int]:
     return list(range(int(low), int(high) + 1))
 
 
+def round_steps(high: float, wanted: int = 4) -> list[float]:
+    """From 0 in steps of 1, 2 or 5 times a power of ten, up to the first that is not below."""
+    rough = high / wanted
+    scale = 10.0 ** (ceil(log10(rough)) - 1)
+    step = next(factor * scale for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.999)
+    return [number * step for number in range(ceil(high / step * 0.999) + 1)]
+
+
 def _log_bounds(histograms: Iterable[Histogram]) -> tuple[float, float]:
     """Exponents that enclose all latencies: at least one factor of ten."""
     filled = [one for one in histograms if one.count]
@@ -94,8 +104,9 @@ def distribution(series: Sequence[Named]) -> str:
     slots = max(1, round((high - low) * _PER_DECADE)) + 1
     shares = [_shares(histogram, low, slots) for _, histogram in series]
     most = max(max(one) for one in shares)
-    frame = _Frame((low, low + slots / _PER_DECADE), (0.0, most))
-    parts = [*_share_axis(frame, most), *_latency_axis(frame, low, low + slots / _PER_DECADE)]
+    steps = round_steps(most)
+    frame = _Frame((low, low + slots / _PER_DECADE), (0.0, steps[-1]))
+    parts = [*_share_axis(frame, steps), *_latency_axis(frame, low, low + slots / _PER_DECADE)]
     width = (frame.x(low + 1 / _PER_DECADE) - frame.x(low) - 1) / len(series)
     for number, one in enumerate(shares):
         for slot, share in enumerate(one):
@@ -120,11 +131,11 @@ def _shares(histogram: Histogram, low: float, slots: int) -> list[float]:
     return [count / max(1, histogram.count) for count in counts]
 
 
-def _share_axis(frame: _Frame, most: float) -> Iterable[str]:
-    for share in (0.0, most / 2, most):
+def _share_axis(frame: _Frame, steps: Iterable[float]) -> Iterable[str]:
+    for share in steps:
         y = frame.y(share)
         yield _line(_LEFT, y, WIDTH - _RIGHT, y, "grid")
-        yield _text(_LEFT - 8, y + 4, f"{share:.0%}", anchor="end")
+        yield _text(_LEFT - 8, y + 4, f"{share * 100:.3g} %", anchor="end")
 
 
 def _latency_axis(frame: _Frame, low: float, high: float) -> Iterable[str]:
@@ -138,23 +149,26 @@ def _latency_axis(frame: _Frame, low: float, high: float) -> Iterable[str]:
 
 
 def _marks(frame: _Frame, histogram: Histogram) -> Iterable[str]:
-    """Where the percentiles are; one that would cover its neighbour's name goes lower."""
-    last_x, row = -1e9, 0
+    """Where the percentiles are, named above the bars; neighbours are named together."""
+    places: list[tuple[float, str]] = []
     for percent in _MARKS:
         x = frame.x(log10(max(1, histogram.percentile(percent))))
-        row = row + 1 if x - last_x < 44 else 0
-        last_x = x
-        yield _line(x, _TOP, x, frame.y(0), "mark")
-        yield _text(
-            min(x + 5, WIDTH - 40), _TOP + 10 + 14 * row, f"p{percent:g}", "mark-name", "start"
-        )
+        yield _line(x, _TOP - 4, x, frame.y(0), "mark")
+        if places and x - places[-1][0] < 48:
+            places[-1] = (places[-1][0], f"{places[-1][1]}, p{percent:g}")
+        else:
+            places.append((x, f"p{percent:g}"))
+    for x, name in places:
+        is_at_end = x > WIDTH - 120
+        yield _text(x, _TOP - 9, name, "mark-name", "end" if is_at_end else "middle")
 
 
 def percentiles(series: Sequence[Named]) -> str:
     """Latency by percentile: each step to the right leaves ten times fewer requests."""
     low, high = _log_bounds(histogram for _, histogram in series)
     low, high = float(int(low)), high * 1.02
-    last = 5.0
+    ends = [log10(max(10, histogram.count)) for _, histogram in series]
+    last = min(_TAILS_MAX, max(ends))
     frame = _Frame((0.0, last), (low, high))
     parts = []
     for exponent in _decades(low, high):
@@ -163,11 +177,11 @@ def percentiles(series: Sequence[Named]) -> str:
             _line(_LEFT, y, WIDTH - _RIGHT, y, "grid"),
             _text(_LEFT - 8, y + 4, edge_text(10**exponent), anchor="end"),
         ]
-    for percent in _TAILS:
+    for percent in (one for one in _TAILS if _tail(one) <= last):
         x = frame.x(_tail(percent))
         parts += [
             _line(x, frame.y(low), x, frame.y(low) + 5, "tick"),
-            _text(x, frame.y(low) + 20, "max" if percent == 100 else f"{percent:g} %"),
+            _text(x, frame.y(low) + 20, f"{percent:g} %"),
         ]
     for number, (_, histogram) in enumerate(series):
         parts.append(_path(frame, _tail_points(histogram, last), f"line series{number + 1}"))
@@ -195,18 +209,23 @@ def _tail_points(histogram: Histogram, last: float) -> list[tuple[float, float]]
 def throughput(series: Sequence[Points], unit: str) -> str:
     """What was done in each moment of the run."""
     most = max((rate for points in series for _, rate in points), default=0.0) or 1.0
-    longest = max((at for points in series for at, _ in points), default=1.0)
-    frame = _Frame((0.0, longest), (0.0, most * 1.05))
+    longest = max((at for points in series for at, _ in points), default=0.0) or 1.0
+    rates = round_steps(most)
+    frame = _Frame((0.0, longest), (0.0, rates[-1]))
     parts = []
-    for share in (0.0, 0.5, 1.0):
-        y = frame.y(most * share)
+    for rate in rates:
+        y = frame.y(rate)
         parts += [
             _line(_LEFT, y, WIDTH - _RIGHT, y, "grid"),
-            _text(_LEFT - 8, y + 4, _short(most * share), anchor="end"),
+            _text(_LEFT - 8, y + 4, _short(rate), anchor="end"),
         ]
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x = frame.x(longest * share)
-        parts.append(_text(x, frame.y(0) + 20, f"{longest * share:.3g} s"))
+    for at in round_steps(longest, 5):
+        if at <= longest:
+            x = frame.x(at)
+            parts += [
+                _line(x, frame.y(0), x, frame.y(0) + 5, "tick"),
+                _text(min(x, WIDTH - _RIGHT - 8), frame.y(0) + 20, f"{at:.4g} s"),
+            ]
     for number, points in enumerate(series):
         if len(series) == 1 and points:
             area = [(points[0][0], 0.0), *points, (points[-1][0], 0.0)]

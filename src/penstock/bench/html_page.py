@@ -162,7 +162,7 @@ def _latency_cards(
     what = latency_meaning(workload)
     yield _card(
         "Latency, how often",
-        f"{what[:1].upper()}{what[1:]}. Each mark on the axis is a multiple, not a step.",
+        f"{what[:1].upper()}{what[1:]}. The axis grows by factors, not by steps.",
         charts.distribution(named),
         keys,
     )
