@@ -29,6 +29,7 @@ from penstock.bench.workload import (
 )
 from penstock.cli.bench_text import print_comparison, print_measurement
 from penstock.cli.bench_view import live_view
+from penstock.cli.completing import complete_topics
 from penstock.cli.options import bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.settings_text import parse_settings
@@ -82,7 +83,11 @@ _topic_options = _together(
         type=int,
         help="Partitions of the topic that is made; 1 by default.",
     ),
-    click.option("--topic", help="Use this topic, which exists, and leave it there."),
+    click.option(
+        "--topic",
+        shell_complete=complete_topics,
+        help="Use this topic, which exists, and leave it there.",
+    ),
     click.option(
         "--replication-factor",
         type=int,
