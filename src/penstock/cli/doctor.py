@@ -107,7 +107,8 @@ def examined(
 ) -> Iterator[Judgement]:
     """Every judgement, in the order of looking."""
     yield from judge_versions(probe_versions())
-    cluster, asked = None, ()
+    cluster: ClusterFacts | None = None
+    asked: tuple[Address, ...] = ()
     if bootstrap is not None:
         asked = parse_addresses(bootstrap)
         cluster = probe_cluster(asked, timeout_seconds)
