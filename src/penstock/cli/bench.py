@@ -58,7 +58,9 @@ _length_options = _together(
         metavar="SECONDS",
         help="How long to measure, after the warm-up.",
     ),
-    click.option("--count", type=int, metavar="N", help="Measure so many instead of a duration."),
+    click.option(
+        "--count", type=int, metavar="N", help="Measure so many records (commits), not a duration."
+    ),
     click.option(
         "--warmup",
         "warmup_seconds",
@@ -81,7 +83,7 @@ _topic_options = _together(
     click.option(
         "--partitions",
         type=int,
-        help="Partitions of the topic that is made; 1 by default.",
+        help="Partitions of the topic that is made; by default 1, for groups one for each member.",
     ),
     click.option(
         "--topic",
@@ -157,8 +159,8 @@ _rate_option = click.option(
     "--rate",
     type=float,
     metavar="PER_SECOND",
-    help="Send at this rate, all clients together, however slow the answers are; latency then "
-    "counts from the time a batch was due. Without it, as fast as possible.",
+    help="Send so many records (commits) a second, all clients together, however slow the answers "
+    "are; latency then counts from the time each was due. Without it, as fast as possible.",
 )
 
 _in_flight_option = click.option(
