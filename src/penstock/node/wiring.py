@@ -2,7 +2,7 @@
 
 The order of starting, which is also the reverse of the order of stopping:
 
-1. the data directory is locked;
+1. the data directory is locked (1 to 3 are `node.foundation`);
 2. metadata is loaded and the cluster id compared with the one in the directory;
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
@@ -26,9 +26,7 @@ from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.sqlite_store import SqliteMetadataStore
-from penstock.cluster.topic_rules import TopicRules
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
@@ -43,18 +41,11 @@ from penstock.node.adapters import (
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
-from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
+from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.group_administration import Groups
-from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.live_settings import LiveSettings, follow_log_level
-from penstock.node.log_loading import (
-    first_free_producer_id,
-    load_logs,
-    settle_differences,
-    topics_in,
-)
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
@@ -64,18 +55,12 @@ from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.filesystem import DiskFileSystem, FileSystem
-from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.memory_disk import MemoryDisk
+from penstock.storage.filesystem import FileSystem
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
-METADATA_FILE = "metadata.sqlite3"
-MEMORY_PATH = "/penstock"
-"""Where the logs of a broker without a disk are; a memory disk has no current directory."""
 SESSION_ID_BITS = 31
 
 
@@ -105,33 +90,10 @@ async def start_parts(
     A `filesystem` stands in for the disk; from a `source` the settings are read again.
     """
     _tell_if_slow()
-    path, filesystem = _place(settings, filesystem)
-    clock, metrics = SystemClock(), Registry()
-    live, files_max = _within_descriptors(settings)
-    settings = live.current.settings
-    mode = FlushMode(settings.flush.mode)
-    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
-    logs.lock()
-    stack.callback(logs.unlock)
-    tasks = await stack.enter_async_context(asyncio.TaskGroup())
-
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
-    store = await SqliteMetadataStore.open(store_path, clock=clock)
-    stack.push_async_callback(store.close)
-    metadata = MetadataService(store, rules=_topic_rules(settings))
-    is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
-    stack.push_async_callback(metadata.stop)
-    directory_id = establish_identity(
-        filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
-    )
-
+    ground = await lay_foundation(settings, stack, filesystem)
+    settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
+    storage, replicas = _start_storage(ground, stack)
     defaults = topic_defaults(settings.topic_defaults)
-    await load_logs(logs, metadata.image, defaults)
-    if is_new:
-        found = topics_in(logs, settings.node.id)
-        await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
-    settle_differences(logs, metadata.image)
-    storage, replicas = _start_storage(settings, logs, clock, metrics, stack)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
@@ -139,7 +101,7 @@ async def start_parts(
     )
     groups = Groups(metadata, settings.groups)
     services = BrokerServices(
-        current=live.current,
+        current=ground.live.current,
         node_id=settings.node.id,
         clock=clock,
         metadata=metadata,
@@ -154,59 +116,60 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, path),
+        accepts_produce=ProduceGate(storage, ground.path),
         topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(live.current.settings),
+        broker_configs=lambda: describe_broker(ground.settings),
     )
-    _register(metrics, coordinators, replicas, clock, stack)
-    listener, host, port = _bind(services, metrics, stack)
-    broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
+    _register(ground.metrics, coordinators, replicas, clock, stack)
+    listener, host, port = _bind(services, ground.metrics, stack)
+    broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
     duties = StorageDuties(storage, settings)
-    expiration = ProducerExpiration(logs, clock, settings.transactions)
+    expiration = ProducerExpiration(ground.logs, clock, settings.transactions)
     for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
         stack.push_async_callback(_end, tasks.create_task(duty))
-    live.add_followers(
+    ground.live.add_followers(
         follow_log_level,
         duties.follow,
         coordinators.follow,
         listener.follow,
         groups.follow,
         expiration.follow,
-        lambda now: metadata.follow_rules(_topic_rules(now)),
+        lambda now: metadata.follow_rules(topic_rules(now)),
     )
-    live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
-    declared = DeclaredTopics(metadata, topics, DeclarationMemory(store))
-    metrics.gauge(
-        "declared_topic_problems",
-        "Topics that are not as the settings file declares them.",
-        lambda: len(declared.problems),
-    )
-    await declared.reconcile(source.first.topics if source else ())
-    reload = None
-    if source is not None:
-        reload = SettingsReload(source, live, declared, clock, metrics)
-        stack.push_async_callback(_end, tasks.create_task(reload.run()))
+    declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port, live, declared, reload)
+    return Parts(metadata, ground.metrics, host, port, ground.live, declared, reload)
+
+
+async def _follow_file(
+    ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
+) -> tuple[DeclaredTopics, SettingsReload | None]:
+    """Declared topics are made now, and the file is watched if there is one."""
+    ground.live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
+    declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
+    ground.metrics.gauge(
+        "declared_topic_problems",
+        "Topics that are not as the settings file declares them.",
+        lambda: len(declared.problems),
+    )
+    await declared.reconcile(source.first.topics if source else ())
+    if source is None:
+        return declared, None
+    reload = SettingsReload(source, ground.live, declared, ground.clock, ground.metrics)
+    stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
+    return declared, reload
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
     """Cancel a duty and wait for its end: what it uses is stopped next."""
     duty.cancel()
     await asyncio.wait([duty])
-
-
-def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
-    """Where the data is, and on what."""
-    if settings.node.storage == "memory":
-        return MEMORY_PATH, filesystem or MemoryDisk()
-    return settings.node.data_dir, filesystem or DiskFileSystem()
 
 
 def _bind(
@@ -244,26 +207,11 @@ def _tell_if_slow() -> None:
         )
 
 
-def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
-    """The settings with as many connections as there may be, and how many files may be open."""
-    files = claim_descriptors(given.listener.connections_max).files
-
-    def adapt(settings: Settings) -> Settings:
-        most = connections_within(settings.listener.connections_max, files)
-        listener = settings.listener.model_copy(update={"connections_max": most})
-        return settings.model_copy(update={"listener": listener})
-
-    return LiveSettings(given, adapt), files
-
-
-def _topic_rules(settings: Settings) -> TopicRules:
-    return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
-
-
 def _start_storage(
-    settings: Settings, logs: LogManager, clock: Clock, metrics: Registry, stack: AsyncExitStack
+    ground: Foundation, stack: AsyncExitStack
 ) -> tuple[StorageService, ReplicaManager]:
     """The log engine and the replicas over it, each telling the other."""
+    logs = ground.logs
     loop = asyncio.get_running_loop()
     timer = LoopTimer(loop)
     stack.callback(timer.cancel)
@@ -277,13 +225,13 @@ def _start_storage(
 
     storage = StorageService(
         logs,
-        clock,
+        ground.clock,
         on_durable=on_durable,
         on_failure=on_failure,
-        **disk_marks(settings.disk),
+        **disk_marks(ground.settings.disk),
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
     stack.push_async_callback(storage.stop)
-    register_storage(metrics, storage, replicas)
+    register_storage(ground.metrics, storage, replicas)
     return storage, replicas
