@@ -305,7 +305,7 @@ def test_more_connections_than_there_are_descriptors_for_are_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(running: Running) -> None:
-        monkeypatch.setattr("penstock.node.wiring.connections_within", lambda *_: 77)
+        monkeypatch.setattr("penstock.node.foundation.connections_within", lambda *_: 77)
         await running.takes(BASE.replace("port = 0", "port = 0\nconnections_max = 500_000"))
         assert running.parts.live.current.settings.listener.connections_max == 77
         assert "listener.connections_max = 500000 is given and 77 is in force" in caplog.text
