@@ -57,6 +57,8 @@ def test_nothing_to_say() -> None:
         (with_limit("something_new", 100), "something_new-at-limit", Level.DEGRADED, True),
         (replace(HEALTHY, damaged_partitions=2), "partitions-damaged", Level.CRITICAL, True),
         (replace(HEALTHY, coordinators_failed=1), "coordinators-failed", Level.CRITICAL, True),
+        (replace(HEALTHY, settings_refusal="no."), "settings-refused", Level.DEGRADED, True),
+        (replace(HEALTHY, declared_topic_problems=1), "declared-topics", Level.DEGRADED, True),
         (replace(HEALTHY, coordinators_loading=5), "coordinators-loading", Level.DEGRADED, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""The guide for operators cannot go stale: its commands run, in their order, on a broker of its own.
+"""The guide for operators cannot go stale: its commands run in their order, on their own broker.
 
 Compared is everything that a command prints, without what cannot be the same: ids, addresses, the
 version, times, and how full the disk is. The table of reasons is the one in `admin.health`.
@@ -18,9 +18,7 @@ from tests.docs.test_guides import commands
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import free_port
 
-GUIDE = (
-    Path(__file__).resolve().parents[2] / "docs" / "guides" / "operating.md"
-).read_text()
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "operating.md").read_text()
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 VARYING = (
     (r'"topic_id":"[^"]+"', '"topic_id":"ID"'),

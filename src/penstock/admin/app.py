@@ -28,17 +28,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.admin import brokers, groups, metrics_page, topics, transactions
+from penstock.admin import brokers, groups, topics, transactions
 from penstock.admin.browser_safety import objection
 from penstock.admin.desk import Desk
+from penstock.admin.error_problems import problem_of
 from penstock.admin.model import Input
 from penstock.admin.openapi import describe
 from penstock.admin.operation import API_PREFIX, Asked, Operation
 from penstock.admin.parsing import decoded, query_texts, read_body, read_parameters
 from penstock.admin.ports import BrokerView
-from penstock.admin.problems import CONTENT_TYPE, RefusedError, problem_of, refused
+from penstock.admin.problems import CONTENT_TYPE, RefusedError, refused
 from penstock.admin.status import Alive, readiness, status
 from penstock.core.errors import PenstockError
+from penstock.core.metrics import Collected
 
 BODY_BYTES_MAX: Final = 1_048_576
 """The largest body: a reset of a thousand topics with long names."""
@@ -63,7 +65,8 @@ def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> 
 
     async def metrics(request: Request) -> Response:
         _nothing_asked(request)
-        page, content_type = metrics_page.render(view.metrics, request.headers.get("accept", ""))
+        collected, accept = view.metrics.collect(), request.headers.get("accept", "")
+        page, content_type = await asyncio.to_thread(_metrics_page, collected, accept)
         return Response(page, media_type=content_type)
 
     async def live(request: Request) -> Response:
@@ -179,6 +182,13 @@ async def _read(operation: Operation, request: Request) -> Asked:
         ),
         body=await _read_body(operation, request),
     )
+
+
+def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, str]:
+    """The page of what was collected on the loop; on a thread, since it may be megabytes."""
+    from penstock.admin import metrics_page  # not before somebody scrapes
+
+    return metrics_page.write(collected, accept)
 
 
 def _nothing_asked(request: Request) -> None:

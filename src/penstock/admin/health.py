@@ -72,6 +72,9 @@ class Facts:
     damaged_partitions: int = 0
     coordinators_loading: int = 0
     coordinators_failed: int = 0
+    declared_topic_problems: int = 0
+    settings_refusal: str | None = None
+    """Why the settings file, as it is now, is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,23 @@ def _parts(facts: Facts) -> Iterator[Reason]:
             f"{_count(facts.coordinators_loading, 'coordinator')} being loaded: their groups and "
             "transactions wait.",
             "Wait: clients repeat their requests by themselves.",
+        )
+    if facts.settings_refusal is not None:
+        yield Reason(
+            "settings-refused",
+            Level.DEGRADED,
+            "The settings file was changed and refused, so the broker goes on as before: "
+            f"{facts.settings_refusal}",
+            "Correct the file; it is read again by itself. `penstock config check` tells all that "
+            "is wrong with it.",
+        )
+    if facts.declared_topic_problems:
+        yield Reason(
+            "declared-topics",
+            Level.DEGRADED,
+            f"{_count(facts.declared_topic_problems, 'declared topic')} not as the settings file "
+            "says.",
+            "The broker's log says why. `penstock config plan` shows what is missing.",
         )
 
 

@@ -14,20 +14,15 @@ import asyncio
 import logging
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.server import Listener
-from penstock.client.addresses import Address
 from penstock.core.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
-from penstock.node.coordinators import NodeCoordinators
-from penstock.replication.manager import ReplicaManager
-from penstock.storage.service import StorageService
+from penstock.node.admin_parts import Served
 
 if TYPE_CHECKING:
     from penstock.admin.server import AdminServer
@@ -38,20 +33,6 @@ PATIENCE_SECONDS: Final = 1.0
 """How long the admin port waits for the Kafka listener before it is served without it."""
 BACKLOG: Final = 64
 """Connections that wait to be accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The parts of a broker that answers."""
-
-    settings: Settings
-    """With as many connections as there may really be."""
-    storage: StorageService
-    replicas: ReplicaManager
-    coordinators: NodeCoordinators
-    listener: Listener
-    cluster_id: str
-    advertised: Address
 
 
 class AdminPort:
@@ -89,20 +70,9 @@ class AdminPort:
         stack.push_async_callback(_end, tasks.create_task(admin._run()))
         return admin
 
-    def serve(
-        self,
-        settings: Settings,
-        storage: StorageService,
-        replicas: ReplicaManager,
-        coordinators: NodeCoordinators,
-        listener: Listener,
-        cluster_id: str,
-        advertised: Address,
-    ) -> None:
+    def serve(self, served: Served) -> None:
         """The broker answers: there is time for this port, and it may ask the broker."""
-        self._served = Served(
-            settings, storage, replicas, coordinators, listener, cluster_id, advertised
-        )
+        self._served = served
         self._has_time.set()
 
     def stop_serving(self) -> None:

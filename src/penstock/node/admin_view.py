@@ -18,7 +18,7 @@ from penstock.core.limits import PARKED_REQUESTS_MAX, PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.version import penstock_version
-from penstock.node.admin import Served
+from penstock.node.admin_parts import Served
 from penstock.storage.disk_guard import DiskState
 from penstock.storage.flusher import Flusher
 from penstock.storage.service import StorageService
@@ -62,7 +62,7 @@ class NodeView:
         address = Address(host, listener.port) if served is None else served.advertised
         return Identity(
             node_id=self._settings.node.id,
-            cluster_id="" if served is None else served.cluster_id,
+            cluster_id="" if served is None else served.metadata.image.cluster_id,
             version=self._version,
             host=address.host,
             port=address.port,
@@ -85,9 +85,11 @@ class NodeView:
             is_stopping=is_stopping,
             directories=tuple(_directory(served.storage, one) for one in manager.flushers),
             limits=tuple(_limits(served)),
-            damaged_partitions=len(manager.quarantined),
+            damaged_partitions=len(served.replicas.unserved),
             coordinators_loading=loading,
             coordinators_failed=failed,
+            declared_topic_problems=len(served.declared.problems),
+            settings_refusal=None if served.reload is None else served.reload.refusal,
         )
 
 
@@ -95,14 +97,14 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
     directory = flusher.directory
     return DirectoryFacts(
         path=directory.path,
-        room=_ROOM[storage.disk_state(directory.path)],
+        room=_ROOM[storage.disk_guard(directory.path).state],
         failure=None if directory.failure is None else str(directory.failure),
         flush_seconds=flusher.under_way_seconds(),
     )
 
 
 def _limits(served: Served) -> Iterator[LimitUse]:
-    listener, usage = served.settings.listener, served.listener.usage()
+    listener, usage = served.live.current.settings.listener, served.listener.usage()
     yield LimitUse(
         "connections", usage.connections, listener.connections_max, "connections", usage.refused
     )
@@ -115,8 +117,8 @@ def _limits(served: Served) -> Iterator[LimitUse]:
     yield LimitUse("parked_requests", len(served.replicas.waits), PARKED_REQUESTS_MAX, "requests")
     yield LimitUse("partitions", len(served.replicas), PARTITIONS_PER_BROKER_MAX, "partitions")
     for flusher in served.storage.manager.flushers:
-        space = served.storage.guards[flusher.directory.path].space
-        if space is not None:
+        space = served.storage.disk_guard(flusher.directory.path).space
+        if space.total_bytes:
             used = space.total_bytes - space.free_bytes
             yield LimitUse("disk", used, space.total_bytes, "bytes")
 
@@ -135,7 +137,7 @@ class OwnListener:
         served = self._served()
         if served is None:
             raise BrokerUnreachableError("the broker is starting and answers nobody yet.")
-        host = served.settings.listener.host
+        host = served.live.current.settings.listener.host
         own = Address(_LOOPBACKS.get(host, host), served.listener.port)
         advertised = served.advertised
         return Cluster(

@@ -42,8 +42,13 @@ class DiskGuard:
         self._free_bytes_min = free_bytes_min
         self._free_share_min = free_share_min
         self.state = DiskState.OPEN
-        self.space: Space | None = None
-        """What was measured last."""
+        self.space = Space(0, 0)
+        """As it was last measured; all zero before that."""
+
+    def change_marks(self, *, free_bytes_min: int, free_share_min: float) -> None:
+        """Use other marks from the next sample on; the state stays what it is until then."""
+        self._free_bytes_min = free_bytes_min
+        self._free_share_min = free_share_min
 
     def sample(self, space: Space) -> DiskState:
         """Take a measurement into account; the new state."""

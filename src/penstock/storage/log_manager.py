@@ -74,8 +74,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, ManagedDirectory] = {}
         """Where each log is, also the damaged ones."""
-        self.quarantined: dict[TopicPartition, QuarantinedLogError] = {}
-        """Logs that are not served because of damage, each with what was found."""
+        self._quarantined: dict[TopicPartition, QuarantinedLogError] = {}
         self.problems: list[LogProblem] = []
         """What was found while loading, for the operator."""
 
@@ -90,7 +89,7 @@ class LogManager:
             partition: self._read_topic_id(
                 f"{self._homes[partition].path}/{names.log_name(partition)}"
             )
-            for partition in self.quarantined
+            for partition in self._quarantined
         }
 
     # --- Loading ---
@@ -150,7 +149,7 @@ class LogManager:
         path = f"{directory.path}/{names.log_name(partition)}"
         if not self._filesystem.is_directory(path):
             return
-        if partition in self._logs or partition in self.quarantined:
+        if partition in self._logs or partition in self._quarantined:
             self._report(path, partition, "the same partition is in two data directories")
             return
         try:
@@ -188,7 +187,7 @@ class LogManager:
     ) -> QuarantinedLogError:
         wrapped = QuarantinedLogError(str(error))
         wrapped.__cause__ = error
-        self.quarantined[partition] = wrapped
+        self._quarantined[partition] = wrapped
         self._homes[partition] = directory
         self._report(f"{directory.path}/{names.log_name(partition)}", partition, str(error))
         return wrapped
@@ -202,7 +201,7 @@ class LogManager:
             partition
             for directory in self._directories
             for partition, offset in directory.recovery_points.items()
-            if offset and partition not in self._logs and partition not in self.quarantined
+            if offset and partition not in self._logs and partition not in self._quarantined
         ]
 
     # --- Single logs ---
@@ -210,8 +209,8 @@ class LogManager:
     def get_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log, or None when there is none; raises `QuarantinedLogError` for a damaged one."""
         log = self._logs.get(topic_partition)
-        if log is None and topic_partition in self.quarantined:
-            raise self.quarantined[topic_partition]
+        if log is None and topic_partition in self._quarantined:
+            raise self._quarantined[topic_partition]
         return log
 
     def home_of(self, topic_partition: TopicPartition) -> ManagedDirectory:
@@ -223,8 +222,8 @@ class LogManager:
     ) -> PartitionLog:
         """A new, empty log; it becomes durable with its first batch."""
         assert topic_partition not in self._logs, f"{topic_partition} exists"
-        if topic_partition in self.quarantined:
-            raise self.quarantined[topic_partition]
+        if topic_partition in self._quarantined:
+            raise self._quarantined[topic_partition]
         directory = self._emptiest_directory()
         path = f"{directory.path}/{names.log_name(topic_partition)}"
         filesystem = self._filesystem
@@ -290,7 +289,7 @@ class LogManager:
             if home is None:
                 continue
             path = f"{home.path}/{names.log_name(partition)}"
-            is_damaged = self.quarantined.pop(partition, None) is not None
+            is_damaged = self._quarantined.pop(partition, None) is not None
             if is_damaged:
                 self.problems = [problem for problem in self.problems if problem.path != path]
             else:
