@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -181,6 +183,16 @@ def test_a_stop_does_not_wait_for_an_admin_port_that_is_coming_up() -> None:
             pass
 
     run(work)
+
+
+def test_a_start_does_not_import_what_serves_the_port() -> None:
+    """It would take longer than the start itself."""
+    late = ("starlette", "uvicorn", "h11", "prometheus_client", "penstock.admin")
+    program = f"import sys, penstock.node.server; print([m for m in {late} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_connections_above_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
