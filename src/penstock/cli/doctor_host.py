@@ -23,7 +23,7 @@ from penstock.cli.doctor_facts import (
     PortFacts,
     VersionFacts,
 )
-from penstock.cli.version import penstock_version
+from penstock.core.version import penstock_version
 from penstock.client.blocking import reason
 
 EXTRAS: Final = {
