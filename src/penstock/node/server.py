@@ -88,15 +88,13 @@ class BrokerServer:
 
         Before the start is over nothing happens either: the settings were read just then.
         """
-        if self._parts is not None and self._parts.reload is not None:
-            self._parts.reload.ask()
+        if self._parts is not None and self._parts.care.reload is not None:
+            self._parts.care.reload.ask()
 
     @property
     def setting_problems(self) -> tuple[str, ...]:
         """What the operator wanted and is not so: a refused settings file, declared topics."""
-        reload = self._running.reload
-        refused = () if reload is None or reload.refusal is None else (reload.refusal,)
-        return (*refused, *self._running.declared.problems)
+        return self._running.care.problems
 
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""

@@ -23,11 +23,9 @@ from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
 from penstock.cluster.broker_configs import describe_broker
-from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
-from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.metrics import Family, Registry
@@ -41,13 +39,10 @@ from penstock.node.adapters import (
     RecordDeletions,
 )
 from penstock.node.coordinators import NodeCoordinators
-from penstock.node.declared_topics import DeclaredTopics
-from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.group_administration import Groups
 from penstock.node.identity import establish_identity, known_cluster_id
-from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
@@ -55,7 +50,8 @@ from penstock.node.log_loading import (
     topics_in,
 )
 from penstock.node.producer_expiration import ProducerExpiration
-from penstock.node.settings_reload import SettingsReload, SettingsSource
+from penstock.node.settings_care import SettingsCare, topic_rules
+from penstock.node.settings_reload import SettingsSource
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
@@ -85,10 +81,7 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
-    live: LiveSettings
-    declared: DeclaredTopics
-    reload: SettingsReload | None
-    """None for a broker whose settings were handed in and come from nowhere."""
+    care: SettingsCare
 
 
 async def start_parts(
@@ -105,18 +98,13 @@ async def start_parts(
     _tell_if_slow()
     path, filesystem = _place(settings, filesystem)
     clock, metrics = SystemClock(), Registry()
-    live, files_max = _within_descriptors(settings)
-    settings = live.current.settings
-    mode = FlushMode(settings.flush.mode)
-    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
-    logs.lock()
-    stack.callback(logs.unlock)
+    care = SettingsCare(settings, source)
+    settings = care.live.current.settings
+    logs = _lock_logs(settings, filesystem, path, clock, care.files_max, stack)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
-    store = await SqliteMetadataStore.open(store_path, clock=clock)
-    stack.push_async_callback(store.close)
-    metadata = MetadataService(store, rules=_topic_rules(settings))
+    store = await _open_store(settings, path, clock, stack)
+    metadata = MetadataService(store, rules=topic_rules(settings))
     is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
     stack.push_async_callback(metadata.stop)
     directory_id = establish_identity(
@@ -137,7 +125,7 @@ async def start_parts(
     )
     groups = Groups(metadata, settings.groups)
     services = BrokerServices(
-        current=live.current,
+        current=care.live.current,
         node_id=settings.node.id,
         clock=clock,
         metadata=metadata,
@@ -154,44 +142,66 @@ async def start_parts(
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(storage, path),
         topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(live.current.settings),
+        broker_configs=lambda: describe_broker(care.live.current.settings),
     )
     metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
     listener, host, port = _bind(services, metrics, stack)
     broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
-    duties = StorageDuties(storage, settings)
-    expiration = ProducerExpiration(logs, clock, settings.transactions)
-    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
-        stack.push_async_callback(_end, tasks.create_task(duty))
-    live.add_followers(
-        follow_log_level,
-        duties.follow,
-        coordinators.follow,
-        listener.follow,
-        groups.follow,
-        expiration.follow,
-        lambda now: metadata.follow_rules(_topic_rules(now)),
-    )
-    live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
-    declared = DeclaredTopics(metadata, topics, DeclarationMemory(store))
-    metrics.gauge(
-        "declared_topic_problems",
-        "Topics that are not as the settings file declares them.",
-        lambda: len(declared.problems),
-    )
-    await declared.reconcile(source.first.topics if source else ())
-    reload = None
-    if source is not None:
-        reload = SettingsReload(source, live, declared, clock, metrics)
-        stack.push_async_callback(_end, tasks.create_task(reload.run()))
+    care.live.add_followers(coordinators.follow, listener.follow, groups.follow)
+    await care.begin(metadata, topics, store, metrics, clock)
+    _start_duties(settings, care, storage, topics, clock, tasks, stack)
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port, live, declared, reload)
+    return Parts(metadata, metrics, host, port, care)
+
+
+def _lock_logs(
+    settings: Settings,
+    filesystem: FileSystem,
+    path: str,
+    clock: Clock,
+    files_max: int,
+    stack: AsyncExitStack,
+) -> LogManager:
+    """The logs of the data directory, which nobody else may use from now on."""
+    mode = FlushMode(settings.flush.mode)
+    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
+    logs.lock()
+    stack.callback(logs.unlock)
+    return logs
+
+
+async def _open_store(
+    settings: Settings, path: str, clock: Clock, stack: AsyncExitStack
+) -> SqliteMetadataStore:
+    """What keeps the metadata: a file beside the logs, or memory."""
+    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    store = await SqliteMetadataStore.open(store_path, clock=clock)
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _start_duties(
+    settings: Settings,
+    care: SettingsCare,
+    storage: StorageService,
+    topics: Topics,
+    clock: Clock,
+    tasks: asyncio.TaskGroup,
+    stack: AsyncExitStack,
+) -> None:
+    """All that is done again and again, at the pace of the settings in force."""
+    duties = StorageDuties(storage, settings)
+    expiration = ProducerExpiration(storage.manager, clock, settings.transactions)
+    care.live.add_followers(duties.follow, expiration.follow)
+    rooms = topics.host_when_there_is_room()
+    for duty in (duties.run(), rooms, expiration.run(), care.watch()):
+        stack.push_async_callback(_end, tasks.create_task(duty))
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
@@ -225,22 +235,6 @@ def _tell_if_slow() -> None:
             "running without compiled modules: produce is slower. Install a C compiler and "
             "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
         )
-
-
-def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
-    """The settings with as many connections as there may be, and how many files may be open."""
-    files = claim_descriptors(given.listener.connections_max).files
-
-    def adapt(settings: Settings) -> Settings:
-        most = connections_within(settings.listener.connections_max, files)
-        listener = settings.listener.model_copy(update={"connections_max": most})
-        return settings.model_copy(update={"listener": listener})
-
-    return LiveSettings(given, adapt), files
-
-
-def _topic_rules(settings: Settings) -> TopicRules:
-    return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
 
 
 def _start_storage(
