@@ -43,9 +43,9 @@ class Running:
 
     def __init__(self, file: File, parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
         self.file, self.parts, self.log = file, parts, caplog
-        assert parts.care.reload is not None
-        self.reload: SettingsReload = parts.care.reload
-        owners = [getattr(one, "__self__", None) for one in parts.care.live.followers]
+        assert parts.reload is not None
+        self.reload: SettingsReload = parts.reload
+        owners = [getattr(one, "__self__", None) for one in parts.live.followers]
         self._owners = {type(one): one for one in owners}
 
     def part(self, kind: type) -> object:
@@ -122,7 +122,7 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     of_groups = shards.state.settings  # type: ignore[attr-defined]
     of_transactions = coordinators._kind("transaction").make_shard()._settings  # type: ignore[attr-defined]
     topics = coordinators._topics
-    current = running.parts.care.live.current
+    current = running.parts.live.current
 
     def default_of(name: str) -> Callable[[], object]:
         return lambda: int(topics._defaults[name])
@@ -231,9 +231,9 @@ def test_a_setting_that_needs_a_restart_refuses_the_whole_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario(running: Running) -> None:
-        before = running.parts.care.live.current.settings
+        before = running.parts.live.current.settings
         await running.takes(f"{BASE}id = 7\n[topic_defaults]\nretention_ms = 5\n")
-        assert running.parts.care.live.current.settings is before
+        assert running.parts.live.current.settings is before
         assert "node.id = 7 (p.toml line 5) needs a restart" in caplog.text
         assert "this broker runs with 1" in caplog.text
         assert running.metrics["config_reloads_refused_total"] == 1
@@ -249,12 +249,12 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_afterwards_does(
         started_at = running.metrics["config_last_reload_success_timestamp_seconds"]
         assert running.metrics["config_last_reload_successful"] == 1
         await running.takes(f"{BASE}[topic_defaults]\nretention_ms = 5\nretention_bytes = 'x'\n")
-        settings = running.parts.care.live.current.settings
+        settings = running.parts.live.current.settings
         assert settings.topic_defaults.retention_ms == 604_800_000
         assert "topic_defaults.retention_bytes = 'x' (p.toml line 7)" in caplog.text
         assert running.metrics["config_last_reload_successful"] == 0
         await running.takes(f"{BASE}[topic_defaults]\nretention_ms = 5\n")
-        assert running.parts.care.live.current.settings.topic_defaults.retention_ms == 5
+        assert running.parts.live.current.settings.topic_defaults.retention_ms == 5
         assert "settings: topic_defaults.retention_ms: 604800000 -> 5" in caplog.text
         metrics = running.metrics
         assert metrics["config_reloads_applied_total"] == 1
@@ -305,9 +305,9 @@ def test_more_connections_than_there_are_descriptors_for_are_told(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(running: Running) -> None:
-        monkeypatch.setattr("penstock.node.settings_care.connections_within", lambda *_: 77)
+        monkeypatch.setattr("penstock.node.foundation.connections_within", lambda *_: 77)
         await running.takes(BASE.replace("port = 0", "port = 0\nconnections_max = 500_000"))
-        assert running.parts.care.live.current.settings.listener.connections_max == 77
+        assert running.parts.live.current.settings.listener.connections_max == 77
         assert "listener.connections_max = 500000 is given and 77 is in force" in caplog.text
 
     run(scenario, caplog)
@@ -325,9 +325,9 @@ def test_declared_topics_follow_the_file(caplog: pytest.LogCaptureFixture) -> No
         topic = running.parts.metadata.image.topics["a"]
         assert len(topic.partitions) == 4
         assert topic.settings == {"segment.ms": "9000"}, "what the file set before is taken back"
-        assert not running.parts.care.problems
+        assert not running.parts.declared.problems
         await running.takes(topics(3, "{ 'segment.ms' = 9000 }"))
-        problem = "\n".join(running.parts.care.problems)
+        problem = "\n".join(running.parts.declared.problems)
         assert "partitions cannot be taken away" in problem
         assert problem in caplog.text
         assert running.metrics["declared_topic_problems"] == 1

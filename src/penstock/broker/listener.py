@@ -56,12 +56,12 @@ class ListenerState:
         self._alarm_at = _NEVER
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
+        self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
         self.refused = counter("connections_refused_total", "Connections above a limit, closed.")
         self.broken = counter("protocol_errors_total", "Connections closed for bytes not Kafka's.")
         self.timed_out = counter(
             "connections_timed_out_total", "Connections ended by a time limit."
         )
-        self.requests = counter("requests_total", "Requests received whole.")
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
@@ -201,6 +201,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
         self._state.received.value += nbytes
+        self._session.received()
         try:
             self._reader.buffer_updated(nbytes)
             self._handle_requests()
@@ -230,6 +231,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
         """The connection is gone."""
         state = self._state
+        state.closed.value += 1
         state.forget(self)
         state.by_address[self._address] -= 1
         if not state.by_address[self._address]:
@@ -253,7 +255,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             handled += self._handle_burst()
         if session.is_closed:
             return
-        self._state.requests.value += handled
         self._reserve_partial()
         self._watch_frame(handled)
         self._update_reading()
@@ -347,6 +348,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._resumes = False
         if self._session.is_closed:
             return
+        self._session.resumed()
         try:
             self._handle_requests()
         except PeerError as error:

@@ -17,6 +17,7 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
 from penstock.node.settings_reload import SettingsSource
 from penstock.node.wiring import Parts, start_parts
@@ -88,17 +89,23 @@ class BrokerServer:
 
         Before the start is over nothing happens either: the settings were read just then.
         """
-        if self._parts is not None and self._parts.care.reload is not None:
-            self._parts.care.reload.ask()
+        if self._parts is not None and self._parts.reload is not None:
+            self._parts.reload.ask()
 
     @property
     def setting_problems(self) -> tuple[str, ...]:
         """What the operator wanted and is not so: a refused settings file, declared topics."""
-        return self._running.care.problems
+        reload = self._running.reload
+        refused = () if reload is None or reload.refusal is None else (reload.refusal,)
+        return (*refused, *self._running.declared.problems)
 
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
+
+    def collect_metrics(self) -> list[Collected]:
+        """Every metric now, with what an exporter must know of it."""
+        return self._running.metrics.collect()
 
     async def run(self) -> None:
         """Start, serve until cancelled, stop."""

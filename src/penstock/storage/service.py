@@ -408,14 +408,14 @@ class StorageService:
             if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
                 await self.run_retention()
 
+    def disk_guard(self, path: str) -> DiskGuard:
+        """Whether new data is taken in a data directory, and how much room there is."""
+        return self._guards[path]
+
     def change_guards(self, *, free_bytes_min: int, free_share_min: float) -> None:
         """Have the disks watched by other marks, from the next sample on."""
         for guard in self._guards.values():
             guard.change_marks(free_bytes_min=free_bytes_min, free_share_min=free_share_min)
-
-    def disk_state(self, path: str) -> DiskState:
-        """Whether new data is taken in a data directory."""
-        return self._guards[path].state
 
 
 def _load_cleaner() -> type["LogCleaner"]:
