@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import socket
+from typing import NamedTuple
 
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.listener import ConnectionProtocol, ListenerState
@@ -23,6 +24,14 @@ FREE_PORT_TRIES = 8
 """Ports to try when any will do, before giving up."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
+
+
+class Usage(NamedTuple):
+    """How much of its limits a listener uses now, and what it refused since the start."""
+
+    connections: int
+    request_bytes_in_flight: int
+    refused: int
 
 
 class Listener:
@@ -66,6 +75,12 @@ class Listener:
                 ) from error
             self._sockets.append(bound)
             self.port = bound.getsockname()[1]
+
+    def usage(self) -> Usage:
+        """How near the limits are."""
+        state = self._state
+        in_flight = state.handling.reserved_bytes + state.receiving.reserved_bytes
+        return Usage(len(state.connections), in_flight, state.refused.value)
 
     async def start(self) -> None:
         """Accept connections."""

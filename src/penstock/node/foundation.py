@@ -18,6 +18,7 @@ from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
+from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.live_settings import LiveSettings
@@ -51,6 +52,7 @@ class Foundation:
     store: SqliteMetadataStore
     metadata: MetadataService
     directory_id: str
+    admin: AdminPort
 
     @property
     def settings(self) -> Settings:
@@ -71,6 +73,7 @@ async def lay_foundation(
     logs.lock()
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    admin = AdminPort.open(settings, metrics, clock, tasks, stack)
 
     store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
@@ -87,7 +90,7 @@ async def lay_foundation(
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
-    return Foundation(path, live, clock, metrics, tasks, logs, store, metadata, directory_id)
+    return Foundation(path, live, clock, metrics, tasks, logs, store, metadata, directory_id, admin)
 
 
 def topic_rules(settings: Settings) -> TopicRules:

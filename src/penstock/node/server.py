@@ -80,6 +80,15 @@ class BrokerServer:
         return f"{self.host}:{self.port}"
 
     @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._running.admin.port
+
+    async def wait_for_admin(self) -> None:
+        """Until the admin port answers, a moment after the broker; at once when there is none."""
+        await self._running.admin.wait_up()
+
+    @property
     def cluster_id(self) -> str:
         """The id of the cluster, made at the first start on a data directory."""
         return self._running.metadata.image.cluster_id

@@ -6,7 +6,8 @@ The order of starting, which is also the reverse of the order of stopping:
 2. metadata is loaded and the cluster id compared with the one in the directory;
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
-5. the listener accepts connections.
+5. the listener accepts connections;
+6. the admin port, which was taken first, is served. It is let go last.
 
 Stopping first refuses new connections and finishes what was accepted, then goes the same way back.
 """
@@ -22,6 +23,7 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
+from penstock.client.addresses import Address
 from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
@@ -38,6 +40,8 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.admin import AdminPort
+from penstock.node.admin_parts import Served
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
@@ -72,6 +76,7 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    admin: AdminPort
     live: LiveSettings
     declared: DeclaredTopics
     reload: SettingsReload | None
@@ -142,9 +147,34 @@ async def start_parts(
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
-    for stop in (replicas.stop_waiting, coordinators.stop):
+    for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
         stack.callback(stop)
-    return Parts(metadata, ground.metrics, host, port, ground.live, declared, reload)
+    parts = Parts(metadata, ground.metrics, host, port, ground.admin, ground.live, declared, reload)
+    _serve_admin(parts, storage, replicas, coordinators, listener)
+    return parts
+
+
+def _serve_admin(
+    parts: Parts,
+    storage: StorageService,
+    replicas: ReplicaManager,
+    coordinators: NodeCoordinators,
+    listener: Listener,
+) -> None:
+    """The broker answers its clients: now there is time for the admin port."""
+    parts.admin.serve(
+        Served(
+            live=parts.live,
+            metadata=parts.metadata,
+            storage=storage,
+            replicas=replicas,
+            coordinators=coordinators,
+            listener=listener,
+            advertised=Address(parts.advertised_host, parts.advertised_port),
+            declared=parts.declared,
+            reload=parts.reload,
+        )
+    )
 
 
 async def _follow_file(

@@ -38,7 +38,8 @@ class Broker:
     ) -> None:
         """With `settings` those are used as they are; else memory or `data_dir`, on a free port.
 
-        A `filesystem`, such as a `FaultyDisk`, stands in for the disk of the logs.
+        There is an admin port only when the settings name one (`admin.port`). A `filesystem`, such
+        as a `FaultyDisk`, stands in for the disk of the logs.
         """
         if settings is None:
             settings = (
@@ -46,6 +47,9 @@ class Broker:
                 if data_dir is None
                 else BrokerConfig(port=0, data_dir=data_dir)
             )
+        if settings.admin.port is None:
+            no_admin = settings.admin.model_copy(update={"enabled": False})
+            settings = settings.model_copy(update={"admin": no_admin})
         self._settings = settings
         self._server = BrokerServer(settings, filesystem=filesystem)
         self._is_ready = threading.Event()
@@ -68,6 +72,11 @@ class Broker:
     def port(self) -> int:
         """The port that clients connect to."""
         return self._server.port
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._server.admin_port
 
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
