@@ -238,9 +238,9 @@ def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
     elif facts.is_synchronized is False:
         yield Judgement(
             "clock",
-            FINDING,
-            "no time service keeps the clock right",
-            "Let one do it: `timedatectl set-ntp true`, or chrony.",
+            NOTE,
+            "the kernel knows of no time service that keeps the clock right; that is well only in "
+            "a virtual machine whose host does it",
         )
     else:
         how = "" if facts.is_synchronized is None else ", and a time service keeps it right"
