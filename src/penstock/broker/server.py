@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.listener import ConnectionProtocol, ListenerState
@@ -24,14 +25,22 @@ FREE_PORT_TRIES = 8
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
 
+WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
+"""Puts something between a socket and its connection, for tests of a bad network."""
+
 
 class Listener:
     """Accepts Kafka clients on one host and port."""
 
     def __init__(
-        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+        self,
+        settings: ListenerSettings,
+        dispatcher: Dispatcher,
+        metrics: Registry,
+        wrap_connection: WrapConnection | None = None,
     ) -> None:
         self._settings = settings
+        self._wrap_connection = wrap_connection
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -71,11 +80,13 @@ class Listener:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(
-                lambda: ConnectionProtocol(self._state), sock=bound, backlog=BACKLOG
-            )
+            server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
         self._sockets = []
+
+    def _connection(self) -> asyncio.BufferedProtocol:
+        connection = ConnectionProtocol(self._state)
+        return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""

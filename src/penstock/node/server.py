@@ -18,7 +18,7 @@ from typing import Self
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
-from penstock.node.wiring import Parts, start_parts
+from penstock.node.wiring import Parts, StandIns, start_parts
 from penstock.storage.filesystem import FileSystem
 
 logger = logging.getLogger(__name__)
@@ -44,11 +44,15 @@ class BrokerServer:
     """One broker in this process. It can be started once."""
 
     def __init__(
-        self, settings: Settings | None = None, *, filesystem: FileSystem | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        filesystem: FileSystem | None = None,
+        stand_ins: StandIns | None = None,
     ) -> None:
-        """`filesystem` stands in for the disk, for tests of faults; metadata is not on it."""
+        """`filesystem` stands in for the disk, for tests of faults; `stand_ins` for more."""
         self._settings = BrokerConfig() if settings is None else settings
-        self._filesystem = filesystem
+        self._stand_ins = stand_ins or StandIns(filesystem)
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
 
@@ -61,6 +65,11 @@ class BrokerServer:
     def port(self) -> int:
         """The port that clients are told to connect to; the real one when 0 was asked for."""
         return self._running.advertised_port
+
+    @property
+    def listening_port(self) -> int:
+        """The port that is listened on, whatever clients are told."""
+        return self._running.listening_port
 
     @property
     def bootstrap_server(self) -> str:
@@ -85,7 +94,7 @@ class BrokerServer:
         assert self._parts is None, "a BrokerServer is started once"
         with _one_error():
             async with AsyncExitStack() as stack:
-                self._parts = await start_parts(self._settings, stack, filesystem=self._filesystem)
+                self._parts = await start_parts(self._settings, stack, self._stand_ins)
                 self._stack = stack.pop_all()
         return self
 

@@ -21,7 +21,7 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
-from penstock.broker.server import Listener
+from penstock.broker.server import Listener, WrapConnection
 from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
@@ -80,14 +80,28 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    listening_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """What stands in for a part of the machine, in tests of faults; None is the real thing."""
+
+    filesystem: FileSystem | None = None
+    """For the disk of the logs; metadata is not on it."""
+    metadata_path: str | None = None
+    """For the metadata of a broker in memory: a `MemoryDatabase` that outlives it."""
+    wrap_connection: WrapConnection | None = None
+    """Between each socket and its connection."""
 
 
 async def start_parts(
-    settings: Settings, stack: AsyncExitStack, *, filesystem: FileSystem | None = None
+    settings: Settings, stack: AsyncExitStack, stand_ins: StandIns | None = None
 ) -> Parts:
-    """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
+    """Start everything; leaving `stack` stops it."""
     _tell_if_slow()
-    path, filesystem = _place(settings, filesystem)
+    stand_ins = stand_ins or StandIns()
+    path, filesystem = _place(settings, stand_ins.filesystem)
     clock, metrics = SystemClock(), Registry()
     settings, files_max = _within_descriptors(settings)
     mode = FlushMode(settings.flush.mode)
@@ -96,7 +110,8 @@ async def start_parts(
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
 
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    is_memory = settings.node.storage == "memory"
+    store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
     rules = TopicRules(partition_count_default=settings.topics.partitions_default)
@@ -140,7 +155,7 @@ async def start_parts(
         broker_configs=lambda: describe_broker(settings),
     )
     metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
-    listener, host, port = _bind(services, metrics, stack)
+    listener, host, port = _bind(services, metrics, stack, stand_ins.wrap_connection)
     broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
@@ -152,7 +167,7 @@ async def start_parts(
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port)
+    return Parts(metadata, metrics, host, port, listener.port)
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
@@ -169,11 +184,15 @@ def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, File
 
 
 def _bind(
-    services: BrokerServices, metrics: Registry, stack: AsyncExitStack
+    services: BrokerServices,
+    metrics: Registry,
+    stack: AsyncExitStack,
+    wrap_connection: WrapConnection | None,
 ) -> tuple[Listener, str, int]:
     """A listener that has its port and accepts nobody yet, and the address that clients get."""
     settings = services.settings.listener
-    listener = Listener(settings, Dispatcher(services, HANDLERS, metrics), metrics)
+    dispatcher = Dispatcher(services, HANDLERS, metrics)
+    listener = Listener(settings, dispatcher, metrics, wrap_connection)
     listener.bind()
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
