@@ -10,6 +10,8 @@ import logging
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["pytester"]
+
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 settings.register_profile(
