@@ -9,6 +9,8 @@ from penstock.core.errors import ConfigError
 from penstock.testing.fixture_settings import KEYWORDS, broker_settings
 from penstock.testing.topic_names import fresh_topic_name
 
+PARTITIONS = "topic_defaults.partitions_default"
+
 
 def test_memory_and_a_free_port_unless_somebody_says_otherwise() -> None:
     usual = broker_settings([], {}, {})
@@ -19,22 +21,22 @@ def test_memory_and_a_free_port_unless_somebody_says_otherwise() -> None:
 
 
 def test_keywords_win_over_the_table_and_the_table_over_the_lines() -> None:
-    lines = ["topics.partitions_default = 2", "node.id = 2"]
-    table = {"topics.partitions_default": 3, "flush.mode": "os"}
+    lines = ["topic_defaults.partitions_default = 2", "node.id = 2"]
+    table = {"topic_defaults.partitions_default": 3, "flush.mode": "os"}
     settings = broker_settings(lines, table, {"default_partitions": 4})
-    assert (settings.topics.partitions_default, settings.node.id) == (4, 2)
-    assert broker_settings(lines, table, {}).topics.partitions_default == 3
+    assert (settings.topic_defaults.partitions_default, settings.node.id) == (4, 2)
+    assert broker_settings(lines, table, {}).topic_defaults.partitions_default == 3
     assert settings.flush.mode == "os"
 
 
 @pytest.mark.parametrize(
     ("lines", "table", "keywords", "message"),
     [
-        (["topics.partitions = 3"], {}, {}, r"penstock_settings line 1.*not a setting"),
-        ([], {"topics.partition_default": 3}, {}, "Did you mean topics.partitions_default"),
-        ([], {"topics.partitions_default": "3"}, {}, "topics.partitions_default = '3'"),
+        (["topic_defaults.partitions = 3"], {}, {}, r"penstock_settings line 1.*not a setting"),
+        ([], {"topic_defaults.partition_default": 3}, {}, f"Did you mean {PARTITIONS}"),
+        ([], {PARTITIONS: "3"}, {}, f"{PARTITIONS} = '3'"),
         ([], {}, {"partitions": 3}, "not a keyword of penstock.BrokerConfig"),
-        ([], {}, {"default_partitions": "3"}, "topics.partitions_default = '3'"),
+        ([], {}, {"default_partitions": "3"}, f"{PARTITIONS} = '3'"),
     ],
 )
 def test_what_is_wrong_is_told(

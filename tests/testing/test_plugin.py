@@ -152,7 +152,7 @@ def test_project(penstock_broker, penstock_topic):
 def test_keyword(penstock_broker, penstock_topic):
     assert partitions(penstock_broker, penstock_topic) == 3
 
-@pytest.mark.penstock({"topics.partitions_default": 4})
+@pytest.mark.penstock({"topic_defaults.partitions_default": 4})
 def test_table(penstock_broker, penstock_topic):
     assert partitions(penstock_broker, penstock_topic) == 4
 
@@ -160,7 +160,7 @@ def test_table(penstock_broker, penstock_topic):
 def test_disk(penstock_broker, tmp_path_factory):
     assert list(tmp_path_factory.getbasetemp().glob("penstock*/metadata.sqlite3"))
 """
-    settings = ["penstock_settings =", "    topics.partitions_default = 2"]
+    settings = ["penstock_settings =", "    topic_defaults.partitions_default = 2"]
     assert ends_with(project.run(test, settings), "4 passed")
 
 
@@ -170,7 +170,7 @@ def test_disk(penstock_broker, tmp_path_factory):
         ("partitions=3", [], "partitions is not a keyword of penstock.BrokerConfig"),
         ("3", [], "takes one table of settings"),
         ("", ["penstock_broker_scope = test"], "penstock_broker_scope = 'test' is none of"),
-        ("", ["penstock_settings = topics.partitions = 3"], "topics.partitions = 3"),
+        ("", ["penstock_settings = topic_defaults.p = 3"], "topic_defaults.p = 3"),
     ],
 )
 def test_wrong_settings_are_told_in_a_line(

@@ -26,9 +26,11 @@ from typing import Self
 
 from penstock.cluster.memory_database import MemoryDatabase
 from penstock.core.config import BrokerConfig
+from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
+from penstock.node.foundation import MEMORY_PATH
 from penstock.node.server import BrokerServer
-from penstock.node.wiring import MEMORY_PATH, StandIns
+from penstock.node.stand_ins import StandIns
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.testing.broker_run import BrokerRun
 from penstock.testing.network import Line, Network
@@ -70,6 +72,7 @@ class Broker:
         self._line: Line | None = None
         self._database: MemoryDatabase | None = None
         self._run: BrokerRun | None = None
+        self._server: BrokerServer | None = None
         self._is_ended = False
         self._host, self._port = "", 0
         self._kept_port: socket.socket | None = None
@@ -101,8 +104,12 @@ class Broker:
         return self._run is not None
 
     def metrics(self) -> Mapping[str, float]:
-        """Every metric now, by name."""
-        return self._alive().server.metrics()
+        """Every metric now, by name; of a broker that is down, as they were."""
+        return self._last_server().metrics()
+
+    def collect_metrics(self) -> list[Collected]:
+        """Every metric now, with what an exporter must know of it."""
+        return self._last_server().collect_metrics()
 
     # --- Life ---
 
@@ -288,6 +295,11 @@ class Broker:
         if not self._port:
             raise RuntimeError("the broker is not started: use `with Broker() as broker`")
 
+    def _last_server(self) -> BrokerServer:
+        self._check_started()
+        assert self._server is not None
+        return self._server
+
     def _alive(self) -> BrokerRun:
         self._check_started()
         if self._run is None:
@@ -302,7 +314,7 @@ class Broker:
         server = BrokerServer(self._settings, stand_ins=stand_ins)
         run = BrokerRun(server, use_uvloop=self._settings.node.uvloop)
         run.start()
-        self._run = run
+        self._run, self._server = run, server
         self._host, self._port = server.host, server.port
         listener = self._settings.listener.model_copy(update={"port": server.listening_port})
         self._settings = self._settings.model_copy(update={"listener": listener})

@@ -7,8 +7,9 @@ Everything is checked as the settings of `penstock serve` are, and told in the s
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.core.config import BrokerConfig, closest_keys, load_settings
+from penstock.core.config import BrokerConfig, load_settings
 from penstock.core.errors import ConfigError
+from penstock.core.setting_names import closest_keys
 from penstock.core.settings import FIELDS, Settings
 
 LINES_SOURCE: Final = "penstock_settings"

@@ -13,7 +13,7 @@ pytest settings shares it; each process of pytest-xdist has its own either way.
 
 Settings: `@pytest.mark.penstock(default_partitions=3)` for one test, with the keywords of
 `penstock.BrokerConfig`, or a table of keys such as `{"groups.initial_rebalance_delay_ms": 0}`; the
-option `penstock_settings` for all, with lines such as `topics.partitions_default = 3`.
+option `penstock_settings` for all, with lines such as `topic_defaults.partitions_default = 3`.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         SETTINGS_OPTION,
-        "settings of every penstock_broker, one a line, such as topics.partitions_default = 3",
+        "settings of every penstock_broker, one a line: topic_defaults.partitions_default = 3",
         type="linelist",
         default=[],
     )
@@ -130,6 +130,6 @@ def _marked(marker: pytest.Mark | None) -> tuple[dict[str, object], dict[str, An
     if not isinstance(table, dict) or len(marker.args) > 1:
         raise pytest.UsageError(
             f"@pytest.mark.{MARKER} takes one table of settings, such as "
-            '{"topics.partitions_default": 3}, and keywords of penstock.BrokerConfig'
+            '{"topic_defaults.partitions_default": 3}, and keywords of penstock.BrokerConfig'
         )
     return table, keywords
