@@ -135,7 +135,7 @@ def shown(values: Sequence[float]) -> str:
 
 def rows(ours: Times, kafkas: Times) -> list[tuple[str, ...]]:
     """The table's lines."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for name, values in ours.items():
         theirs = kafkas.get(name)
         if theirs is None:
@@ -195,8 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     notes = [
         *machine_notes(),
-        f"{options.rounds} starts of Penstock, {options.kafka_rounds} of Kafka, spread among them; "
-        f"{COLD_ROUNDS} of new processes; others used {share:.0%} of the machine",
+        (
+            f"{options.rounds} starts of Penstock, {options.kafka_rounds} of Kafka, spread among "
+            f"them; {COLD_ROUNDS} of new processes; others used {share:.0%} of the machine"
+        ),
     ]
     missed = misses(ours)
     for miss in missed:

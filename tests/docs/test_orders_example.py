@@ -32,7 +32,10 @@ def run_tests(project: Path, *options: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:randomly", *by_name, *options],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(project / "src")])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(project / "src")]),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from orders_service.ledger import Ledger
 from orders_service.service import CONFIRMATIONS, ORDERS, run_service
-
 from penstock.testing import Broker
 
 STOP_SECONDS_MAX = 30.0

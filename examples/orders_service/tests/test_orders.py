@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 
 import pytest
+
 from orders_service.ledger import Ledger, Order
 from orders_service.service import CONFIRMATIONS, ORDERS
-
 from penstock.testing import Broker, Records, RecordsMissingError
 
 ARRIVAL_SECONDS_MAX = 60.0
@@ -26,7 +26,7 @@ def place_orders(broker: Broker, numbers: Iterable[int]) -> None:
         broker.produce(ORDERS, *orders, key=customer)
 
 
-def confirmed(records: Records, count: int) -> list[str | None]:
+def confirmed(records: Records, count: int) -> list[str]:
     """The order ids that were confirmed, once there are so many."""
     found = records(CONFIRMATIONS, count=count, timeout_seconds=ARRIVAL_SECONDS_MAX)
     return sorted(record.value or "" for record in found)

@@ -59,9 +59,7 @@ class Foundation:
         return self.live.current.settings
 
 
-async def lay_foundation(
-    given: Settings, stack: AsyncExitStack, stand_ins: StandIns
-) -> Foundation:
+async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: StandIns) -> Foundation:
     """Open everything; leaving `stack` closes it."""
     path, filesystem = _place(given, stand_ins.filesystem)
     clock, metrics = SystemClock(), Registry()

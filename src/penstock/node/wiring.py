@@ -141,9 +141,7 @@ async def start_parts(
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(
-        metadata, ground.metrics, host, port, ground.live, declared, listener.port, reload
-    )
+    return Parts(metadata, ground.metrics, host, port, ground.live, declared, listener.port, reload)
 
 
 async def _follow_file(

@@ -55,7 +55,9 @@ class Ledger:
 
     def owed(self) -> list[tuple[str, str]]:
         """Order and customer of every confirmation that was not sent, in the order of booking."""
-        return self._database.execute("SELECT order_id, customer FROM owed ORDER BY rowid").fetchall()
+        return self._database.execute(
+            "SELECT order_id, customer FROM owed ORDER BY rowid"
+        ).fetchall()
 
     def confirmed(self, order_ids: Sequence[str]) -> None:
         """These confirmations are on the broker's disk."""

@@ -61,7 +61,9 @@ def parse(records: Sequence[ConsumerRecord]) -> list[Order]:
             document = json.loads(record.value)
             orders.append(Order(document["id"], document["customer"], int(document["amount"])))
         except (ValueError, KeyError, TypeError) as error:
-            logger.warning("no order at %s-%d, %d: %r", ORDERS, record.partition, record.offset, error)
+            logger.warning(
+                "no order at %s-%d, %d: %r", ORDERS, record.partition, record.offset, error
+            )
     return orders
 
 
