@@ -12,8 +12,10 @@ import pytest
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import BrokerUnreachableError
+from penstock.node.server import BrokerServer
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
+from penstock.testing.broker_run import BrokerRun
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, produce_request
@@ -62,6 +64,14 @@ def test_what_was_acknowledged_survives_a_crash_on_the_same_port(broker: Broker)
     assert (second.value, second.offset) == ("sent", 1)
     broker.produce(TOPIC, "returned", key="42")
     assert values_of(broker) == ["paid", "sent", "returned"]
+
+
+def test_while_it_is_down_its_port_is_nobody_elses(broker: Broker) -> None:
+    broker.crash()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((broker.host, broker.port))
+    broker.restart()
+    assert answers((broker.host, broker.port))
 
 
 def test_what_was_not_synced_is_lost_in_memory() -> None:
@@ -194,6 +204,27 @@ def test_a_paused_broker_accepts_and_does_not_answer(broker: Broker) -> None:
         broker.resume()
         connection.settimeout(SECONDS_MAX)
         assert connection.recv(1)
+
+
+def test_pausing_twice_is_pausing_once(broker: Broker) -> None:
+    broker.resume()
+    with quickly(), broker.paused(), broker.paused():
+        pass
+    assert answers((broker.host, broker.port))
+
+
+def test_a_held_loop_does_what_is_asked_before_anything_that_came_earlier() -> None:
+    """So that a paused broker which is killed handles nothing in between."""
+    settings = BrokerConfig(port=0, storage="memory")
+    run = BrokerRun(BrokerServer(settings), use_uvloop=True)
+    run.start()
+    order: list[str] = []
+    run.hold()
+    run._alive_loop().call_soon_threadsafe(order.append, "came earlier")
+    run.do(lambda: order.append("asked"))
+    run.release()
+    run.stop()
+    assert order == ["asked", "came earlier"]
 
 
 def test_it_stops_while_it_is_paused() -> None:

@@ -118,11 +118,10 @@ def test_the_async_face_has_the_same_faults() -> None:
                     await broker.records("orders", count=1, timeout_seconds=0.02)
             async with broker.crashed():
                 assert not broker.broker.is_running
-            await broker.throttle(latency_ms=1)
-            await broker.drop_connections()
-            await broker.unthrottle()
-            broker.disk_full()
-            broker.disk_free()
+            async with broker.throttled(latency_ms=1):
+                await broker.drop_connections()
+            with broker.full_disk():
+                assert len(await broker.records("orders")) == 1
             await broker.restart()
             assert [record.value for record in await broker.records("orders")] == ["before"]
 

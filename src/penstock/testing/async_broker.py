@@ -130,6 +130,21 @@ class AsyncBroker:
         finally:
             await self.restart()
 
+    @contextlib.asynccontextmanager
+    async def throttled(
+        self, *, bytes_per_second: int | None = None, latency_ms: float = 0.0
+    ) -> AsyncIterator[None]:
+        """As `Broker.throttled`."""
+        await self.throttle(bytes_per_second=bytes_per_second, latency_ms=latency_ms)
+        try:
+            yield
+        finally:
+            await self.unthrottle()
+
+    def full_disk(self) -> contextlib.AbstractContextManager[None]:
+        """As `Broker.full_disk`."""
+        return self.broker.full_disk()
+
     # --- Topics ---
 
     async def create_topic(

@@ -182,8 +182,8 @@ class Broker:
         """
         with self._turn:
             run = self._alive()
-            self._run = None
             run.do(self._cut)
+            self._run = None
             run.end()
             self._keep_port()
 

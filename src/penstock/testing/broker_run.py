@@ -88,6 +88,8 @@ class BrokerRun:
 
     def hold(self) -> None:
         """Let the event loop stand still; returns when it does."""
+        if self._is_held:
+            return
         held = threading.Event()
         self._alive_loop().call_soon_threadsafe(self._stand_still, held)
         if not held.wait(ACTION_SECONDS_MAX):
