@@ -139,6 +139,10 @@ bench-groups: install release ## groups and transactions, side by side and at sc
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
 
+.PHONY: bench-testing
+bench-testing: install ## what a broker costs a test, beside Apache Kafka; writes the table
+	$(BIN)/python -m benchmarks.testing_start --markdown
+
 .PHONY: bench-spark
 bench-spark: install release ## format("penstock") beside Spark's own connector, and real-time mode
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.spark_throughput

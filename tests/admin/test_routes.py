@@ -122,7 +122,7 @@ def test_topics_page_by_page(api: Api) -> None:
     first = api.document("GET", f"/topics?limit=1&after={names[0][:-1]}")
     assert len(first["topics"]) == 1
     seen = []
-    after = ""
+    after: str | None = ""
     while after is not None:
         page = api.document("GET", f"/topics?limit=2&after={after}")
         seen += [one["name"] for one in page["topics"]]

@@ -16,7 +16,7 @@ from penstock.broker.server import Listener
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
 from penstock.core.settings import Settings
-from penstock.node import admin, foundation
+from penstock.node import admin, foundation, log_loading
 from penstock.node.server import BrokerServer
 
 MEMORY = Settings.model_validate({"node": {"storage": "memory"}, "listener": {"port": 0}})
@@ -112,7 +112,7 @@ def test_a_port_that_was_asked_for_may_not() -> None:
 def test_probes_are_answered_while_logs_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         may_load = asyncio.Event()
-        load_logs = foundation.load_logs
+        load_logs = log_loading.load_logs
 
         async def slow(*given: Any) -> None:  # noqa: ANN401 (passed on)
             await may_load.wait()

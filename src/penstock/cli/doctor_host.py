@@ -24,8 +24,8 @@ from penstock.cli.doctor_facts import (
     PortFacts,
     VersionFacts,
 )
-from penstock.cli.version import penstock_version
 from penstock.client.blocking import reason
+from penstock.core.version import penstock_version
 
 EXTRAS: Final = {
     "spark": ("pyspark", "pyarrow", "pandas"),
