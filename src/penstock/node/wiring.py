@@ -127,19 +127,8 @@ async def start_parts(
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
-    duties = StorageDuties(storage, settings)
-    expiration = ProducerExpiration(ground.logs, clock, settings.transactions)
-    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
-        stack.push_async_callback(_end, tasks.create_task(duty))
-    ground.live.add_followers(
-        follow_log_level,
-        duties.follow,
-        coordinators.follow,
-        listener.follow,
-        groups.follow,
-        expiration.follow,
-        lambda now: metadata.follow_rules(topic_rules(now)),
-    )
+    _start_duties(ground, storage, topics, stack)
+    ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
     declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
@@ -181,6 +170,22 @@ def _serve_admin(
             declared=parts.declared,
             reload=parts.reload,
         )
+    )
+
+
+def _start_duties(
+    ground: Foundation, storage: StorageService, topics: Topics, stack: AsyncExitStack
+) -> None:
+    """All that is done again and again, at the pace of the settings in force."""
+    duties = StorageDuties(storage, ground.settings)
+    expiration = ProducerExpiration(ground.logs, ground.clock, ground.settings.transactions)
+    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
+        stack.push_async_callback(_end, ground.tasks.create_task(duty))
+    ground.live.add_followers(
+        follow_log_level,
+        duties.follow,
+        expiration.follow,
+        lambda now: ground.metadata.follow_rules(topic_rules(now)),
     )
 
 
