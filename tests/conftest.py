@@ -13,6 +13,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["pytester"]
+
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 os.environ.setdefault("PENSTOCK_ADMIN__ENABLED", "false")
 

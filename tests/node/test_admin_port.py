@@ -16,8 +16,7 @@ from penstock.broker.server import Listener
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
 from penstock.core.settings import Settings
-from penstock.node import admin
-from penstock.node.log_loading import load_logs
+from penstock.node import admin, foundation, log_loading
 from penstock.node.server import BrokerServer
 
 MEMORY = Settings.model_validate({"node": {"storage": "memory"}, "listener": {"port": 0}})
@@ -113,12 +112,13 @@ def test_a_port_that_was_asked_for_may_not() -> None:
 def test_probes_are_answered_while_logs_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         may_load = asyncio.Event()
+        load_logs = log_loading.load_logs
 
         async def slow(*given: Any) -> None:  # noqa: ANN401 (passed on)
             await may_load.wait()
             await load_logs(*given)
 
-        monkeypatch.setattr("penstock.node.foundation.load_logs", slow)
+        monkeypatch.setattr(foundation, "load_logs", slow)
         monkeypatch.setattr(admin, "PATIENCE_SECONDS", 0.0)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]

@@ -51,7 +51,7 @@ class _BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _check_request(self) -> None:
-        # uvicorn declares it as always there, and sets it with the first request.
+        # uvicorn declares it as always there, and sets it with a request.
         if getattr(self, "cycle", None) is None:
             self.transport.abort()
 

@@ -28,6 +28,7 @@ from penstock.node.log_loading import (
     settle_differences,
     topics_in,
 )
+from penstock.node.stand_ins import StandIns
 from penstock.node.topic_rules import topic_defaults
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.log_manager import LogManager
@@ -60,11 +61,9 @@ class Foundation:
         return self.live.current.settings
 
 
-async def lay_foundation(
-    given: Settings, stack: AsyncExitStack, filesystem: FileSystem | None
-) -> Foundation:
+async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: StandIns) -> Foundation:
     """Open everything; leaving `stack` closes it."""
-    path, filesystem = _place(given, filesystem)
+    path, filesystem = _place(given, stand_ins.filesystem)
     clock, metrics = SystemClock(), Registry()
     live, files_max = _within_descriptors(given)
     settings = live.current.settings
@@ -75,7 +74,8 @@ async def lay_foundation(
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     admin = AdminPort.open(settings, metrics, clock, tasks, stack)
 
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    is_memory = settings.node.storage == "memory"
+    store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
     metadata = MetadataService(store, rules=topic_rules(settings))
