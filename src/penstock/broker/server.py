@@ -34,7 +34,8 @@ class Usage(NamedTuple):
     """How much of its limits a listener uses now, and what it refused since the start."""
 
     connections: int
-    request_bytes_in_flight: int
+    handled_bytes: int
+    arriving_bytes: int
     refused: int
 
 
@@ -88,8 +89,8 @@ class Listener:
     def usage(self) -> Usage:
         """How near the limits are."""
         state = self._state
-        in_flight = state.handling.reserved_bytes + state.receiving.reserved_bytes
-        return Usage(len(state.connections), in_flight, state.refused.value)
+        handled, arriving = state.handling.reserved_bytes, state.receiving.reserved_bytes
+        return Usage(len(state.connections), handled, arriving, state.refused.value)
 
     async def start(self) -> None:
         """Accept connections."""

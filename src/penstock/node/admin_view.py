@@ -7,13 +7,14 @@ disk said last is at most a second old.
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
-from penstock.admin.health import DirectoryFacts, Facts, LimitUse
+from penstock.admin.health import DirectoryFacts, Facts
 from penstock.admin.ports import Identity
 from penstock.client.addresses import Address
 from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
+from penstock.core.limit_use import LimitUse
 from penstock.core.limits import PARKED_REQUESTS_MAX, PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
@@ -106,21 +107,19 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
 def _limits(served: Served) -> Iterator[LimitUse]:
     listener, usage = served.live.current.settings.listener, served.listener.usage()
     yield LimitUse(
-        "connections", usage.connections, listener.connections_max, "connections", usage.refused
+        "connections", usage.connections, listener.connections_max, usage.refused, "connections"
     )
-    yield LimitUse(
-        "request_bytes_in_flight",
-        usage.request_bytes_in_flight,
-        listener.request_bytes_in_flight_max,
-        "bytes",
-    )
-    yield LimitUse("parked_requests", len(served.replicas.waits), PARKED_REQUESTS_MAX, "requests")
-    yield LimitUse("partitions", len(served.replicas), PARTITIONS_PER_BROKER_MAX, "partitions")
+    half = listener.request_bytes_in_flight_max // 2
+    yield LimitUse("request_bytes_handled", usage.handled_bytes, half, None, "bytes")
+    yield LimitUse("request_bytes_arriving", usage.arriving_bytes, half, None, "bytes")
+    waiting, partitions = len(served.replicas.waits), len(served.replicas)
+    yield LimitUse("parked_requests", waiting, PARKED_REQUESTS_MAX, None, "requests")
+    yield LimitUse("partitions", partitions, PARTITIONS_PER_BROKER_MAX, None, "partitions")
     for flusher in served.storage.manager.flushers:
         space = served.storage.disk_guard(flusher.directory.path).space
         if space.total_bytes:
-            used = space.total_bytes - space.free_bytes
-            yield LimitUse("disk", used, space.total_bytes, "bytes")
+            used_bytes = space.total_bytes - space.free_bytes
+            yield LimitUse("disk_used_bytes", used_bytes, space.total_bytes, None, "bytes")
 
 
 class OwnListener:
