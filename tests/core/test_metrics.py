@@ -40,3 +40,13 @@ def test_a_family_is_bounded() -> None:
     many = (Row((str(number),), 1) for number in range(METRIC_FAMILY_ROWS_MAX + 5))
     registry.family("lag_records", Family("Lag.", ("group",), lambda: many))
     assert len(registry.snapshot()) == METRIC_FAMILY_ROWS_MAX
+
+
+def test_a_counter_for_each_value_of_a_label() -> None:
+    registry = Registry()
+    made = registry.counters("refused_total", "Refused.", "reason", ("idle", "slow"))
+    made["slow"].value += 3
+    assert registry.snapshot() == {
+        'refused_total{reason="idle"}': 0,
+        'refused_total{reason="slow"}': 3,
+    }

@@ -1,10 +1,10 @@
-"""Counters, gauges and families of gauges; knows nothing of how they are exported.
+"""Counters, gauges and families of either; knows nothing of how they are exported.
 
 A counter is an attribute that somebody adds to; a gauge is a function that is asked when somebody
-looks; a family is a gauge for each set of labels. `snapshot()` gives all by name. Names follow
-Prometheus: a unit at the end, `_total` for what only grows. The number of metrics is fixed when the
-broker is wired: no name comes from a client. Labels may, so a family has at most
-`METRIC_FAMILY_ROWS_MAX` rows; the rest is left out.
+looks; a family has a value for each set of labels. `snapshot()` gives all by name. Names follow
+Prometheus: a unit at the end, `_total` for what only grows, and what is named so is a counter. The
+number of metrics is fixed when the broker is wired: no name comes from a client. Labels may, so a
+family has at most `METRIC_FAMILY_ROWS_MAX` rows; the rest is left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A gauge for each set of labels."""
+    """A value for each set of labels, asked when somebody looks."""
 
     help: str
     label_names: tuple[str, ...]
@@ -54,6 +54,18 @@ class Registry:
             assert name not in self._gauges, name
             self._counters[name] = Counter(name, help_text)
         return self._counters[name]
+
+    def counters(
+        self, name: str, help_text: str, label_name: str, values: Iterable[str]
+    ) -> dict[str, Counter]:
+        """A counter for each value of one label; the values are fixed from now on."""
+        made = {value: Counter(name, help_text) for value in values}
+
+        def read() -> list[Row]:
+            return [Row((value,), counter.value) for value, counter in made.items()]
+
+        self.family(name, Family(help_text, (label_name,), read))
+        return made
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Register a function that tells a current value."""
