@@ -215,15 +215,17 @@ def settles(broker: Broker, name: str, value: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("limit", ["connections_max", "connections_per_address_max"])
-def test_a_connection_too_many_is_closed_and_the_others_live(limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("connections_max", "all"), ("connections_per_address_max", "address")]
+)
+def test_a_connection_too_many_is_closed_and_the_others_live(limit: str, reason: str) -> None:
     with limited(**{limit: 2}) as broker, contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(Asker(broker.port)) for _ in range(2))
         assert serves(first)
         assert serves(second)
         third = stack.enter_context(Asker(broker.port))
         assert not serves(third)
-        assert broker.metrics()["connections_refused_total"] == 1
+        assert broker.metrics()[f'connections_refused_total{{reason="{reason}"}}'] == 1
         assert serves(first)
         second.close()
         assert settles(broker, "connections", 1)

@@ -219,10 +219,10 @@ def test_duties() -> None:
         await scene.service.run_retention()
         assert scene.log.log_start_offset > 0
         await scene.service.sample_space()
-        assert scene.service.disk_state("/data") is DiskState.OPEN
+        assert scene.service.disk_guard("/data").state is DiskState.OPEN
         scene.disk.bytes_left = 10
         await scene.service.sample_space()
-        assert scene.service.disk_state("/data") is DiskState.FULL
+        assert scene.service.disk_guard("/data").state is DiskState.FULL
         scene.disk.bytes_left = None
         await scene.service.stop()
 

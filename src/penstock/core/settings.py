@@ -114,6 +114,15 @@ class ListenerSettings(Section):
             json_schema_extra={"unit": "bytes", "kafka": "queued.max.request.bytes"},
         ),
     ] = limits.REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT
+    requests_in_flight_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Requests being handled, over all connections; reading pauses above. "
+            "Fetches that wait for records do not count.",
+            json_schema_extra={"unit": "requests", "kafka": "queued.max.requests"},
+        ),
+    ] = limits.REQUESTS_IN_FLIGHT_MAX_DEFAULT
     connection_idle_seconds_max: Annotated[
         float,
         Field(
@@ -132,6 +141,16 @@ class ListenerSettings(Section):
             json_schema_extra={"unit": "seconds"},
         ),
     ] = limits.FRAME_COMPLETION_SECONDS_MAX
+    slow_reader_seconds_max: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="A client that takes nothing of a waiting answer for this long is "
+            "disconnected.",
+            json_schema_extra={"unit": "seconds"},
+        ),
+    ] = limits.SLOW_READER_SECONDS_MAX
 
 
 class FlushSettings(Section):

@@ -17,6 +17,7 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.limit_use import LimitUse
 from penstock.core.settings import Settings
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.filesystem import FileSystem
@@ -75,6 +76,10 @@ class BrokerServer:
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit now, with what is used of it and what was refused for it."""
+        return self._running.limits.rows()
 
     async def run(self) -> None:
         """Start, serve until cancelled, stop."""

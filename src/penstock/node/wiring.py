@@ -44,6 +44,7 @@ from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
 from penstock.node.group_administration import Groups
 from penstock.node.identity import establish_identity, known_cluster_id
+from penstock.node.limits_view import LimitsView, refused_batches_family
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
@@ -55,6 +56,7 @@ from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
+from penstock.storage.disk_guard import DiskGuard
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import FlushMode
@@ -78,6 +80,7 @@ class Parts:
 
     metadata: MetadataService
     metrics: Registry
+    limits: LimitsView
     advertised_host: str
     advertised_port: int
 
@@ -135,12 +138,12 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, path),
+        accepts_produce=ProduceGate(storage.disk_guard(path)),
         topic_defaults=defaults,
         broker_configs=lambda: describe_broker(settings),
     )
     metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
-    listener, host, port = _bind(services, metrics, stack)
+    listener, limits, host, port = _bind(services, storage.disk_guard(path), metrics, stack)
     broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
@@ -150,9 +153,9 @@ async def start_parts(
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
-    for stop in (replicas.stop_waiting, coordinators.stop):
-        stack.callback(stop)
-    return Parts(metadata, metrics, host, port)
+    stack.callback(replicas.stop_waiting)
+    stack.callback(coordinators.stop)
+    return Parts(metadata, metrics, limits, host, port)
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
@@ -169,15 +172,27 @@ def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, File
 
 
 def _bind(
-    services: BrokerServices, metrics: Registry, stack: AsyncExitStack
-) -> tuple[Listener, str, int]:
-    """A listener that has its port and accepts nobody yet, and the address that clients get."""
+    services: BrokerServices, disk: DiskGuard, metrics: Registry, stack: AsyncExitStack
+) -> tuple[Listener, LimitsView, str, int]:
+    """A listener that has its port and accepts nobody yet, limits, the address clients get."""
     settings = services.settings.listener
     listener = Listener(settings, Dispatcher(services, HANDLERS, metrics), metrics)
     listener.bind()
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
-    return listener, host, settings.advertised_port or listener.port
+    limits = _show_limits(listener, services, disk, metrics)
+    return listener, limits, host, settings.advertised_port or listener.port
+
+
+def _show_limits(
+    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
+) -> LimitsView:
+    """Every limit, for operators and as metrics."""
+    refused = services.refused_batches
+    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
+    view.show(metrics)
+    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
+    return view
 
 
 def _tell_if_slow() -> None:
