@@ -128,6 +128,10 @@ reference: install ## write the generated files anew
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
 
+.PHONY: bench-idle
+bench-idle: install release ## CPU and memory of a broker that nobody uses, side by side
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.idle
+
 .PHONY: bench-groups
 bench-groups: install release ## groups and transactions, side by side and at scale
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
