@@ -16,6 +16,7 @@ from tests.bad_input.ward import create_topics
 from tests.bad_input.wire import Peer, decoded, int32, request
 
 LIMIT_SECONDS = 0.1
+MEBIBYTE = 1 << 20
 GRACE_SECONDS = 5.0
 """For a busy machine; a broker without the limit would keep the connection far longer."""
 
@@ -220,3 +221,21 @@ def test_all_connections_are_bounded() -> None:
         assert peers[0].answer() is not None
         for peer in peers:
             peer.close()
+
+
+def test_unfinished_requests_hold_up_only_large_ones() -> None:
+    """The half for unfinished requests is spent by some that never end; others go on."""
+    with InsideBroker(request_bytes_in_flight_max=2 * MEBIBYTE) as broker:
+        create_topics(broker.port)
+        with Peer(broker.port) as endless, Peer(broker.port) as small, Peer(broker.port) as large:
+            endless.send(LARGE_PRODUCE[:8] + bytes(MEBIBYTE))
+            assert broker.rises("request_bytes_in_flight", MEBIBYTE)
+            data = produce(good(1, size=40_000), topic=LARGE)
+            small.send(data[:10_000])
+            assert broker.rises("request_bytes_in_flight", MEBIBYTE + 4_000)
+            small.send(data[10_000:])
+            assert small.answer() is not None
+            large.send(produce(good(1, size=200_000), topic=LARGE))
+            assert broker.rises('reads_paused_total{reason="unfinished_bytes"}', 1)
+            endless.close()
+            assert large.answer() is not None

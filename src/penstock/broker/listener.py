@@ -21,7 +21,7 @@ from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
 from penstock.core.deadlines import DeadlineTable
 from penstock.core.errors import PeerError
-from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
+from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
 from penstock.protocol.connection import ServerConnection
@@ -325,6 +325,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if (
             self._partial_bytes
             and receiving.is_spent
+            and self._partial_bytes + self._reader.needs_bytes > SMALL_REQUEST_BYTES
             and not receiving.may_finish(self._resume_soon)
         ):
             receiving.wait(self._resume_soon)

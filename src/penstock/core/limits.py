@@ -57,6 +57,11 @@ REQUESTS_IN_FLIGHT_MAX_DEFAULT: Final = 100_000
 """Requests being handled over all connections: ten for each of 10,000. One costs a kilobyte or two
 in objects however few bytes it has, so bytes alone do not bound memory. Reading pauses above."""
 
+SMALL_REQUEST_BYTES: Final = 65_536
+"""A request up to this size is received to its end although the half for unfinished ones is spent:
+who sends large requests and never ends them holds up others that do the same. 12,000 of them are
+768 MiB."""
+
 WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
 """Finished answers that wait for earlier ones of their connection, above which no further request
 of it is handled."""
