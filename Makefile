@@ -105,6 +105,11 @@ crash: install release ## crash points, kill -9, power cuts: the seeded sample
 chaos: install ## floods and bombs; histories of clients under faults
 	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
 
+SOAK_MINUTES ?= 30
+.PHONY: soak
+soak: install release ## a broker at its limits for SOAK_MINUTES: nothing lost, memory flat, all counted
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+
 .PHONY: compat
 compat: install release ## suites of others that are quick: the Java client, franz-go (compat/README.md)
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m compat.client_check.run
