@@ -235,14 +235,21 @@ class Abuse:
     def _bulk(self) -> None:
         peer = self._dial()
         for _ in range(10):
-            self._produce(peer, BULK, BULK_BYTES)
+            if self._produce(peer, BULK, BULK_BYTES) is ErrorCode.NETWORK_EXCEPTION:
+                break
             self._is_over.wait(0.2)
         peer.close()
 
     def _produce(self, peer: RudePeer, topic: str, size: int) -> ErrorCode:
         """One batch; a refusal is counted by its error."""
         peer.send(produce(good(1, size=size), topic=topic))
-        answer = decoded(PRODUCE_KEY, PRODUCE_VERSION, peer.answer())
+        try:
+            data = peer.answer()
+        except (ConnectionError, EOFError):
+            # A large request has to wait while the heavy ones hold the memory, and its time runs.
+            self._count(self.seen, "unfinished_request")
+            return ErrorCode.NETWORK_EXCEPTION
+        answer = decoded(PRODUCE_KEY, PRODUCE_VERSION, data)
         assert isinstance(answer, ProduceResponse)
         code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
         if code is not ErrorCode.NONE:
