@@ -72,6 +72,7 @@ HOT_PATH = [
     "broker/endings.py",
     "broker/fetch_sessions.py",
     "broker/listener.py",
+    "broker/request_metrics.py",
     "broker/send_queue.py",
     "broker/session.py",
     "broker/handlers/fetch.py",

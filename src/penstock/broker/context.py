@@ -19,6 +19,7 @@ from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
+from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
@@ -214,7 +215,7 @@ class Tasks(Protocol):
 class BrokerServices:
     """Everything that handlers may use."""
 
-    settings: Settings
+    current: CurrentSettings
     node_id: int
     clock: Clock
     metadata: Metadata
@@ -245,6 +246,11 @@ class BrokerServices:
     def count_refused_batch(self, code: int) -> None:
         """A producer is told this error of one batch."""
         self.refused_batches[code] = self.refused_batches.get(code, 0) + 1
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; they may be others at the next look."""
+        return self.current.settings
 
 
 class RequestContext(NamedTuple):

@@ -11,6 +11,7 @@ several clusters. Below it (the values are in `values`):
     parts/<topic id>/<00000007>     state of one partition
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
+    declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
 Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
@@ -97,6 +98,14 @@ class Keys:
     def group_settings(self, name: str) -> str:
         """What a group overrides."""
         return f"{self.root}configs/group/{quote(name, safe='')}"
+
+    def declaration(self, name: str) -> str:
+        """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
+        return f"{self.root}declared/{name}"
+
+    def declarations(self) -> str:
+        """The prefix of all of these."""
+        return f"{self.root}declared/"
 
     def producer_ids(self) -> str:
         """The first producer id that nobody has."""
