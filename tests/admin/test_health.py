@@ -47,8 +47,8 @@ def test_nothing_to_say() -> None:
         (with_limit("connections", 90), "connections-near-limit", Level.DEGRADED, True),
         (with_limit("connections", 100), "connections-at-limit", Level.CRITICAL, False),
         (
-            with_limit("request_bytes_in_flight", 100),
-            "request_bytes_in_flight-at-limit",
+            with_limit("request_bytes_handled", 100),
+            "request_bytes_handled-at-limit",
             Level.DEGRADED,
             True,
         ),
@@ -82,7 +82,7 @@ def test_below_the_marks_nothing_is_said() -> None:
 
 
 def test_a_disk_is_judged_by_its_marks_not_by_its_share() -> None:
-    assert judge(with_limit("disk", 99)).level is Level.HEALTHY
+    assert judge(with_limit("disk_used_bytes", 99)).level is Level.HEALTHY
 
 
 def test_an_offline_directory_is_not_called_full_as_well() -> None:

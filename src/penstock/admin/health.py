@@ -172,6 +172,12 @@ def _directory(directory: DirectoryFacts) -> Iterator[Reason]:
         )
 
 
+_REQUEST_BYTES: Final = (
+    Level.DEGRADED,
+    "connections are not read from until requests are answered",
+    "Look for a slow disk, or raise listener.request_bytes_in_flight_max.",
+    True,
+)
 _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
     "connections": (
         Level.CRITICAL,
@@ -179,12 +185,8 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
         "Find clients that leak connections, or raise listener.connections_max (and `ulimit -n`).",
         False,
     ),
-    "request_bytes_in_flight": (
-        Level.DEGRADED,
-        "connections are not read from until requests are answered",
-        "Look for a slow disk, or raise listener.request_bytes_in_flight_max.",
-        True,
-    ),
+    "request_bytes_handled": _REQUEST_BYTES,
+    "request_bytes_arriving": _REQUEST_BYTES,
     "parked_requests": (
         Level.CRITICAL,
         "requests that would have to wait are refused",
@@ -209,7 +211,7 @@ _OTHER_LIMIT: Final = (
 
 
 def _limit(limit: LimitUse) -> Iterator[Reason]:
-    if limit.name == "disk":
+    if limit.name == "disk_used_bytes":
         return  # the directory tells it, with the marks that the operator has set
     level, consequence, remedy, is_ready = _AT_LIMIT.get(limit.name, _OTHER_LIMIT)
     words = limit.name.replace("_", " ")

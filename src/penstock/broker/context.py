@@ -240,6 +240,12 @@ class BrokerServices:
     )
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
+    refused_batches: dict[int, int] = field(default_factory=dict)
+    """How many batches producers were refused, by the error code that they were told."""
+
+    def count_refused_batch(self, code: int) -> None:
+        """A producer is told this error of one batch."""
+        self.refused_batches[code] = self.refused_batches.get(code, 0) + 1
 
     @property
     def settings(self) -> Settings:

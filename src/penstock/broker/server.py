@@ -9,11 +9,12 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
 
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.limits_in_use import listener_limits
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -28,14 +29,6 @@ DRAIN_SECONDS_MAX = 10.0
 
 WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 """Puts something between a socket and its connection, for tests of a bad network."""
-
-
-class Usage(NamedTuple):
-    """How much of its limits a listener uses now, and what it refused since the start."""
-
-    connections: int
-    request_bytes_in_flight: int
-    refused: int
 
 
 class Listener:
@@ -85,12 +78,6 @@ class Listener:
             self._sockets.append(bound)
             self.port = bound.getsockname()[1]
 
-    def usage(self) -> Usage:
-        """How near the limits are."""
-        state = self._state
-        in_flight = state.handling.reserved_bytes + state.receiving.reserved_bytes
-        return Usage(len(state.connections), in_flight, state.refused.value)
-
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
@@ -122,6 +109,10 @@ class Listener:
         self._state.stop()
         for server in self._servers:
             await server.wait_closed()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit on connections and requests, with what is used of it."""
+        return listener_limits(self._state)
 
     def close_sockets(self) -> None:
         """Let go of addresses that nobody was served on."""

@@ -14,7 +14,6 @@ from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
-from penstock.core.limits import PARKED_REQUESTS_MAX, PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.version import penstock_version
@@ -104,23 +103,10 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
 
 
 def _limits(served: Served) -> Iterator[LimitUse]:
-    listener, usage = served.live.current.settings.listener, served.listener.usage()
-    yield LimitUse(
-        "connections", usage.connections, listener.connections_max, "connections", usage.refused
-    )
-    yield LimitUse(
-        "request_bytes_in_flight",
-        usage.request_bytes_in_flight,
-        listener.request_bytes_in_flight_max,
-        "bytes",
-    )
-    yield LimitUse("parked_requests", len(served.replicas.waits), PARKED_REQUESTS_MAX, "requests")
-    yield LimitUse("partitions", len(served.replicas), PARTITIONS_PER_BROKER_MAX, "partitions")
-    for flusher in served.storage.manager.flushers:
-        space = served.storage.disk_guard(flusher.directory.path).space
-        if space.total_bytes:
-            used = space.total_bytes - space.free_bytes
-            yield LimitUse("disk", used, space.total_bytes, "bytes")
+    """Those of which something is used; a limit of time has no use."""
+    for row in served.limits.rows():
+        if row.current is not None:
+            yield LimitUse(row.name, int(row.current), int(row.limit), row.unit, row.refused)
 
 
 class OwnListener:

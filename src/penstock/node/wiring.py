@@ -49,6 +49,7 @@ from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.group_administration import Groups
+from penstock.node.limits_view import LimitsView, refused_batches_family
 from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
@@ -60,6 +61,7 @@ from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
+from penstock.storage.disk_guard import DiskGuard
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
@@ -74,6 +76,7 @@ class Parts:
 
     metadata: MetadataService
     metrics: Registry
+    limits: LimitsView
     advertised_host: str
     advertised_port: int
     listening_port: int
@@ -95,7 +98,7 @@ async def start_parts(
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
-    defaults = topic_defaults(settings.topic_defaults)
+    disk, defaults = storage.disk_guard(ground.path), topic_defaults(settings.topic_defaults)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
@@ -118,12 +121,13 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, ground.path),
+        accepts_produce=ProduceGate(disk),
         topic_defaults=defaults,
         broker_configs=lambda: describe_broker(ground.settings),
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
+    limits = _show_limits(listener, services, disk, ground.metrics)
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
@@ -138,6 +142,7 @@ async def start_parts(
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
+        limits=limits,
         advertised_host=host,
         advertised_port=port,
         listening_port=listener.port,
@@ -166,6 +171,7 @@ def _serve_admin(
             replicas=replicas,
             coordinators=coordinators,
             listener=listener,
+            limits=parts.limits,
             advertised=Address(parts.advertised_host, parts.advertised_port),
             declared=parts.declared,
             reload=parts.reload,
@@ -225,6 +231,17 @@ def _bind(
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
     return listener, host, settings.advertised_port or listener.port
+
+
+def _show_limits(
+    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
+) -> LimitsView:
+    """Every limit, for operators and as metrics."""
+    refused = services.refused_batches
+    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
+    view.show(metrics)
+    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
+    return view
 
 
 def _register(
