@@ -26,7 +26,7 @@ def test_check_shows_what_differs(
     assert lines[1][:2] == ["node.id", "7"]
     assert lines[2][:2] == ["listener.port", "9093"]
     assert lines[3][:2] == ["topic_defaults.auto_create", "false"]
-    assert "no problems, 3 of" in outcome.output
+    assert "no problems, 3 settings given" in outcome.output
 
 
 def test_check_as_json(penstock: Penstock, good_file: str) -> None:
