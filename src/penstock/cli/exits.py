@@ -14,12 +14,15 @@ from typing import Final
 
 from penstock.core.errors import (
     AnswerLostError,
+    BrokerAnswerError,
     BrokerUnreachableError,
     ConfigError,
     CorruptBatchError,
     CorruptIndexError,
     PenstockError,
+    UnknownTopicOrPartitionError,
 )
+from penstock.protocol.error_codes import ErrorCode
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -27,6 +30,11 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 UNKNOWN: Final = 4
 INTERRUPTED: Final = 130
+
+_UNKNOWN_TOPIC_STEP: Final = (
+    "`penstock topic list` shows the topics and how many partitions each has; "
+    "`penstock topic create NAME` makes one."
+)
 
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
     (
@@ -43,6 +51,7 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
         "It may or may not have been carried out: look before you repeat it.",
     ),
     (ConfigError, USAGE, ""),
+    (UnknownTopicOrPartitionError, FAILED, _UNKNOWN_TOPIC_STEP),
     (CorruptBatchError, FAILED, "`penstock log dump` shows how far the file is good."),
     (CorruptIndexError, FAILED, "A broker rebuilds it from its segment at the next start."),
 )
@@ -56,6 +65,8 @@ def code_of(error: PenstockError) -> int:
 def explanation(error: PenstockError) -> str:
     """One or two lines for a person."""
     step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
+    if isinstance(error, BrokerAnswerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        step = _UNKNOWN_TOPIC_STEP
     return f"penstock: {error}\n{step}".rstrip()
 
 

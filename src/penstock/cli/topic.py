@@ -7,6 +7,7 @@ import uuid
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     bootstrap_option,
     edits_arguments,
@@ -48,12 +49,12 @@ def topic() -> None:
 @click.argument("name")
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Number of partitions; without it the broker's default.",
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Copies of each partition; without it the broker's default.",
 )
 @click.option(
@@ -153,7 +154,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
 @click.argument("name")
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     required=True,
     help="How many the topic shall have; there is no way back to fewer.",
 )
