@@ -22,7 +22,6 @@ from penstock.core.errors import (
     PenstockError,
     UnknownTopicOrPartitionError,
 )
-from penstock.protocol.error_codes import ErrorCode
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -31,6 +30,8 @@ UNREACHABLE: Final = 3
 UNKNOWN: Final = 4
 INTERRUPTED: Final = 130
 
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What a broker calls it; the table of codes would take longer to import than a help to print."""
 _UNKNOWN_TOPIC_STEP: Final = (
     "`penstock topic list` shows the topics and how many partitions each has; "
     "`penstock topic create NAME` makes one."
@@ -65,7 +66,7 @@ def code_of(error: PenstockError) -> int:
 def explanation(error: PenstockError) -> str:
     """One or two lines for a person."""
     step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
-    if isinstance(error, BrokerAnswerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if isinstance(error, BrokerAnswerError) and error.name == _UNKNOWN_TOPIC:
         step = _UNKNOWN_TOPIC_STEP
     return f"penstock: {error}\n{step}".rstrip()
 

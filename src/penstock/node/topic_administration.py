@@ -141,6 +141,17 @@ class Topics:
                 outcomes.append(None)
         return outcomes
 
+    async def follow_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Let every topic that does not say otherwise follow these from now on."""
+        async with self._one_at_a_time:
+            if defaults == self._defaults:
+                return
+            self._defaults = defaults
+            for number, topic in enumerate(self._metadata.image.topics.values(), 1):
+                if number % CHANGES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                self._follow_settings(topic)
+
     def _follow_settings(self, topic: TopicImage) -> None:
         """Let the running logs of a topic follow its settings."""
         settings = parse_topic_settings(topic.settings, self._defaults)

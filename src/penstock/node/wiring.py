@@ -22,7 +22,9 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
-from penstock.cluster.broker_configs import describe_broker
+from penstock.cluster.broker_changes import broker_layers
+from penstock.cluster.broker_configs import static_layer
+from penstock.cluster.described_configs import topic_defaults
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
@@ -39,6 +41,7 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.broker_administration import Brokers
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.descriptors import claim_descriptors
 from penstock.node.disk import ProduceGate
@@ -52,7 +55,6 @@ from penstock.node.log_loading import (
 )
 from penstock.node.producer_expiration import expire_producers
 from penstock.node.topic_administration import Topics
-from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
@@ -107,7 +109,8 @@ async def start_parts(
         filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
     )
 
-    defaults = topic_defaults(settings.topics)
+    static = static_layer(settings)
+    defaults = topic_defaults(broker_layers(metadata.image, settings.node.id, static))
     await load_logs(logs, metadata.image, defaults)
     if is_new:
         found = topics_in(logs, settings.node.id)
@@ -126,6 +129,7 @@ async def start_parts(
         metadata=metadata,
         topics=topics,
         groups=Groups(metadata, settings.groups),
+        brokers=Brokers(settings.node.id, metadata, static, topics),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -136,8 +140,6 @@ async def start_parts(
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(storage, path),
-        topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(settings),
     )
     metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
     listener, host, port = _bind(services, metrics, stack)

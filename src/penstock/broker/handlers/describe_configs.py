@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from penstock.broker.config_changes import ResourceType
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.cluster.topic_configs import DescribedConfig, describe
+from penstock.cluster.broker_configs import describe_broker, describe_shared
+from penstock.cluster.described_configs import DescribedConfig, describe_topic
 from penstock.cluster.topic_rules import check_topic_name
 from penstock.core.errors import (
     InvalidRequestError,
@@ -45,14 +46,13 @@ def _result(
             configs=(),
         )
     wanted = frozenset(resource.configuration_keys or ())
-    is_broker = resource.resource_type == ResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
-            _config(config, request, is_read_only=is_broker)
+            _config(config, request)
             for config in configs
             if not wanted or config.config.name in wanted
         ),
@@ -68,31 +68,31 @@ def _configs(
         if topic is None:
             check_topic_name(resource.resource_name)
             raise UnknownTopicOrPartitionError("This server does not host this topic.")
-        return describe(topic.settings, services.topic_defaults)
+        return describe_topic(topic.settings, services.brokers.layers)
     if resource.resource_type == ResourceType.GROUP:
         if resource.resource_name == "":
             raise InvalidRequestError("Group name must not be empty")
         return services.groups.describe_settings(resource.resource_name)
     if resource.resource_type == ResourceType.BROKER:
         if resource.resource_name == "":
-            return ()
+            return describe_shared(services.brokers.layers)
         if resource.resource_name != str(services.node_id):
             raise InvalidRequestError(
                 f"Unexpected broker id, expected {services.node_id} or empty string, "
                 f"but received {resource.resource_name[:64]}"
             )
-        return services.broker_configs()
+        return describe_broker(services.brokers.layers)
     raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
 
 
 def _config(
-    described: DescribedConfig, request: DescribeConfigsRequest, *, is_read_only: bool
+    described: DescribedConfig, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     config = described.config
     return DescribeConfigsResourceResult(
         name=config.name,
         value=described.value,
-        read_only=is_read_only,
+        read_only=described.is_read_only,
         config_source=described.source,
         is_sensitive=config.sensitive,
         synonyms=tuple(

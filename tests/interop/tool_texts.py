@@ -1,0 +1,55 @@
+"""What is no difference between two outputs: ids, times, addresses, sizes, and the like. Pure.
+
+Each rule has a name and replaces one kind of text that no two runs share, on two Apache Kafkas
+neither. Whatever is not named here counts.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tests.interop.tool_runner import Output
+
+
+class Rule(NamedTuple):
+    """One kind of text that may differ."""
+
+    name: str
+    pattern: re.Pattern[str]
+    shown: str
+
+
+def _rule(name: str, pattern: str, shown: str) -> Rule:
+    return Rule(name, re.compile(pattern, re.MULTILINE), shown)
+
+
+RULES: Final = (
+    _rule("address of the broker", r"(?:127\.0\.0\.1|localhost):\d+", "ADDRESS"),
+    _rule("member of a group", r"[\w.-]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "MEMBER"),
+    _rule("id of a cluster, topic or directory", r"(?<![\w-])[\w-]{22}(?![\w-])", "ID"),
+    _rule("moment", r"\b1[6-9]\d{11}\b", "TIME"),
+    _rule("day and time", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.:,]\d{3}", "TIME"),
+    _rule("line of a Java stack", r"^\s+(?:at |\.\.\. \d+ more).*\n", ""),
+    _rule("size of a log", r'(?<="size":)\d+', "SIZE"),
+    _rule("measured number", r"\b\d+\.\d{2,}\b", "NUMBER"),
+    _rule("spaces between columns", r"[ \t]+", " "),
+    _rule("spaces at the ends of lines", r"^ | $", ""),
+)
+
+
+def normal(text: str, folders: Sequence[str]) -> tuple[str, ...]:
+    """The lines that count; `folders` are those of the broker and of the test."""
+    for folder in folders:
+        text = text.replace(folder, "FOLDER")
+    for rule in RULES:
+        text = rule.pattern.sub(rule.shown, text)
+    return tuple(line for line in text.splitlines() if line)
+
+
+def lines_of(output: Output, folders: Sequence[str]) -> tuple[str, ...]:
+    """A command's output as lines to compare: its exit code, then both streams."""
+    marked = (
+        *(f"err: {line}" for line in normal(output.err, folders)),
+        *normal(output.out, folders),
+    )
+    return (f"exit {output.code}", *marked)
