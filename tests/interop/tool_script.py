@@ -22,7 +22,7 @@ class Step(NamedTuple):
     text: str = ""
     """Its standard input."""
     held: str = ""
-    """Who else is connected: `member` of a group, or `transaction` that is open."""
+    """Who else is connected: `member` of a group, a `transaction` or `another transaction` that is open."""
 
 
 FILES: Final[Mapping[str, str]] = {
@@ -72,6 +72,7 @@ _TOPICS = _steps(
     "kafka-topics --create --topic orders --if-not-exists",
     "kafka-topics --create --topic placed --replica-assignment 1,1",
     "kafka-topics --create --topic with_two.words",
+    "kafka-topics --create --topic single",
     "kafka-topics --create --topic compacted --config cleanup.policy=compact"
     " --config min.compaction.lag.ms=1000",
     "kafka-topics --create --topic wrong --config retention.ms=soon",
@@ -117,6 +118,7 @@ _RECORDS = (
         ORDERS,
     ),
     Step("kafka-console-producer --topic compacted", "no key\n"),
+    Step("kafka-console-producer --topic single", "one\n"),
     *_steps(
         "kafka-console-consumer --topic orders --from-beginning --max-messages 6 --timeout-ms 20000"
         " --group readers --formatter-property print.key=true"
@@ -125,7 +127,7 @@ _RECORDS = (
         "kafka-get-offsets --topic orders",
         "kafka-get-offsets --topic orders --time -2",
         "kafka-get-offsets --topic orders --time earliest",
-        "kafka-get-offsets --topic orders --time max-timestamp",
+        "kafka-get-offsets --topic single --time max-timestamp",
         "kafka-get-offsets --topic orders --time earliest-local",
         "kafka-get-offsets --topic orders --time latest-tiered",
         "kafka-get-offsets --topic orders --time 0",
@@ -197,8 +199,6 @@ _BROKER_CONFIGS = _steps(
     "kafka-configs --alter --entity-type brokers --entity-name 1 --add-config node.id=5",
     "kafka-configs --alter --entity-type brokers --entity-name 1"
     " --add-config log.retention.ms=soon",
-    "kafka-configs --alter --entity-type brokers --entity-name 7"
-    " --add-config log.retention.ms=800000",
     "kafka-configs --alter --entity-type brokers --entity-name 1 --delete-config log.retention.ms",
     "kafka-configs --describe --entity-type brokers --entity-name 1",
     "kafka-configs --alter --entity-type brokers --entity-default"
@@ -213,7 +213,6 @@ _GROUPS = (
         "kafka-consumer-groups --list --state stable",
         "kafka-consumer-groups --list --type",
         "kafka-consumer-groups --list --type consumer",
-        "kafka-consumer-groups --list --state nonsense",
         "kafka-groups --list",
         "kafka-groups --list --group-type classic",
         "kafka-consumer-groups --describe --group readers",
@@ -264,7 +263,6 @@ _TRANSACTIONS = (
         "kafka-transactions list",
         "kafka-transactions describe --transactional-id nope",
         "kafka-transactions describe-producers --topic orders --partition 0",
-        "kafka-transactions describe-producers --topic nope --partition 0",
         "kafka-transactions find-hanging --broker-id 1",
     ),
     *_steps(
@@ -275,9 +273,16 @@ _TRANSACTIONS = (
         "kafka-transactions find-hanging --broker-id 1 --max-transaction-timeout 15",
         "kafka-transactions abort --topic with_two.words --partition 0 --start-offset 77",
         "kafka-get-offsets --topic with_two.words",
-        "kafka-transactions force-terminate --transactional-id held",
+        "kafka-transactions forceTerminateTransaction --transactional-id held",
         "kafka-transactions describe --transactional-id held",
+        "kafka-get-offsets --topic with_two.words",
         held="transaction",
+    ),
+    *_steps(
+        "kafka-transactions abort --topic with_two.words --partition 0 --start-offset 2",
+        "kafka-get-offsets --topic with_two.words",
+        "kafka-transactions describe-producers --topic with_two.words --partition 0",
+        held="another transaction",
     ),
 )
 
@@ -297,13 +302,13 @@ _LEADERS = _steps(
 )
 
 _LOAD = _steps(
-    "kafka-topics --create --topic load --partitions 2",
+    "kafka-topics --create --topic load",
     "kafka-producer-perf-test --topic load --num-records 2000 --record-size 100 --throughput -1",
     "kafka-producer-perf-test --topic load --num-records 200 --record-size 100 --throughput -1"
     " --transactional-id perf --transaction-duration-ms 1000",
     "kafka-get-offsets --topic load",
     "kafka-consumer-perf-test --topic load --num-records 2000 --group perf --timeout 20000",
-    "kafka-e2e-latency --topic load --num-records 20 --acks all --record-size 100",
+    "kafka-e2e-latency --topic load --num-records 20 --producer-acks all --record-size 100",
     "kafka-verifiable-producer --topic load --max-messages 5 --acks -1",
     "kafka-verifiable-producer --topic load --max-messages 3 --value-prefix 7 --repeating-keys 2",
     "kafka-topics --create --topic checked",

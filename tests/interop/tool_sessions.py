@@ -65,7 +65,12 @@ def nobody(_bootstrap: str) -> Iterator[None]:
     yield
 
 
-HOLDERS = {"": nobody, "member": member, "transaction": transaction}
+HOLDERS = {
+    "": nobody,
+    "member": member,
+    "transaction": transaction,
+    "another transaction": transaction,
+}
 
 
 def run_script(broker: RunningBroker, folder: Path) -> list[tuple[Step, Output]]:
@@ -74,12 +79,26 @@ def run_script(broker: RunningBroker, folder: Path) -> list[tuple[Step, Output]]
         (folder / name).write_text(text)
     outputs = []
     with ToolRunner(broker.bootstrap, folder) as runner:
+        if broker.name == "kafka":
+            _without_eligible_leaders(runner)
         for held, steps in groupby(SCRIPT, lambda step: step.held):
             with HOLDERS[held](broker.bootstrap):
                 for step in steps:
                     outputs.append((step, _run(runner, step, folder)))
                     time.sleep(REST_SECONDS)
     return outputs
+
+
+def _without_eligible_leaders(runner: ToolRunner) -> None:
+    """Take back what Kafka does for clusters with replicas, and shows with every topic."""
+    feature, setting = "eligible.leader.replicas.version=0", "min.insync.replicas"
+    of_all = ("--entity-type", "brokers", "--entity-default")
+    for name, *words in (
+        ("kafka-features", "downgrade", "--feature", feature),
+        ("kafka-configs", "--alter", *of_all, "--delete-config", setting),
+    ):
+        done = runner.run(name, "--bootstrap-server", runner.bootstrap, *words)
+        assert done.code == 0, done
 
 
 def _run(runner: ToolRunner, step: Step, folder: Path) -> Output:

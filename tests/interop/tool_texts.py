@@ -25,15 +25,23 @@ def _rule(name: str, pattern: str, shown: str) -> Rule:
 
 RULES: Final = (
     _rule("address of the broker", r"(?:127\.0\.0\.1|localhost):\d+", "ADDRESS"),
+    _rule("port of the broker", r"(?<=127\.0\.0\.1 )\d{5}", "PORT"),
     _rule("member of a group", r"[\w.-]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "MEMBER"),
-    _rule("id of a cluster, topic or directory", r"(?<![\w-])[\w-]{22}(?![\w-])", "ID"),
+    _rule("member of a group", r"\S{22}(?= +/127\.0\.0\.1 )", "MEMBER"),
+    _rule("id of a cluster or topic", r"(?<=I[dD]: )[\w-]{22}\b", "ID"),
     _rule("moment", r"\b1[6-9]\d{11}\b", "TIME"),
     _rule("day and time", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.:,]\d{3}", "TIME"),
     _rule("line of a Java stack", r"^\s+(?:at |\.\.\. \d+ more).*\n", ""),
     _rule("size of a log", r'(?<="size":)\d+', "SIZE"),
     _rule("measured number", r"\b\d+\.\d{2,}\b", "NUMBER"),
+    _rule("measured time", r"\d+ ms (?=\d+(?:\.\d)?th)", "NUMBER ms "),
     _rule("spaces between columns", r"[ \t]+", " "),
     _rule("spaces at the ends of lines", r"^ | $", ""),
+    _rule("measured times", r"(?<=NUMBER, )\d+, \d+(?=, NUMBER)", "NUMBER, NUMBER"),
+    _rule("age of a transaction", r"(?<= TIME )\d+(?= [\w.]+-\d+$)", "AGE"),
+    _rule("place in the metadata", r"(?<=Epoch: )\d+$|(?<=HighWatermark: )\d+$", "PLACE"),
+    _rule("replica of the metadata", r"^1 [\w-]{22} \d+ (?=0 TIME TIME)", "1 ID PLACE "),
+    _rule("end of a tool in this JVM", r"^.*the tool ended\n?", ""),
 )
 
 

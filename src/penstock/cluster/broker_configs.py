@@ -25,6 +25,8 @@ from penstock.cluster.described_configs import (
 )
 from penstock.cluster.topic_config_table import SettingType, TopicConfig
 from penstock.core.limits import (
+    BROKER_KEEP_ALIVE_SECONDS,
+    BROKER_SESSION_SECONDS,
     FETCH_BYTES_MAX,
     FETCH_SESSIONS_MAX,
     FRAME_BYTES_MAX,
@@ -68,7 +70,6 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "topics.segment_bytes": _INT,
     "transactions.expiration_check_interval_ms": _INT,
     "transactions.id_expiration_ms": _INT,
-    "transactions.producer_expiration_check_interval_ms": _INT,
     "transactions.producer_expiration_ms": _INT,
     "transactions.state_partitions": _INT,
     "transactions.state_segment_bytes": _INT,
@@ -85,7 +86,35 @@ class _Row(NamedTuple):
     documentation: str
 
 
+def _advertised(settings: Settings) -> str | None:
+    listener = settings.listener
+    if listener.advertised_host is None and listener.advertised_port is None:
+        return None
+    host = listener.advertised_host or listener.host
+    return f"PLAINTEXT://{host}:{listener.advertised_port or listener.port}"
+
+
 _OTHERS: Final = (
+    _Row(
+        "advertised.listeners",
+        _LIST,
+        _advertised,
+        "Where clients are told to connect, if that is another address than it listens on.",
+    ),
+    _Row(
+        "broker.heartbeat.interval.ms",
+        _INT,
+        lambda _: int(BROKER_KEEP_ALIVE_SECONDS * 1000),
+        "Time between two signs of life of a broker.",
+    ),
+    _Row("broker.id", _INT, lambda settings: settings.node.id, "The same as node.id."),
+    _Row("broker.rack", _STRING, lambda _: None, "Where the broker stands; it has no rack."),
+    _Row(
+        "broker.session.timeout.ms",
+        _INT,
+        lambda _: int(BROKER_SESSION_SECONDS * 1000),
+        "A broker that is silent for this long counts as dead.",
+    ),
     _Row(
         "connections.max.idle.ms",
         _LONG,
@@ -106,6 +135,18 @@ _OTHERS: Final = (
         "Most bytes of records in one Fetch response.",
     ),
     _Row(
+        "group.consumer.assignors",
+        _LIST,
+        lambda _: "uniform,range",
+        "How partitions can be assigned to members; the first is taken when nobody says.",
+    ),
+    _Row(
+        "group.coordinator.rebalance.protocols",
+        _LIST,
+        lambda _: "classic,consumer",
+        "The kinds of groups that are served.",
+    ),
+    _Row(
         "listeners",
         _LIST,
         lambda settings: f"PLAINTEXT://{settings.listener.host}:{settings.listener.port}",
@@ -116,6 +157,13 @@ _OTHERS: Final = (
         _INT,
         lambda _: FETCH_SESSIONS_MAX,
         "Incremental fetch sessions that are kept.",
+    ),
+    _Row("log.cleaner.enable", _BOOLEAN, lambda _: True, "Whether logs are compacted."),
+    _Row(
+        "offsets.topic.compression.codec",
+        _INT,
+        lambda _: 0,
+        "How the topic that keeps offsets and groups is compressed; 0 is not at all.",
     ),
     _Row(
         "offsets.topic.replication.factor",
@@ -140,6 +188,12 @@ _OTHERS: Final = (
         _SHORT,
         lambda _: 1,
         "Replicas of the topic that keeps transactions.",
+    ),
+    _Row(
+        "transaction.two.phase.commit.enable",
+        _BOOLEAN,
+        lambda _: False,
+        "Whether producers may prepare a transaction and decide on it later.",
     ),
 )
 
@@ -181,13 +235,14 @@ def _config(name: str, kind: SettingType, default: str, documentation: str) -> T
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     **{
-        row.name: _text(row.value(_DEFAULT_SETTINGS))
+        row.name: _text(value)
         for row in _ROWS
         if row.name not in TOPIC_SYNONYMS
+        and (value := row.value(_DEFAULT_SETTINGS)) is not None
     },
     **TOPIC_DEFAULTS,
 }
-"""Those that have none are absent: their values come from a coarser unit."""
+"""Those that have none are absent: they are not given, or in a coarser unit."""
 
 DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     name: replace(

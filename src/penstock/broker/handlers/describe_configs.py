@@ -82,6 +82,17 @@ def _configs(
                 f"but received {resource.resource_name[:64]}"
             )
         return describe_broker(services.brokers.layers)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if resource.resource_name != str(services.node_id):
+            raise InvalidRequestError(
+                f"Unexpected broker id, expected {services.node_id} but received "
+                f"{resource.resource_name[:64]}"
+            )
+        return ()
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if resource.resource_name == "":
+            raise InvalidRequestError("Client metrics subscription name must not be empty")
+        return ()
     raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
 
 
