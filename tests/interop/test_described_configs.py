@@ -139,7 +139,9 @@ def test_types_and_rights_of_the_broker(askers: tuple[Asker, Asker]) -> None:
     theirs, ours = described(askers, BROKER, "1")
     for name, one in ours.items():
         kafkas = theirs[name]
-        assert (one.config_type, one.is_sensitive) == (kafkas.config_type, kafkas.is_sensitive), name
+        assert (one.config_type, one.is_sensitive) == (kafkas.config_type, kafkas.is_sensitive), (
+            name
+        )
         assert one.documentation, name
     differing = {name for name, one in ours.items() if one.read_only != theirs[name].read_only}
     assert differing == READ_ONLY_HERE.keys()

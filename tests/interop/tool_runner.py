@@ -11,6 +11,7 @@ import functools
 import json
 import select
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -48,6 +49,9 @@ MAIN_CLASSES = {
     "kafka-verifiable-producer": f"{_PACKAGE}.VerifiableProducer",
 }
 """What Kafka's shell scripts start, by the name of the script without `.sh`."""
+
+IN_A_PROCESS_OF_THEIR_OWN = frozenset({"kafka-verifiable-producer"})
+"""Tools that say the most when their Java process ends."""
 
 
 class Output(NamedTuple):
@@ -91,6 +95,8 @@ class ToolRunner:
 
     def run(self, name: str, *arguments: str, text: str = "") -> Output:
         """Run one tool with these arguments; `text` is its standard input."""
+        if name in IN_A_PROCESS_OF_THEIR_OWN:
+            return _run_alone(name, arguments, text)
         question = {"tool": MAIN_CLASSES[name], "arguments": arguments, "input": text}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -112,5 +118,18 @@ class ToolRunner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Leaves the process, its pipes closed: it has nothing to tell any more.
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
+
+
+def _run_alone(name: str, arguments: Sequence[str], text: str) -> Output:
+    done = subprocess.run(
+        java_command(MAIN_CLASSES[name], arguments, log_level="off"),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS_MAX,
+        check=False,
+    )
+    return Output(done.returncode, done.stdout, done.stderr)

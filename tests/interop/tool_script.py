@@ -35,9 +35,6 @@ FILES: Final[Mapping[str, str]] = {
     "delete-too-much.json": json.dumps(
         {"partitions": [{"topic": "orders", "partition": 0, "offset": 1000}], "version": 1}
     ),
-    "delete-nothing.json": json.dumps(
-        {"partitions": [{"topic": "nope", "partition": 0, "offset": 1}], "version": 1}
-    ),
     "topics.json": json.dumps({"topics": [{"topic": "orders"}], "version": 1}),
     "same-place.json": json.dumps(
         {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}], "version": 1}
@@ -137,7 +134,6 @@ _RECORDS = (
         "kafka-get-offsets --exclude-internal-topics",
         "kafka-delete-records --offset-json-file {folder}/delete.json",
         "kafka-delete-records --offset-json-file {folder}/delete-too-much.json",
-        "kafka-delete-records --offset-json-file {folder}/delete-nothing.json",
         "kafka-get-offsets --topic orders --time earliest",
         "kafka-log-dirs --describe --topic-list orders",
         "kafka-log-dirs --describe --topic-list orders,nope --broker-list 1",
@@ -273,7 +269,7 @@ _TRANSACTIONS = (
         "kafka-transactions find-hanging --broker-id 1 --max-transaction-timeout 15",
         "kafka-transactions abort --topic with_two.words --partition 0 --start-offset 77",
         "kafka-get-offsets --topic with_two.words",
-        "kafka-transactions forceTerminateTransaction --transactional-id held",
+        "kafka-transactions forceTerminateTransaction --transactionalId held",
         "kafka-transactions describe --transactional-id held",
         "kafka-get-offsets --topic with_two.words",
         held="transaction",
@@ -309,10 +305,8 @@ _LOAD = _steps(
     "kafka-get-offsets --topic load",
     "kafka-consumer-perf-test --topic load --num-records 2000 --group perf --timeout 20000",
     "kafka-e2e-latency --topic load --num-records 20 --producer-acks all --record-size 100",
-    "kafka-verifiable-producer --topic load --max-messages 5 --acks -1",
-    "kafka-verifiable-producer --topic load --max-messages 3 --value-prefix 7 --repeating-keys 2",
     "kafka-topics --create --topic checked",
-    "kafka-verifiable-producer --topic checked --max-messages 4",
+    "kafka-verifiable-producer --topic checked --max-messages 4 --value-prefix 7 --repeating-keys 2",
     "kafka-verifiable-consumer --topic checked --group-id classic --max-messages 4"
     " --reset-policy earliest --verbose",
     "kafka-verifiable-consumer --topic checked --group-id modern --max-messages 4"

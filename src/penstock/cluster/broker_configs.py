@@ -237,8 +237,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     **{
         row.name: _text(value)
         for row in _ROWS
-        if row.name not in TOPIC_SYNONYMS
-        and (value := row.value(_DEFAULT_SETTINGS)) is not None
+        if row.name not in TOPIC_SYNONYMS and (value := row.value(_DEFAULT_SETTINGS)) is not None
     },
     **TOPIC_DEFAULTS,
 }
