@@ -1,5 +1,7 @@
 """Settings of brokers that change while they run: what is taken, and what is refused and how."""
 
+from uuid import UUID
+
 import pytest
 
 from penstock.cluster.broker_changes import (
@@ -15,7 +17,6 @@ from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.store import Delete, Event, KeyValue, Put
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
-from uuid import UUID
 
 KEYS = Keys("/penstock/test/")
 SET, DELETE, APPEND, SUBTRACT = EditKind

@@ -22,7 +22,7 @@ class Step(NamedTuple):
     text: str = ""
     """Its standard input."""
     held: str = ""
-    """Who else is connected: `member` of a group, a `transaction` or `another transaction` that is open."""
+    """Who else is connected: a `member` of a group, a `transaction` that is open, `another` one."""
 
 
 FILES: Final[Mapping[str, str]] = {
@@ -150,8 +150,10 @@ _CONFIGS = _steps(
     " --add-config retention.ms=700000,segment.bytes=2097152",
     "kafka-configs --alter --entity-type topics --entity-name orders"
     " --add-config cleanup.policy=[compact,delete]",
-    "kafka-configs --alter --entity-type topics --entity-name orders --add-config retention.ms=soon",
-    "kafka-configs --alter --entity-type topics --entity-name orders --add-config no.such.setting=1",
+    "kafka-configs --alter --entity-type topics --entity-name orders"
+    " --add-config retention.ms=soon",
+    "kafka-configs --alter --entity-type topics --entity-name orders"
+    " --add-config no.such.setting=1",
     "kafka-configs --alter --entity-type topics --entity-name orders"
     " --add-config min.compaction.lag.ms=5,max.compaction.lag.ms=4",
     "kafka-configs --alter --entity-type topics --entity-name nope --add-config retention.ms=1",
@@ -278,7 +280,7 @@ _TRANSACTIONS = (
         "kafka-transactions abort --topic with_two.words --partition 0 --start-offset 2",
         "kafka-get-offsets --topic with_two.words",
         "kafka-transactions describe-producers --topic with_two.words --partition 0",
-        held="another transaction",
+        held="another",
     ),
 )
 
@@ -306,7 +308,8 @@ _LOAD = _steps(
     "kafka-consumer-perf-test --topic load --num-records 2000 --group perf --timeout 20000",
     "kafka-e2e-latency --topic load --num-records 20 --producer-acks all --record-size 100",
     "kafka-topics --create --topic checked",
-    "kafka-verifiable-producer --topic checked --max-messages 4 --value-prefix 7 --repeating-keys 2",
+    "kafka-verifiable-producer --topic checked --max-messages 4 --value-prefix 7"
+    " --repeating-keys 2",
     "kafka-verifiable-consumer --topic checked --group-id classic --max-messages 4"
     " --reset-policy earliest --verbose",
     "kafka-verifiable-consumer --topic checked --group-id modern --max-messages 4"

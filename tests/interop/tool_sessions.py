@@ -69,7 +69,7 @@ HOLDERS = {
     "": nobody,
     "member": member,
     "transaction": transaction,
-    "another transaction": transaction,
+    "another": transaction,
 }
 
 
