@@ -37,7 +37,9 @@ MISSING_SETTINGS = {
     r"|group\.coordinator\.(?!rebalance)|log\.cleaner\.(backoff|dedupe|io|threads)"
     r"|transaction\.state\.log\.load|socket\.(listen|receive|send)"
     r"|offsets\.commit\.timeout": "one event loop: there are no such threads, queues and buffers",
-    r"log\.flush\.(offset|scheduler|start)|log\.retention\.check|log\.dir\b|log\.dir\.|cordoned\.": "other storage engine",
+    r"log\.flush\.(offset|scheduler|start)|log\.retention\.check|log\.dir(?!s)|cordoned\.": (
+        "other storage engine"
+    ),
     r"metric|kafka\.metrics|telemetry": "metrics are pulled, and settings of their own",
     r".*\.policy\.class|config\.providers": "no plug-ins of Java classes",
     r"max\.connections\.per\.ip\.overrides": "one bound for every address",

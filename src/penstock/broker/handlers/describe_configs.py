@@ -62,38 +62,43 @@ def _result(
 def _configs(
     resource: DescribeConfigsResource, context: RequestContext
 ) -> Iterable[DescribedConfig]:
-    services = context.services
-    if resource.resource_type == ResourceType.TOPIC:
-        topic = services.metadata.image.topic(resource.resource_name)
-        if topic is None:
-            check_topic_name(resource.resource_name)
-            raise UnknownTopicOrPartitionError("This server does not host this topic.")
-        return describe_topic(topic.settings, services.brokers.layers)
-    if resource.resource_type == ResourceType.GROUP:
-        if resource.resource_name == "":
-            raise InvalidRequestError("Group name must not be empty")
-        return services.groups.describe_settings(resource.resource_name)
-    if resource.resource_type == ResourceType.BROKER:
-        if resource.resource_name == "":
-            return describe_shared(services.brokers.layers)
-        if resource.resource_name != str(services.node_id):
-            raise InvalidRequestError(
-                f"Unexpected broker id, expected {services.node_id} or empty string, "
-                f"but received {resource.resource_name[:64]}"
-            )
-        return describe_broker(services.brokers.layers)
-    if resource.resource_type == ResourceType.BROKER_LOGGER:
-        if resource.resource_name != str(services.node_id):
-            raise InvalidRequestError(
-                f"Unexpected broker id, expected {services.node_id} but received "
-                f"{resource.resource_name[:64]}"
-            )
-        return ()
-    if resource.resource_type == ResourceType.CLIENT_METRICS:
-        if resource.resource_name == "":
-            raise InvalidRequestError("Client metrics subscription name must not be empty")
-        return ()
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _of_topic(name, context)
+        case ResourceType.GROUP:
+            if name == "":
+                raise InvalidRequestError("Group name must not be empty")
+            return context.services.groups.describe_settings(name)
+        case ResourceType.BROKER if name == "":
+            return describe_shared(context.services.brokers.layers)
+        case ResourceType.BROKER:
+            _check_node_id(name, f"{context.services.node_id} or empty string,", context)
+            return describe_broker(context.services.brokers.layers)
+        case ResourceType.BROKER_LOGGER:
+            # There are none whose level a client could change.
+            _check_node_id(name, str(context.services.node_id), context)
+            return ()
+        case ResourceType.CLIENT_METRICS:
+            if name == "":
+                raise InvalidRequestError("Client metrics subscription name must not be empty")
+            return ()
     raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
+
+
+def _of_topic(name: str, context: RequestContext) -> Iterable[DescribedConfig]:
+    topic = context.services.metadata.image.topic(name)
+    if topic is None:
+        check_topic_name(name)
+        raise UnknownTopicOrPartitionError("This server does not host this topic.")
+    return describe_topic(topic.settings, context.services.brokers.layers)
+
+
+def _check_node_id(name: str, expected: str, context: RequestContext) -> None:
+    if name != str(context.services.node_id):
+        raise InvalidRequestError(
+            f"Unexpected broker id, expected {expected} but received {name[:64]}"
+        )
 
 
 def _config(
