@@ -9,7 +9,7 @@ was never set is no change and succeeds, as in Kafka.
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.context import RequestContext
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
@@ -49,6 +49,14 @@ class AskedChange(NamedTuple):
     """AlterConfigs: settings that are not named go back to their defaults."""
 
 
+class _Owner(Protocol):
+    """Whoever keeps the settings of one kind of resource."""
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]: ...
+
+
 async def change_configs(
     context: RequestContext, asked: Sequence[AskedChange], *, validate_only: bool
 ) -> list[PenstockError | None]:
@@ -69,7 +77,7 @@ async def change_configs(
             refusal = error
         outcomes.append(refusal)
     services = context.services
-    owners = {
+    owners: dict[int, _Owner] = {
         ResourceType.TOPIC: services.topics,
         ResourceType.GROUP: services.groups,
         ResourceType.BROKER: services.brokers,

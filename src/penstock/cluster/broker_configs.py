@@ -76,7 +76,7 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "transactions.timeout_check_interval_ms": _INT,
     "transactions.timeout_ms_max": _INT,
 }
-"""Our settings that Kafka has in the same unit, with Kafka's types; `core.settings` has the rest."""
+"""Our settings that Kafka has in the same unit, with Kafka's types; `core` has the rest."""
 
 
 class _Row(NamedTuple):
