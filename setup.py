@@ -71,6 +71,7 @@ HOT_PATH = [
     "broker/dispatch.py",
     "broker/fetch_sessions.py",
     "broker/listener.py",
+    "broker/request_metrics.py",
     "broker/session.py",
     "broker/handlers/fetch.py",
     "broker/handlers/produce.py",

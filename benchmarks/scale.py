@@ -33,6 +33,8 @@ SETTLE_SECONDS = 2.0
 """After a load, before idleness is measured: what was started by it may finish."""
 IDLE_SECONDS = 10.0
 SPARE_FILES = 1_000
+KILLS = 3
+"""A disk that others use makes a start slower, never faster: the quickest counts."""
 """Open files a broker needs besides its connections."""
 
 
@@ -67,6 +69,7 @@ class ManyPartitions:
     start_after_stop_seconds: float
     """From the start of the process until every partition has told its end offset."""
     start_after_kill_seconds: float
+    """The quickest of some."""
 
 
 def allow_open_files(wanted: int) -> None:
@@ -129,6 +132,11 @@ def _checked_start(broker: RunningBroker, topic: str, partitions: int) -> float:
     return seconds
 
 
+def _start_after_kill(broker: RunningBroker, topic: str, partitions: int) -> float:
+    broker.kill()
+    return _checked_start(broker, topic, partitions)
+
+
 def measure_many_partitions(broker: RunningBroker, partitions: int) -> ManyPartitions:
     """Make them, put one record into each, rest, stop and start, kill and start.
 
@@ -150,8 +158,7 @@ def measure_many_partitions(broker: RunningBroker, partitions: int) -> ManyParti
     if code not in (0, 143):
         raise RuntimeError(f"{broker.name} ended with {code} when it was asked to stop")
     after_stop = _checked_start(broker, topic, partitions)
-    broker.kill()
-    after_kill = _checked_start(broker, topic, partitions)
+    after_kill = min(_start_after_kill(broker, topic, partitions) for _ in range(KILLS))
     return ManyPartitions(
         partitions,
         create_seconds,

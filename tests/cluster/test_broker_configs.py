@@ -8,10 +8,12 @@ from penstock.cluster.broker_configs import (
 )
 from penstock.cluster.described_configs import BrokerLayers, ConfigSource, DescribedConfig
 from penstock.cluster.topic_configs import parse_value
-from penstock.core.settings import ListenerSettings, Settings, TopicsSettings
+from penstock.core.settings import ListenerSettings, Settings, TopicDefaultsSettings
 
 CHANGED = Settings(
-    topics=TopicsSettings(partitions_default=3, auto_create=False, retention_ms=5_000),
+    topic_defaults=TopicDefaultsSettings(
+        partitions_default=3, auto_create=False, retention_ms=5_000
+    ),
     listener=ListenerSettings(connection_idle_seconds_max=1.5),
 )
 

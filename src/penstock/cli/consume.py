@@ -10,6 +10,7 @@ from itertools import islice
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_topics
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     blamed_on,
@@ -32,7 +33,7 @@ from penstock.client.topic_reader import TopicReader
         "penstock consume orders --from latest --follow",
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--from",
     "start",

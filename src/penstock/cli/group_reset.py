@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_groups
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     blamed_on,
@@ -47,7 +48,7 @@ _SCENARIOS: Final = (
         "penstock group reset-offsets billing --from-file plan.csv --execute",
     ),
 )
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",

@@ -13,6 +13,7 @@ several clusters. Below it (the values are in `values`):
     configs/group/<name>            settings that the group overrides; the name percent-encoded
     configs/broker/<id>             settings of a broker that were changed while it ran
     configs/broker/default          the same for all brokers
+    declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
 Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
@@ -109,6 +110,14 @@ class Keys:
     def broker_settings(self, name: str) -> str:
         """What was changed of a broker's settings, or of all brokers' (`ALL_BROKERS`)."""
         return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
+
+    def declaration(self, name: str) -> str:
+        """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
+        return f"{self.root}declared/{name}"
+
+    def declarations(self) -> str:
+        """The prefix of all of these."""
+        return f"{self.root}declared/"
 
     def producer_ids(self) -> str:
         """The first producer id that nobody has."""

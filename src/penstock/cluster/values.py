@@ -28,6 +28,13 @@ class TopicValue(NamedTuple):
     is_adopted: bool = False
 
 
+class SetByFile(NamedTuple):
+    """What the settings file gave a topic the last time that it was carried out."""
+
+    topic_id: UUID
+    settings: Mapping[str, str]
+
+
 class _PartitionValue(NamedTuple):
     replicas: tuple[int, ...]
     leader: int
@@ -131,6 +138,16 @@ def read_settings(value: bytes) -> Mapping[str, str]:
     if not isinstance(settings, dict) or not all(isinstance(v, str) for v in settings.values()):
         raise StoreError("settings in the metadata store are not a table of texts")
     return settings
+
+
+def write_declared(given: SetByFile) -> bytes:
+    """What the settings file gave a topic."""
+    return _encode({"id": str(given.topic_id), "settings": dict(given.settings)})
+
+
+def read_declared(value: bytes) -> SetByFile:
+    """What the settings file gave a topic."""
+    return SetByFile(topic_id_of(_text(_decode(value), "id")), read_settings(value))
 
 
 def write_broker(broker: BrokerImage) -> bytes:

@@ -6,13 +6,15 @@ follow it. What is in the settings file, the environment or a flag stays there a
 the change is deleted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from penstock.cluster.broker_changes import broker_layers
+from penstock.cluster.broker_configs import static_layer
 from penstock.cluster.described_configs import BrokerLayers, topic_defaults
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.setting_changes import SettingsChange
+from penstock.core.current_settings import CurrentSettings
 from penstock.core.errors import PenstockError
 from penstock.node.topic_administration import Topics
 
@@ -21,12 +23,14 @@ class Brokers:
     """Describes and changes the settings of this broker."""
 
     def __init__(
-        self, node_id: int, metadata: MetadataService, static: Mapping[str, str], topics: Topics
+        self, node_id: int, metadata: MetadataService, current: CurrentSettings, topics: Topics
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata
-        self._static = static
+        self._current = current
         self._topics = topics
+        self._known = current.settings
+        self._static = static_layer(self._known)
 
     @property
     def layers(self) -> BrokerLayers:
@@ -34,7 +38,14 @@ class Brokers:
         return self._layers_in(self._metadata.image)
 
     def _layers_in(self, image: MetadataImage) -> BrokerLayers:
+        if self._current.settings is not self._known:
+            self._known = self._current.settings
+            self._static = static_layer(self._known)
         return broker_layers(image, self._node_id, self._static)
+
+    async def follow(self) -> None:
+        """Something of the layers has changed: let the topics follow what is in force now."""
+        await self._topics.follow_defaults(topic_defaults(self.layers))
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
@@ -51,5 +62,5 @@ class Brokers:
             else:
                 outcomes.append(None)
         if not validate_only:
-            await self._topics.follow_defaults(topic_defaults(self.layers))
+            await self.follow()
         return outcomes

@@ -51,6 +51,7 @@ class Topics:
         replicas: ReplicaManager,
         defaults: Mapping[str, str],
     ) -> None:
+        """`defaults` are shared with whoever shows them, and kept up to date here."""
         self._node_id = node_id
         self._metadata = metadata
         self._storage = storage
@@ -147,10 +148,10 @@ class Topics:
             if defaults == self._defaults:
                 return
             self._defaults = defaults
-            for number, topic in enumerate(self._metadata.image.topics.values(), 1):
+            for number, topic in enumerate(tuple(self._metadata.image.topics.values()), 1):
+                self._follow_settings(topic)
                 if number % CHANGES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-                self._follow_settings(topic)
 
     def _follow_settings(self, topic: TopicImage) -> None:
         """Let the running logs of a topic follow its settings."""

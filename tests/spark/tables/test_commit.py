@@ -164,8 +164,6 @@ def test_offsets_of_another_pipeline_stop_and_others_do_not() -> None:
     own = holding(0, 0).notes["orders"]
     state = replace(others, notes={**others.notes, "orders": own})
     assert reason(decide(state, offer((0, 0, 10)))) is StopReason.OTHER_PIPELINE
-    beside = replace(offer((0, 0, 10)), beside=frozenset({"renamed"}))
-    assert isinstance(decide(state, beside), Commit)
     other_topic = replace(own, held={}, topic_ids={})
     state = replace(others, notes={**others.notes, "orders": other_topic})
     assert isinstance(decide(state, offer((0, 100, 110))), Commit)

@@ -79,8 +79,6 @@ class Offer:
     counts: CommitCounts = field(default_factory=CommitCounts)
     allows_gaps: bool = False
     """The user said that records which are gone from the topic are no reason to stop."""
-    beside: frozenset[str] = frozenset()
-    """Pipelines whose offsets this one may share: a replay brings what another one rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +217,7 @@ def _of_others(state: TableState, offer: Offer, left: Sequence[PartitionRange]) 
     """Whether another pipeline has brought any of this to the same table."""
     pipeline = offer.driver.pipeline
     for name, other in state.notes.items():
-        if name == pipeline or name in offer.beside:
+        if name == pipeline:
             continue
         if _differ(other.cluster_id, offer.ranges.cluster_id):
             continue
