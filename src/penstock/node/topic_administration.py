@@ -51,7 +51,7 @@ class Topics:
         replicas: ReplicaManager,
         defaults: Mapping[str, str],
     ) -> None:
-        """`defaults` are shared with whoever shows them, and kept up to date here."""
+        """`defaults` are what topics follow that do not say otherwise, until they change."""
         self._node_id = node_id
         self._metadata = metadata
         self._storage = storage
