@@ -39,7 +39,7 @@ from penstock.protocol.messages.offset_commit import (
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of
 from tests.deploy.alert_cases import CASES
-from tests.deploy.monitoring import CONFIGS, RULES, alerts, queries
+from tests.deploy.monitoring import CONFIGS, RULES, alerts, guide_queries, queries
 from tests.oracle.cache import tool
 from tests.oracle.running_broker import free_port
 
@@ -287,6 +287,8 @@ def test_prometheus_scrapes_a_broker(used: Used, tmp_path: Path) -> None:
             title for title, query in queries() if any(sign in query for sign in ALWAYS_EMPTY)
         }
         assert set(empty) <= expected
+        for query in guide_queries():
+            assert running.query(query) or "errors" in query, query
         help_of = running.get("metadata", metric="penstock_connections")["penstock_connections"][0]
         assert help_of["type"] == "gauge"
 
