@@ -130,6 +130,10 @@ reference: install ## write the generated files anew
 docs: install ## the documentation's site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: deploy-check
+deploy-check: install ## the steps of the container file in bare systems, some minutes; needs root and debootstrap
+	$(BIN)/python tools/container_steps.py
+
 .PHONY: bench
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
@@ -138,6 +142,10 @@ bench: install release ## side by side with Apache Kafka, interleaved, medians a
 bench-groups: install release ## groups and transactions, side by side and at scale
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
+
+.PHONY: bench-testing
+bench-testing: install ## what a broker costs a test, beside Apache Kafka; writes the table
+	$(BIN)/python -m benchmarks.testing_start --markdown
 
 .PHONY: bench-spark
 bench-spark: install release ## format("penstock") beside Spark's own connector, and real-time mode

@@ -24,7 +24,7 @@ class InsideBroker:
 
     def __init__(self, **listener: float) -> None:
         """`listener` are settings of that section."""
-        tree = Settings.model_validate({"listener": listener})
+        tree = Settings.model_validate({"listener": listener, "admin": {"enabled": False}})
         self._settings = BrokerConfig(port=0, storage="memory", data_dir="/inside", settings=tree)
         self._server = BrokerServer(self._settings)
         self._ready = threading.Event()

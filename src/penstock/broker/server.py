@@ -8,6 +8,8 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
+from typing import NamedTuple
 
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.listener import ConnectionProtocol, ListenerState
@@ -24,14 +26,30 @@ FREE_PORT_TRIES = 8
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
 
+WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
+"""Puts something between a socket and its connection, for tests of a bad network."""
+
+
+class Usage(NamedTuple):
+    """How much of its limits a listener uses now, and what it refused since the start."""
+
+    connections: int
+    request_bytes_in_flight: int
+    refused: int
+
 
 class Listener:
     """Accepts Kafka clients on one host and port."""
 
     def __init__(
-        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+        self,
+        settings: ListenerSettings,
+        dispatcher: Dispatcher,
+        metrics: Registry,
+        wrap_connection: WrapConnection | None = None,
     ) -> None:
         self._settings = settings
+        self._wrap_connection = wrap_connection
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -67,15 +85,23 @@ class Listener:
             self._sockets.append(bound)
             self.port = bound.getsockname()[1]
 
+    def usage(self) -> Usage:
+        """How near the limits are."""
+        state = self._state
+        in_flight = state.handling.reserved_bytes + state.receiving.reserved_bytes
+        return Usage(len(state.connections), in_flight, state.refused.value)
+
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(
-                lambda: ConnectionProtocol(self._state), sock=bound, backlog=BACKLOG
-            )
+            server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
         self._sockets = []
+
+    def _connection(self) -> asyncio.BufferedProtocol:
+        connection = ConnectionProtocol(self._state)
+        return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
     def follow(self, settings: Settings) -> None:
         """Use other limits from now on; the address stays what it is."""

@@ -75,7 +75,7 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
     for line in loaded.notes:
         note(line)
     declared = f", {len(topics)} topic{'' if len(topics) == 1 else 's'} declared" if topics else ""
-    given = f"{len(rows)} of {len(loaded.sources)} settings given"
+    given = f"{len(rows)} setting{'' if len(rows) == 1 else 's'} given"
     click.echo(f"{file}: no problems, {given}{declared}")
 
 

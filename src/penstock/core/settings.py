@@ -15,6 +15,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from penstock.core import limits
+from penstock.core.admin_settings import AdminSettings
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
 from penstock.core.settings_section import Section
 
@@ -304,6 +305,7 @@ class Settings(Section):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
+    admin: AdminSettings = AdminSettings()
 
     @property
     def host(self) -> str:
