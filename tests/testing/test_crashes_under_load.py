@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from typing import Self
 
 import pytest
 
@@ -32,7 +33,7 @@ class Load:
         self.acknowledged: list[str] = []
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
