@@ -1,4 +1,4 @@
-"""Reading as tests do, of Apache Kafka and of Penstock: what librdkafka wrote, and what it reads."""
+"""Reading as tests do, of Apache Kafka and of Penstock: what librdkafka wrote, what it reads."""
 
 from collections.abc import Iterator
 
