@@ -15,6 +15,8 @@ PARTITIONS = "topic_defaults.partitions_default"
 def test_memory_and_a_free_port_unless_somebody_says_otherwise() -> None:
     usual = broker_settings([], {}, {})
     assert (usual.node.storage, usual.listener.port) == ("memory", 0)
+    assert not usual.admin.enabled
+    assert broker_settings([], {}, {"admin_port": 0}).admin.enabled
     chosen = broker_settings(["node.storage = 'disk'", "listener.port = 9999"], {}, {})
     assert (chosen.node.storage, chosen.listener.port) == ("disk", 9999)
     assert broker_settings([], {}, {"data_dir": "here"}).node.storage == "disk"

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import cast
 
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.limits_in_use import listener_limits
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -120,6 +122,10 @@ class Listener:
         self._state.stop()
         for server in self._servers:
             await server.wait_closed()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit on connections and requests, with what is used of it."""
+        return listener_limits(self._state)
 
     def close_sockets(self) -> None:
         """Let go of addresses that nobody was served on."""

@@ -17,6 +17,7 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
 from penstock.node.settings_reload import SettingsSource
@@ -87,6 +88,15 @@ class BrokerServer:
         return f"{self.host}:{self.port}"
 
     @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._running.admin.port
+
+    async def wait_for_admin(self) -> None:
+        """Until the admin port answers, a moment after the broker; at once when there is none."""
+        await self._running.admin.wait_up()
+
+    @property
     def cluster_id(self) -> str:
         """The id of the cluster, made at the first start on a data directory."""
         return self._running.metadata.image.cluster_id
@@ -109,6 +119,10 @@ class BrokerServer:
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit now, with what is used of it and what was refused for it."""
+        return self._running.limits.rows()
 
     def collect_metrics(self) -> list[Collected]:
         """Every metric now, with what an exporter must know of it."""

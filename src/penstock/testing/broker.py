@@ -54,7 +54,8 @@ class Broker:
     ) -> None:
         """With `settings` those are used as they are; else memory or `data_dir`, on a free port.
 
-        A `filesystem`, such as a `FaultyDisk`, stands in for the disk of the logs.
+        There is an admin port only when the settings name one (`admin.port`). A `filesystem`, such
+        as a `FaultyDisk`, stands in for the disk of the logs.
         """
         if settings is None:
             settings = (
@@ -62,6 +63,9 @@ class Broker:
                 if data_dir is None
                 else BrokerConfig(port=0, data_dir=data_dir)
             )
+        if settings.admin.port is None:
+            no_admin = settings.admin.model_copy(update={"enabled": False})
+            settings = settings.model_copy(update={"admin": no_admin})
         self._settings = settings
         self._disk = SwitchedDisk(filesystem or _disk_of(settings))
         self._network = Network()
@@ -98,6 +102,11 @@ class Broker:
     def is_running(self) -> bool:
         """Whether it was started, and neither crashed nor stopped since. Paused is running."""
         return self._run is not None
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._last_server().admin_port
 
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name; of a broker that is down, as they were."""

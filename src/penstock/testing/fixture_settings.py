@@ -15,6 +15,7 @@ from penstock.core.settings import FIELDS, Settings
 LINES_SOURCE: Final = "penstock_settings"
 KEYWORDS: Final = frozenset(
     {
+        "admin_port",
         "host",
         "port",
         "data_dir",
@@ -44,7 +45,7 @@ def broker_settings(
             f"{unknown[0]} is not a keyword of penstock.BrokerConfig, which are "
             f"{', '.join(sorted(KEYWORDS))}. Any other setting goes into the table."
         )
-    usual = {"listener.port": 0, "node.storage": "memory"}
+    usual = {"listener.port": 0, "node.storage": "memory", "admin.enabled": False}
     given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
     chosen = {key for key, source in given.sources.items() if source != "default"}
     flags = {key: value for key, value in usual.items() if key not in chosen} | dict(table)
