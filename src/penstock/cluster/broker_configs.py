@@ -42,6 +42,18 @@ _ROWS: Final = (
         "A connection without a request for this long is closed.",
     ),
     _Row(
+        "controller.quota.window.num",
+        SettingType.INT,
+        lambda settings: settings.quotas.controller_window_count,
+        "Windows that a burst of created and deleted partitions may use at once.",
+    ),
+    _Row(
+        "controller.quota.window.size.seconds",
+        SettingType.INT,
+        lambda settings: settings.quotas.controller_window_seconds,
+        "Length of one window for created and deleted partitions.",
+    ),
+    _Row(
         "default.replication.factor",
         SettingType.INT,
         lambda _: 1,
@@ -166,6 +178,18 @@ _ROWS: Final = (
         SettingType.INT,
         lambda settings: settings.topics.partitions_default,
         "Partitions of a topic whose creator gave no number.",
+    ),
+    _Row(
+        "quota.window.num",
+        SettingType.INT,
+        lambda settings: settings.quotas.window_count,
+        "Windows over which the use of client quotas is averaged.",
+    ),
+    _Row(
+        "quota.window.size.seconds",
+        SettingType.INT,
+        lambda settings: settings.quotas.window_seconds,
+        "Length of one window for client quotas.",
     ),
     _Row(
         "socket.request.max.bytes",

@@ -23,11 +23,13 @@ from penstock.cluster.image import (
     GroupImage,
     MetadataImage,
     PartitionImage,
+    QuotaImage,
     TopicImage,
     similar_name,
 )
 from penstock.cluster.keys import KeyKind, Keys
 from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.quota_entities import QuotaEntity, entity_of_text
 from penstock.cluster.store import Event, KeyValue
 from penstock.core.errors import StoreError
 
@@ -75,6 +77,14 @@ class GroupSettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """An entity has these quotas and no others; None for one that has none."""
+
+    entity: QuotaEntity
+    quotas: QuotaImage | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """A broker is there; with a new epoch it has restarted."""
 
@@ -109,6 +119,7 @@ Change = (
     | TopicPublished
     | TopicSettingsChanged
     | GroupSettingsChanged
+    | QuotasChanged
     | BrokerRegistered
     | BrokerRemoved
     | ProducerIdsTaken
@@ -138,6 +149,8 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
                 settings.append(TopicSettingsChanged(key.name, overrides))
             case KeyKind.GROUP_SETTINGS:
                 others.append(GroupSettingsChanged(key.name, _group(pair)))
+            case KeyKind.QUOTAS:
+                others.append(QuotasChanged(entity_of_text(key.name), _quotas(pair)))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
@@ -160,6 +173,12 @@ def _group(pair: KeyValue | None) -> GroupImage | None:
     if pair is None:
         return None
     return GroupImage(values.read_settings(pair.value), pair.mod_revision)
+
+
+def _quotas(pair: KeyValue | None) -> QuotaImage | None:
+    if pair is None:
+        return None
+    return QuotaImage(values.read_quotas(pair.value), pair.mod_revision)
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -202,6 +221,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
         if known is not topic:
             changes.extend(_topic_difference(known, topic))
     changes.extend(_group_differences(before.groups, after.groups))
+    changes.extend(_quota_differences(before.quotas, after.quotas))
     changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
     for broker_id, broker in after.brokers.items():
         if before.brokers.get(broker_id) != broker:
@@ -242,6 +262,17 @@ def _group_differences(
             yield GroupSettingsChanged(name, None)
 
 
+def _quota_differences(
+    before: Mapping[QuotaEntity, QuotaImage], after: Mapping[QuotaEntity, QuotaImage]
+) -> Iterable[Change]:
+    for entity, quotas in after.items():
+        if before.get(entity) != quotas:
+            yield QuotasChanged(entity, quotas)
+    for entity in before:
+        if entity not in after:
+            yield QuotasChanged(entity, None)
+
+
 class _Draft:
     """An image in the making: what differs from the one it began with."""
 
@@ -253,6 +284,7 @@ class _Draft:
         self._unpublished: dict[UUID, Mapping[int, PartitionImage]] = dict(image.unpublished)
         self._brokers = dict(image.brokers)
         self._groups: dict[str, GroupImage | None] = {}
+        self._quotas: dict[QuotaEntity, QuotaImage | None] = {}
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -269,10 +301,10 @@ class _Draft:
                 self._set_settings(name, settings)
             case GroupSettingsChanged(name, group):
                 self._groups[name] = group
-            case BrokerRegistered(broker):
-                self._brokers[broker.id] = broker
-            case BrokerRemoved(broker_id):
-                self._brokers.pop(broker_id, None)
+            case QuotasChanged(entity, quotas):
+                self._quotas[entity] = quotas
+            case BrokerRegistered() | BrokerRemoved():
+                self._change_broker(change)
             case ProducerIdsTaken(next_producer_id, revision):
                 self._producer_ids = (next_producer_id, revision)
             case ClusterNamed(cluster_id):
@@ -288,11 +320,18 @@ class _Draft:
             similar_names=_changed(image.similar_names, self._similar),
             brokers=MappingProxyType(self._brokers),
             groups=_changed(image.groups, self._groups),
+            quotas=_changed(image.quotas, self._quotas),
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],
             producer_ids_revision=self._producer_ids[1],
         )
+
+    def _change_broker(self, change: BrokerRegistered | BrokerRemoved) -> None:
+        if isinstance(change, BrokerRegistered):
+            self._brokers[change.broker.id] = change.broker
+        else:
+            self._brokers.pop(change.broker_id, None)
 
     def _topic(self, name: str) -> TopicImage | None:
         return self._topics[name] if name in self._topics else self._image.topics.get(name)

@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.quota_entities import QuotaEntity
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
@@ -63,6 +64,16 @@ class GroupImage:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaImage:
+    """The quotas of one entity."""
+
+    quotas: Mapping[str, float]
+    """By Kafka's names; what is not here has no bound."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
@@ -94,6 +105,8 @@ class MetadataImage:
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
     """By name: the groups that have settings of their own."""
+    quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
+    """By entity: those that have quotas."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(

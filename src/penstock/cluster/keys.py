@@ -11,6 +11,7 @@ several clusters. Below it (the values are in `values`):
     parts/<topic id>/<00000007>     state of one partition
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
+    quotas/<entity>                 quotas of a user, client id or address, or of a default
     producer_ids/next               first producer id that nobody has
 
 Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
@@ -23,6 +24,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
+
+from penstock.cluster.quota_entities import QuotaEntity
 
 DEFAULT_ROOT = "/penstock/default/"
 """Root of a cluster that was given no name: there is one in a store that serves one host."""
@@ -38,6 +41,7 @@ class KeyKind(Enum):
     PARTITION = "partition"
     TOPIC_SETTINGS = "topic_settings"
     GROUP_SETTINGS = "group_settings"
+    QUOTAS = "quotas"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -47,7 +51,7 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic or group, or topic id of a partition."""
+    """Name of a topic or group, topic id of a partition, or an entity that has quotas."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -98,6 +102,10 @@ class Keys:
         """What a group overrides."""
         return f"{self.root}configs/group/{quote(name, safe='')}"
 
+    def quotas(self, entity: QuotaEntity) -> str:
+        """The quotas of one entity."""
+        return f"{self.root}quotas/{entity.text()}"
+
     def producer_ids(self) -> str:
         """The first producer id that nobody has."""
         return f"{self.root}producer_ids/next"
@@ -116,6 +124,8 @@ class Keys:
             return ParsedKey(KeyKind.TOPIC_SETTINGS, number)
         if kind == "configs" and name == "group":
             return ParsedKey(KeyKind.GROUP_SETTINGS, unquote(number))
+        if kind == "quotas" and name and not slash:
+            return ParsedKey(KeyKind.QUOTAS, name)
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from penstock.core import limits
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.quota_settings import QuotasSettings
 from penstock.core.settings_section import Section
 
 
@@ -245,6 +246,7 @@ class Settings(Section):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
+    quotas: QuotasSettings = QuotasSettings()
 
     @property
     def host(self) -> str:
