@@ -80,6 +80,7 @@ class Connection:
         self.writes = 0
         self.is_closed = False
         self.room_calls = 0
+        self.muted_ms: list[int] = []
         self.client = ClientConnection("test")
         self.metrics = Registry()
         handlers: dict[int, Handler] = {
@@ -92,7 +93,7 @@ class Connection:
         self._server = ServerConnection(self.dispatcher.version_ranges, ReadArena())
         self.budget = MemoryBudget(1_000_000)
         self.session = Session(
-            self.dispatcher, self.budget, self._write, self._close, self._has_room
+            self.dispatcher, self.budget, self._write, self._close, self._has_room, self._mute
         )
 
     def _now(self, request: ApiVersionsRequest, context: RequestContext) -> Answer:
@@ -119,6 +120,10 @@ class Connection:
     def _close(self) -> None:
         self.is_closed = True
         self.session.close()
+
+    def _mute(self, wait_ms: int) -> None:
+        self.session.is_muted = True
+        self.muted_ms.append(wait_ms)
 
     def _has_room(self) -> None:
         self.room_calls += 1

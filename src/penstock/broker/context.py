@@ -12,9 +12,12 @@ from uuid import UUID
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.quotas.meter import RequestMeter
+from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_configs import DescribedConfig
@@ -84,6 +87,16 @@ class GroupAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each group; when the call returns, its next heartbeat follows them."""
+        ...
+
+
+class QuotaAdministration(Protocol):
+    """The quotas of users, client ids and addresses. None of them need exist to have some."""
+
+    async def change(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each entity; when the call returns, its quotas are in force."""
         ...
 
 
@@ -220,6 +233,7 @@ class BrokerServices:
     metadata: Metadata
     topics: TopicAdministration
     groups: GroupAdministration
+    quota_administration: QuotaAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
@@ -239,6 +253,7 @@ class BrokerServices:
     )
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
+    quotas: Quotas = field(default_factory=Quotas)
 
 
 class RequestContext(NamedTuple):
@@ -250,6 +265,8 @@ class RequestContext(NamedTuple):
     is_version_unsupported: bool
     client_host: str = ""
     """The address that the client connects from."""
+    meter: RequestMeter | None = None
+    """Counts what the request costs, while any quota is set."""
 
 
 class NoAnswer:

@@ -21,6 +21,8 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.image import BrokerImage
@@ -51,6 +53,7 @@ from penstock.node.log_loading import (
     topics_in,
 )
 from penstock.node.producer_expiration import expire_producers
+from penstock.node.quota_administration import QuotaChanges
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
@@ -119,6 +122,7 @@ async def start_parts(
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
+    quotas = _quotas(settings, clock, metrics)
     services = BrokerServices(
         settings=settings,
         node_id=settings.node.id,
@@ -126,6 +130,7 @@ async def start_parts(
         metadata=metadata,
         topics=topics,
         groups=Groups(metadata, settings.groups),
+        quota_administration=QuotaChanges(metadata, quotas),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -138,6 +143,7 @@ async def start_parts(
         accepts_produce=ProduceGate(storage, path),
         topic_defaults=defaults,
         broker_configs=lambda: describe_broker(settings),
+        quotas=quotas,
     )
     metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
     listener, host, port = _bind(services, metrics, stack)
@@ -166,6 +172,18 @@ def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, File
     if settings.node.storage == "memory":
         return MEMORY_PATH, filesystem or MemoryDisk()
     return settings.node.data_dir, filesystem or DiskFileSystem()
+
+
+def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
+    """What counts the use of quotas; there are none yet."""
+    given = settings.quotas
+    quotas = Quotas(
+        clock,
+        Windows(given.window_count, given.window_seconds * 1000),
+        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
+    )
+    quotas.register(metrics)
+    return quotas
 
 
 def _bind(

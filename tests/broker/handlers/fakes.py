@@ -12,6 +12,7 @@ from penstock.broker.context import BrokerServices, CoordinatorKind, RequestCont
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import PenstockError
@@ -53,6 +54,9 @@ class Nobody:
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
         raise AssertionError("not used here")
 
     def describe_settings(self, name: str) -> NoReturn:
@@ -178,6 +182,7 @@ class FakeServices:
             metadata=Nobody(),
             topics=Nobody(),
             groups=Nobody(),
+            quota_administration=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
