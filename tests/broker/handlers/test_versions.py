@@ -17,12 +17,14 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
+    alter_client_quotas,
     alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_log_dirs,
@@ -452,12 +454,39 @@ def update_features_bad(version: int, topic: Target) -> Message:
     return update_features_to(3)
 
 
+def describe_quotas_good(version: int, target: Target) -> Message:
+    return describe_client_quotas.DescribeClientQuotasRequest(components=(), strict=False)
+
+
+def describe_quotas_bad(version: int, target: Target) -> Message:
+    part = describe_client_quotas.ComponentData(entity_type="user", match_type=9)
+    return describe_client_quotas.DescribeClientQuotasRequest(components=(part,), strict=False)
+
+
+def alter_quotas_to(value: float) -> Message:
+    entry = alter_client_quotas.RequestEntryData(
+        entity=(alter_client_quotas.RequestEntityData(entity_type="user", entity_name="u"),),
+        ops=(alter_client_quotas.OpData(key="producer_byte_rate", value=value, remove=False),),
+    )
+    return alter_client_quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=True)
+
+
+def alter_quotas_good(version: int, target: Target) -> Message:
+    return alter_quotas_to(1.0)
+
+
+def alter_quotas_bad(version: int, target: Target) -> Message:
+    return alter_quotas_to(-1.0)
+
+
 REQUESTS: dict[ApiKey, tuple[Builder, Builder]] = {
     ApiKey.CREATE_PARTITIONS: (create_partitions_good, create_partitions_bad),
     ApiKey.ALTER_CONFIGS: (alter_configs_good, alter_configs_bad),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (increment_good, increment_bad),
     ApiKey.LIST_CONFIG_RESOURCES: (list_config_resources_good, list_config_resources_bad),
     ApiKey.DESCRIBE_LOG_DIRS: (describe_log_dirs_of, describe_log_dirs_of),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (describe_quotas_good, describe_quotas_bad),
+    ApiKey.ALTER_CLIENT_QUOTAS: (alter_quotas_good, alter_quotas_bad),
     ApiKey.DESCRIBE_QUORUM: (describe_quorum_good, describe_quorum_bad),
     ApiKey.ELECT_LEADERS: (elect_leaders_good, elect_leaders_bad),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (list_reassignments_of, list_reassignments_of),
