@@ -1,5 +1,6 @@
 """Setting and reading quotas over a connection, for the tests that need some."""
 
+import time
 from collections.abc import Mapping
 
 from penstock.protocol.messages import alter_client_quotas, describe_client_quotas
@@ -18,6 +19,7 @@ from tests.broker.handlers.asker import Asker
 
 Entity = Mapping[str, str | None]
 EXACT, DEFAULT, SPECIFIED = range(3)
+KAFKA_SECONDS = 0.3
 
 
 def entry_of(entity: Entity, quotas: Mapping[str, float | None]) -> RequestEntryData:
@@ -48,8 +50,10 @@ def set_quotas(asker: Asker, entity: Entity, **quotas: float | None) -> None:
     (result,) = alter(asker, entry_of(entity, quotas))
     assert not result.error_code, result
     wanted = {key: value for key, value in quotas.items() if value is not None}
-    # Kafka answers before its broker has heard of it.
+    # Kafka answers before its broker has heard of it, and describes it before it acts on it.
     asker.until(lambda: described(asker, entity).get(frozenset(entity.items()), {}) == wanted)
+    if asker.is_kafka:
+        time.sleep(KAFKA_SECONDS)
 
 
 def describe(

@@ -76,6 +76,7 @@ class _Fetch:
 
     __slots__ = (
         "_bytes_limit",
+        "_bytes_min",
         "_context",
         "_deadline",
         "_hosted",
@@ -93,8 +94,11 @@ class _Fetch:
         self._plan = plan
         self._reads_committed = request.isolation_level == READ_COMMITTED
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        self._bytes_min = request.min_bytes
         if context.meter is not None:
             self._bytes_limit = min(self._bytes_limit, context.meter.fetch_bytes_max())
+            # Half: a batch that does not fit any more is not worth waiting for.
+            self._bytes_min = min(self._bytes_min, self._bytes_limit // 2)
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
         """Until the answer is set: they refer to each other."""
@@ -123,7 +127,7 @@ class _Fetch:
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
         wait = FetchWait(
-            self._request.min_bytes - found_bytes,
+            self._bytes_min - found_bytes,
             self._look_again,
             reads_committed=self._reads_committed,
         )
@@ -179,7 +183,7 @@ class _Fetch:
 
     def _is_satisfied(self, found_bytes: int) -> bool:
         return (
-            found_bytes >= self._request.min_bytes
+            found_bytes >= self._bytes_min
             or not self._hosted
             or any(
                 isinstance(outcome, PenstockError) or outcome.diverging_epoch is not None
