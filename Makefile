@@ -18,8 +18,8 @@ help: ## list the targets
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group dev --group interop --group crash --group spark --group tables \
-		--editable '.[spark]'
+	$(BIN)/python -m pip install --quiet --group dev --group docs --group interop --group crash --group spark \
+		--group tables --editable '.[spark]'
 	touch $@
 
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
@@ -123,6 +123,10 @@ fuzz: install ## every decoder, for FUZZ_SECONDS in all
 reference: install ## write the generated files anew
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_reference.py
+
+.PHONY: docs
+docs: install ## the documentation's site in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: bench
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread

@@ -50,14 +50,19 @@ def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]
     entries = sorted(
         (one.stat().st_mtime_ns / MS, one) for one in (table / "metadata").glob("*.metadata.json")
     )
-    if not entries:
-        return []
     seen_ms: dict[int, float] = {}
+    newest_entry = None
     for at_ms, entry in entries:
-        snapshot = json.loads(entry.read_text()).get("current-snapshot-id")
+        try:
+            snapshot = json.loads(entry.read_text()).get("current-snapshot-id")
+        except json.JSONDecodeError:
+            break  # it is being written, so nobody can read it yet
+        newest_entry = entry
         if snapshot is not None:
             seen_ms.setdefault(snapshot, at_ms)
-    newest = StaticTable.from_metadata(str(entries[-1][1]))
+    if newest_entry is None:
+        return []
+    newest = StaticTable.from_metadata(str(newest_entry))
     current = newest.current_snapshot()
     files: dict[int, list[Path]] = {}
     for manifest in current.manifests(newest.io) if current else ():

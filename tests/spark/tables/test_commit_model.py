@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from penstock.spark.tables.commit_stops import StopReason
 from tests.spark.tables.commit_world import FIRST_OFFSET, PARTITIONS, Fate, Guards, Run, World
 
-EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "40"))
 RUNS_ALIVE_MAX = 3
 fates = st.sampled_from([Fate.ANSWERED, Fate.ANSWERED, *Fate])
 

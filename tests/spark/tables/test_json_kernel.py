@@ -81,7 +81,7 @@ def test_any_bytes_in_a_member(contents: list[bytes | str]) -> None:
         check(FLAT, [*values, *texts], is_compiled=is_compiled)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**64 - 1), st.data())
 def test_doubles_are_rounded_as_python_rounds_them(
     number: float, digits: int, data: st.DataObject

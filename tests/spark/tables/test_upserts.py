@@ -336,7 +336,7 @@ EVENTS = st.lists(
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("partitions", ["day", "a column"])
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(events=EVENTS)
 def test_any_history_is_the_one_of_a_dictionary(
     name: str, partitions: str, events: list[tuple[list[Change], str]]
