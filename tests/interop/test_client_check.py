@@ -24,12 +24,14 @@ SOURCE = Path(__file__).resolve().parents[3] / "shared" / "oracle" / "ClientChec
 WANTED = frozenset(
     {
         "addRaftVoter bad",
+        "alterClientQuotas",
         "alterReplicaLogDirs bad",
         "createDelegationToken (plaintext)",
         "createTopics",
         "createTopics dup",
         "deleteTopics",
         "deleteTopics by name",
+        "describeClientQuotas",
         "describeCluster",
         "describeConfigs broker",
         "describeConfigs topic",

@@ -103,7 +103,7 @@ def list_(
 ) -> None:
     """List the quotas that are set, of everybody or of those that are named."""
     found = _ask(describe_quotas(_entity(named)), bootstrap, timeout_seconds)
-    found.sort(key=lambda one: [one.entity.get(kind, "") or DEFAULT for kind in _TYPES])
+    found.sort(key=lambda one: [_name(one, kind) or "" for kind in _TYPES])
     if as_json:
         print_json([{"entity": one.entity, "quotas": one.quotas} for one in found])
     elif found:
@@ -195,10 +195,15 @@ def _told(entity: Mapping[str, str | None]) -> str:
     return ", ".join(f"{kind} {name or DEFAULT}" for kind, name in entity.items())
 
 
+def _name(one: EntityQuotas, kind: str) -> str | None:
+    """What a table shows; None when the entity has no such name."""
+    return one.entity[kind] or DEFAULT if kind in one.entity else None
+
+
 def _rows(found: Sequence[EntityQuotas]) -> list[list[object]]:
     return [
         [
-            *(one.entity[kind] or DEFAULT if kind in one.entity else None for kind in _TYPES),
+            *(_name(one, kind) for kind in _TYPES),
             name,
             _number_text(value),
         ]
