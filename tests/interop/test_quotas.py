@@ -27,9 +27,9 @@ TOOL = "kafka.admin.ConfigCommand"
 PROPERTIES = {"quota.window.num": "3", "auto.create.topics.enable": "false"}
 LIMIT = 400_000
 RECORD_BYTES = 8_000
-WARM_UP_SECONDS = 4.0
+WARM_UP_SECONDS = 6.0
 """The burst of two windows is over, and what it cost is paid."""
-MEASURED_SECONDS = 8.0
+MEASURED_SECONDS = 10.0
 WITHIN = 0.15
 
 

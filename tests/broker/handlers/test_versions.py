@@ -49,6 +49,7 @@ from tests.broker.handlers.asker import (
     list_offsets_request,
     produce_request,
 )
+from tests.broker.handlers.quotas import set_quotas
 
 NOBODY = UUID("00000000-0000-4000-8000-000000000001")
 GROUP_KEYS = frozenset(
@@ -524,6 +525,9 @@ REFUSES_SINCE: dict[ApiKey, int] = {
 """From which version on a request can be refused; the others from their first."""
 
 
+NO_PLACE = -1
+
+
 def codes_in(value: object) -> Iterator[ErrorCode]:
     """Every error code in an answer, wherever it is."""
     if isinstance(value, ErrorCode):
@@ -561,3 +565,19 @@ def test_a_request_that_is_refused(asker: Asker, target: Target, key: ApiKey, ve
     answer = asker.receive(object)
     can_refuse = version >= REFUSES_SINCE.get(key, 0)
     assert any(codes_in(answer)) == can_refuse, answer
+
+
+def test_every_answer_says_how_long_to_wait(penstock: Asker) -> None:
+    """In every version, whether it has a place for it or not; each on a connection of its own."""
+    slow = fresh_name("slow")
+    name = fresh_name("versions")
+    target = Target(name, penstock.create(name))
+    set_quotas(penstock, {"client-id": slow}, request_percentage=1e-6)
+    told: dict[ApiKey, int] = {}
+    for key, version in VERSIONS:
+        with Asker(penstock.port, client_id=slow) as asker:
+            asker.send(REQUESTS[key][0](version, target), version)
+            told[key] = getattr(asker.receive(object), "throttle_time_ms", NO_PLACE)
+    exempt = {ApiKey.WRITE_TXN_MARKERS}
+    assert {key for key, wait_ms in told.items() if wait_ms == NO_PLACE} == exempt
+    assert {wait_ms for key, wait_ms in told.items() if key not in exempt} == {1_000}
