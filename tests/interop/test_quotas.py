@@ -24,11 +24,11 @@ from tests.oracle.running_broker import RunningBroker
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 TOOL = "kafka.admin.ConfigCommand"
-PROPERTIES = {"quota.window.num": "3", "auto.create.topics.enable": "false"}
+PROPERTIES = {"quota.window.num": "2", "auto.create.topics.enable": "false"}
 LIMIT = 400_000
 RECORD_BYTES = 8_000
 WARM_UP_SECONDS = 6.0
-"""The burst of two windows is over, and what it cost is paid."""
+"""The burst that windows allow is over, and what it cost is paid."""
 MEASURED_SECONDS = 10.0
 WITHIN = 0.15
 
