@@ -51,6 +51,7 @@ check: install ## format, lint, types, layers, generated files, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
+	$(BIN)/python tools/generate_dashboard.py --check
 	$(FAST_TESTS)
 
 .PHONY: test
@@ -123,6 +124,7 @@ fuzz: install ## every decoder, for FUZZ_SECONDS in all
 reference: install ## write the generated files anew
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_reference.py
+	$(BIN)/python tools/generate_dashboard.py
 
 .PHONY: docs
 docs: install ## the documentation's site in build/site; a broken link is an error

@@ -77,6 +77,7 @@ HOT_PATH = [
     "broker/quotas/meter.py",
     "broker/quotas/quotas.py",
     "broker/quotas/rates.py",
+    "broker/request_metrics.py",
     "broker/session.py",
     "broker/throttled.py",
     "broker/handlers/fetch.py",

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
 
 @pytest.fixture
 def good_file(tmp_path: Path) -> str:
     path = tmp_path / "penstock.toml"
-    path.write_text("[listener]\nport = 9093\n\n[topics]\nauto_create = false\n")
+    path.write_text("[listener]\nport = 9093\n\n[topic_defaults]\nauto_create = false\n")
     return str(path)
 
 
@@ -24,8 +25,8 @@ def test_check_shows_what_differs(
     lines = [line.split() for line in outcome.output.splitlines()]
     assert lines[1][:2] == ["node.id", "7"]
     assert lines[2][:2] == ["listener.port", "9093"]
-    assert lines[3][:2] == ["topics.auto_create", "false"]
-    assert "no problems, 3 of" in outcome.output
+    assert lines[3][:2] == ["topic_defaults.auto_create", "false"]
+    assert "no problems, 3 settings given" in outcome.output
 
 
 def test_check_as_json(penstock: Penstock, good_file: str) -> None:
@@ -103,3 +104,140 @@ def test_a_wrong_environment_is_told(penstock: Penstock, monkeypatch: pytest.Mon
     outcome = penstock("config", "explain")
     assert outcome.code == 2
     assert "environment variable PENSTOCK_LISTENER__PORT" in outcome.errors
+
+
+# --- Declared topics, other names, show and plan ---
+
+DECLARED = """\
+[topic_defaults]
+retention_ms = 5000
+
+[[topics]]
+name = "orders"
+partitions = 3
+settings = { "retention.ms" = 1000 }
+"""
+
+
+@pytest.fixture
+def declared_file(tmp_path: Path) -> str:
+    path = tmp_path / "declared.toml"
+    path.write_text(DECLARED)
+    return str(path)
+
+
+def test_check_tells_every_problem_with_its_line(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        "[listener]\nprt = 1\nport = 'x'\n[[topics]]\nname = 'a b'\nrouting = 'queue'\n"
+        "[[topics]]\nname = 'c'\nsettings = { 'retention.mss' = 5 }\n"
+    )
+    outcome = penstock("config", "check", str(path))
+    assert outcome.code == 1
+    told = outcome.errors
+    assert [f"line {number}" in told for number in (2, 3, 6)] == [True] * 3
+    assert "comes with share groups" in told
+    assert "line 7: topic 'c': Unknown topic config name: retention.mss" in told
+
+
+def test_check_shows_declared_topics_and_old_names(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text("[topics]\nauto_create = false\n")
+    outcome = penstock("config", "check", str(path))
+    assert outcome.code == 0
+    assert "is an old name: call it topic_defaults.auto_create" in outcome.errors
+    path.write_text(DECLARED)
+    outcome = penstock("config", "check", str(path))
+    assert "1 topic declared" in outcome.output
+    document = json.loads(penstock("config", "check", str(path), "--json").output)
+    assert document["topics"] == [
+        {
+            "name": "orders",
+            "partitions": 3,
+            "settings": {"retention.ms": "1000"},
+            "source": f"{path} line 4",
+        }
+    ]
+
+
+@pytest.mark.parametrize("name", ["PENSTOCK_LISTENER__CONNECTIONS_MAX", "max.connections"])
+def test_explain_by_another_name(penstock: Penstock, name: str) -> None:
+    document = json.loads(penstock("config", "explain", name, "--json").output)
+    assert document["key"] == "listener.connections_max"
+    assert document["live"] is True
+    assert document["range"] == "at least 1"
+
+
+def test_explain_says_whether_a_change_is_followed(penstock: Penstock) -> None:
+    assert "changes live: yes" in penstock("config", "explain", "disk.free_bytes_min").output
+    outcome = penstock("config", "explain", "listener.port")
+    assert "changes live: no, it needs a restart" in outcome.output
+    assert "range:        at least 0, at most 65535" in outcome.output
+
+
+def test_explain_suggests_in_the_way_of_naming_that_was_used(penstock: Penstock) -> None:
+    outcome = penstock("config", "explain", "max.conections")
+    assert outcome.code == 2
+    assert "Did you mean max.connections" in outcome.errors
+
+
+def test_show_is_a_settings_file_that_says_the_same(
+    penstock: Penstock, declared_file: str, tmp_path: Path
+) -> None:
+    again = tmp_path / "again.toml"
+    again.write_text(penstock("config", "show", "--config", declared_file, "--toml").output)
+    assert again.read_text() == (
+        '[topic_defaults]\nretention_ms = 5000\n\n[[topics]]\nname = "orders"\npartitions = 3\n'
+        'settings = { "retention.ms" = "1000" }\n'
+    )
+    assert penstock("config", "check", str(again)).code == 0
+    whole = tmp_path / "whole.toml"
+    whole.write_text(penstock("config", "show", "--all", "--toml").output)
+    assert penstock("config", "check", str(whole)).code == 0
+
+
+def test_show_tables_and_json(penstock: Penstock, declared_file: str) -> None:
+    shown = penstock("config", "show", "--config", declared_file).output
+    assert "retention.ms=1000" in shown
+    assert "topic_defaults.retention_ms" in shown
+    assert "Every setting has its default" in penstock("config", "show").output
+    everything = json.loads(penstock("config", "show", "--all", "--json").output)
+    assert len(everything["settings"]) > 50
+
+
+def test_plan_and_explain_ask_a_broker_and_change_nothing(
+    penstock: Penstock, declared_file: str
+) -> None:
+    with Broker() as broker:
+        asked = ("--bootstrap-server", broker.bootstrap_server)
+        planned = penstock("config", "plan", declared_file, *asked)
+        assert planned.code == 0
+        assert planned.output.splitlines() == [
+            "topic_defaults.retention_ms: log.retention.ms 604800000 -> 5000",
+            "create topic orders with 3 partitions, retention.ms=1000",
+        ]
+        assert penstock("topic", "list", *asked).output.count("orders") == 0
+        penstock("topic", "create", "orders", "--partitions", "4", *asked)
+        planned = penstock("config", "plan", declared_file, "--json", *asked)
+        assert planned.code == 1
+        document = json.loads(planned.output)
+        assert document["steps"][1:] == ["topic orders: set retention.ms=1000"]
+        assert "partitions cannot be taken away" in document["problems"][0]
+        told = penstock("config", "explain", "log.retention.ms", *asked).output
+        assert f"in force:     604800000 on {broker.bootstrap_server}, from default" in told
+        alone = penstock("config", "explain", "disk.free_bytes_min", *asked).output
+        assert "a broker does not tell this setting over the wire" in alone
+
+
+def test_plan_tells_what_needs_a_restart_and_when_there_is_nothing(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.toml"
+    with Broker() as broker:
+        asked = ("--bootstrap-server", broker.bootstrap_server)
+        path.write_text("[node]\nid = 7\n")
+        outcome = penstock("config", "plan", str(path), *asked)
+        assert outcome.code == 1
+        assert "node.id: node.id 1 -> 7 needs a restart" in outcome.errors
+        path.write_text("")
+        assert penstock("config", "plan", str(path), *asked).output == "Nothing to change.\n"

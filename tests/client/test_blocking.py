@@ -222,6 +222,41 @@ def test_answers_may_be_asked_for_in_any_order(peer: Peer, negotiated: BlockingC
         assert negotiated.receive(tickets[index]).cluster_id == "abcd"[index]
 
 
+def test_whether_an_answer_is_here_is_told_without_waiting(
+    peer: Peer, negotiated: BlockingConnection, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    first, second = (negotiated.send(describe_brokers([])) for _ in range(2))
+    assert not negotiated.has_answer(first)
+    answer_metadata(peer, "first")
+    answer_metadata(peer, "second")
+    # The second came in the same bytes: `select` would not tell of it any more.
+    assert negotiated.has_answer(first)
+    assert negotiated.has_answer(second)
+    assert negotiated.receive(second).cluster_id == "second"
+    assert negotiated.receive(first).cluster_id == "first"
+    assert negotiated.fileno() in {one.fileno() for one in sockets}
+
+
+def test_an_answer_in_part_is_not_here(peer: Peer, negotiated: BlockingConnection) -> None:
+    ticket = negotiated.send(describe_brokers([]))
+    peer.end.sendall(b"\x00\x00")
+    assert not negotiated.has_answer(ticket)
+
+
+def test_looking_for_an_answer_of_a_closed_connection_is_an_error(
+    peer: Peer, negotiated: BlockingConnection
+) -> None:
+    ticket = negotiated.send(describe_brokers([]))
+    peer.end.close()
+    with pytest.raises(AnswerLostError):
+        negotiated.has_answer(ticket)
+
+
+def test_what_has_no_answer_need_not_be_waited_for(negotiated: BlockingConnection) -> None:
+    call = send_batches({TopicPartition("t", 0): b"x"}, acks=0, timeout_ms=1000)
+    assert negotiated.has_answer(negotiated.send(call))
+
+
 def test_a_forgotten_answer_is_thrown_away(peer: Peer, negotiated: BlockingConnection) -> None:
     tickets = [negotiated.send(describe_brokers(None)) for _ in range(3)]
     negotiated.forget(tickets[1])  # before it has come

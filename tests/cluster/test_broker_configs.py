@@ -2,12 +2,12 @@
 
 from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.topic_configs import ConfigSource, parse_value
-from penstock.core.settings import ListenerSettings, Settings, TopicsSettings
+from penstock.core.settings import ListenerSettings, Settings, TopicDefaultsSettings
 
 
 def test_values_are_those_in_force_in_kafkas_units() -> None:
     settings = Settings(
-        topics=TopicsSettings(partitions_default=3, auto_create=False),
+        topic_defaults=TopicDefaultsSettings(partitions_default=3, auto_create=False),
         listener=ListenerSettings(connection_idle_seconds_max=1.5),
     )
     found = {entry.config.name: entry for entry in describe_broker(settings)}

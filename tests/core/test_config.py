@@ -7,13 +7,12 @@ from pydantic import ValidationError
 
 from penstock.core.config import (
     BrokerConfig,
-    closest_keys,
     describe_sections,
     describe_settings,
-    environment_name,
     load_settings,
 )
 from penstock.core.errors import ConfigError
+from penstock.core.setting_names import closest_keys, environment_name
 from penstock.core.settings import FIELDS, Settings, flat_values
 
 
@@ -58,8 +57,8 @@ def test_a_flag_that_was_not_given_changes_nothing() -> None:
     ("text", "value"), [("true", True), ("false", False), ("1", True), ("off", False)]
 )
 def test_text_of_the_environment_is_converted(text: str, value: bool) -> None:
-    loaded = load_settings(None, {"PENSTOCK_TOPICS__AUTO_CREATE": text}, {})
-    assert loaded.settings.topics.auto_create is value
+    loaded = load_settings(None, {"PENSTOCK_TOPIC_DEFAULTS__AUTO_CREATE": text}, {})
+    assert loaded.settings.topic_defaults.auto_create is value
 
 
 def test_an_empty_variable_unsets_what_may_be_unset() -> None:
@@ -175,8 +174,8 @@ def test_flat_keywords_fill_the_tree(tmp_path: Path) -> None:
     assert isinstance(config, Settings)
     assert (config.host, config.port, config.data_dir) == ("::1", 0, str(tmp_path))
     assert config.listener.connections_max == 10
-    assert config.topics.segment_bytes == 2_097_152
-    assert config.topics.partitions_default == 3
+    assert config.topic_defaults.segment_bytes == 2_097_152
+    assert config.topic_defaults.partitions_default == 3
     assert config.node.storage == "memory"
 
 
@@ -210,7 +209,8 @@ def test_every_setting_says_what_it_is() -> None:
         "node",
         "listener",
         "flush",
-        "topics",
+        "topic_defaults",
+        "log",
         "groups",
         "transactions",
         "disk",
@@ -224,4 +224,4 @@ def test_defaults_pass_their_own_checks() -> None:
 
 def test_closest_keys_are_best_first() -> None:
     assert closest_keys("listener.prot")[0] == "listener.port"
-    assert closest_keys("retention_ms") == ["topics.retention_ms"]
+    assert closest_keys("retention_ms") == ["topic_defaults.retention_ms"]

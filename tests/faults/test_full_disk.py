@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.core.config import BrokerConfig
+from penstock.core.settings import LogCareSettings, Settings
+from penstock.node import duties
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage import service
 from penstock.testing.broker import Broker
@@ -20,6 +23,12 @@ from tests.faults.wire import FaultyRoom, Wire
 
 OK, STORAGE_ERROR = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 WAIT_SECONDS_MAX = 10.0
+HURRIED = BrokerConfig(
+    port=0,
+    storage="memory",
+    settings=Settings(log=LogCareSettings(checkpoint_interval_ms=5, retention_check_interval_ms=5)),
+)
+"""A broker whose duties are always due."""
 CHECKPOINT_IN_MAKING = "recovery-point-offset-checkpoint.tmp"
 
 
@@ -118,7 +127,7 @@ def test_no_room_for_the_small_files_of_a_flush(
 
 @pytest.mark.uncompiled
 def test_the_guard_stops_produce_before_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "SPACE_SECONDS", 0.005)
+    monkeypatch.setattr(duties, "SPACE_SECONDS", 0.005)
     disk = FaultyDisk(MemoryDisk())
     with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
         assert wire.create() == OK
@@ -132,13 +141,8 @@ def test_the_guard_stops_produce_before_the_disk_is_full(monkeypatch: pytest.Mon
         assert wire.fetch()[1][taken:] == [b"after"]
 
 
-@pytest.mark.uncompiled
-def test_a_full_disk_does_not_end_the_duties(
-    disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_end_the_duties(disk: FaultyRoom) -> None:
     """Checkpoints and retention go wrong while there is no room, and come right afterwards."""
-    monkeypatch.setattr(service, "CHECKPOINT_SECONDS", 0.005)
-    monkeypatch.setattr(service, "RETENTION_SECONDS", 0.005)
     refused = threading.Event()
     is_full = True
 
@@ -148,7 +152,7 @@ def test_a_full_disk_does_not_end_the_duties(
             refused.set()
             raise OSError(errno.ENOSPC, "no room", path)
 
-    with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
+    with Broker(HURRIED, filesystem=disk) as broker, Wire(broker.port) as wire:
         disk.hook = refuse_checkpoints
         assert wire.create("short", configs={"segment.ms": "1000", "retention.bytes": "1"}) == OK
         assert wire.create() == OK
@@ -165,13 +169,9 @@ def test_a_full_disk_does_not_end_the_duties(
         assert wire.produce(b"more") == (OK, 1)
 
 
-@pytest.mark.uncompiled
-def test_deleting_a_topic_makes_room_on_a_full_disk(
-    disk: FaultyRoom, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleting_a_topic_makes_room_on_a_full_disk(disk: FaultyRoom) -> None:
     """Also one that is in the checkpoint, which cannot be written anew."""
-    monkeypatch.setattr(service, "CHECKPOINT_SECONDS", 0.005)
-    with Broker(filesystem=disk) as broker, Wire(broker.port) as wire:
+    with Broker(HURRIED, filesystem=disk) as broker, Wire(broker.port) as wire:
         assert wire.create() == OK
         deleted_on_a_full_disk(disk, wire)
 

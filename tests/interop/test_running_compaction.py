@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from penstock.core.config import BrokerConfig
-from penstock.storage import service
+from penstock.core.settings import LogCareSettings, Settings
 from penstock.testing.broker import Broker
 from tests.oracle.kafka_jars import run_kafka_tool
 
@@ -66,6 +66,10 @@ def read_all(bootstrap: str) -> list[tuple[bytes, bytes]]:
         consumer.close()
 
 
+def compacting_every_ms(interval_ms: int) -> Settings:
+    return Settings(log=LogCareSettings(compaction_check_interval_ms=interval_ms))
+
+
 def wait_until_compacted(bootstrap: str, records_max: int) -> list[tuple[bytes, bytes]]:
     deadline = time.monotonic() + SECONDS_MAX
     while True:
@@ -76,10 +80,10 @@ def wait_until_compacted(bootstrap: str, records_max: int) -> list[tuple[bytes, 
         time.sleep(0.1)
 
 
-def test_a_running_broker_compacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "CLEANING_SECONDS", 0.05)
+def test_a_running_broker_compacts(tmp_path: Path) -> None:
     records_in_active_segment = SEGMENT_BYTES // 1_000
-    with Broker(data_dir=tmp_path / "data") as broker:
+    settings = BrokerConfig(port=0, data_dir=tmp_path / "data", settings=compacting_every_ms(50))
+    with Broker(settings) as broker:
         make_topic(broker.bootstrap_server)
         last = fill(broker.bootstrap_server)
         found = wait_until_compacted(broker.bootstrap_server, records_in_active_segment + KEYS)
@@ -92,12 +96,14 @@ def test_a_running_broker_compacts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"\n{TOPIC} 0 " in checkpoint
 
 
-def test_kafkas_compaction_tester_finds_no_mismatch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kafkas_compaction_tester_finds_no_mismatch(tmp_path: Path) -> None:
     """It writes keys and tombstones, waits, reads what is left and compares the last values."""
-    monkeypatch.setattr(service, "CLEANING_SECONDS", 0.5)
-    settings = BrokerConfig(port=0, data_dir=tmp_path / "data", segment_size=SEGMENT_BYTES)
+    settings = BrokerConfig(
+        port=0,
+        data_dir=tmp_path / "data",
+        segment_size=SEGMENT_BYTES,
+        settings=compacting_every_ms(500),
+    )
     arguments = ("--messages", "150000", "--percent-deletes", "20", "--sleep", "5")
     with Broker(settings) as broker:
         said = run_kafka_tool(

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from penstock.core.coordinator_settings import TransactionsSettings
-from penstock.node.producer_expiration import expire_producers
+from penstock.node.pace import Pace
+from penstock.node.producer_expiration import ProducerExpiration
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.compacted import COMPACTED, compacted_log, keyed, put_in_transaction
 from tests.storage.logs import open_manager
@@ -37,14 +38,14 @@ def test_a_silent_producer_is_forgotten_and_one_with_a_transaction_is_not(
     clock = _Clock()
     known: list[list[int]] = []
 
-    async def pause(seconds: float) -> None:
+    async def pause(self: Pace) -> None:
         """Time passes at once; what is known at the end of each look is kept."""
         known.append(sorted(log.producers.entries))
         if len(known) == 4:
             raise asyncio.CancelledError
-        clock.seconds += seconds
+        clock.seconds += self.interval_seconds
 
-    monkeypatch.setattr("penstock.node.producer_expiration.asyncio.sleep", pause)
+    monkeypatch.setattr(Pace, "rest", pause)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(expire_producers(manager, clock, SETTINGS))
+        asyncio.run(ProducerExpiration(manager, clock, SETTINGS).run())
     assert known == [[6, 7], [6, 7], [6, 7], [7]], "at the third look, six seconds later"

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from penstock.core.config import BrokerConfig
+from penstock.node import duties
 from penstock.node.server import BrokerServer
-from penstock.storage import service
 
 
 def test_no_periodic_duty_runs_on_while_storage_stops(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The duty is always due: between any two steps of the stop it wants a worker thread.
-    monkeypatch.setattr(service, "SPACE_SECONDS", 0.0)
+    monkeypatch.setattr(duties, "SPACE_SECONDS", 0.0)
 
     async def main() -> None:
         async with BrokerServer(BrokerConfig(port=0, storage="memory")):

@@ -32,7 +32,7 @@ VALUE_ONLY = SinkColumns(value=0, key=None, headers=None, partition=None, topic=
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     settings = settings_of(
-        {"listener.port": 0, "node.storage": "memory", "topics.auto_create": False}
+        {"listener.port": 0, "node.storage": "memory", "topic_defaults.auto_create": False}
     )
     with Broker(settings) as broker:
         yield broker.bootstrap_server

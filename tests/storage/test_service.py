@@ -149,7 +149,7 @@ def test_modes_that_sync_later_report_at_once(mode: FlushMode) -> None:
         scene.append(30)
         await asyncio.sleep(0)
         assert scene.durable == [30]
-        await scene.service._flush_owed()
+        await scene.service.flush_owed()
         await scene.service.stop()
         assert scene.log.synced_offset == 30
 
@@ -219,63 +219,11 @@ def test_duties() -> None:
         await scene.service.run_retention()
         assert scene.log.log_start_offset > 0
         await scene.service.sample_space()
-        assert scene.service.disk_state("/data") is DiskState.OPEN
+        assert scene.service.disk_guard("/data").state is DiskState.OPEN
         scene.disk.bytes_left = 10
         await scene.service.sample_space()
-        assert scene.service.disk_state("/data") is DiskState.FULL
+        assert scene.service.disk_guard("/data").state is DiskState.FULL
         scene.disk.bytes_left = None
-        await scene.service.stop()
-
-    run(go)
-
-
-@pytest.mark.uncompiled
-def test_duties_run_until_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.service.SPACE_SECONDS", 0.001)
-
-    async def go() -> None:
-        scene = Scene()
-        sampled = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        original = scene.disk.space
-
-        def space(path: str) -> object:
-            loop.call_soon_threadsafe(sampled.set)
-            return original(path)
-
-        scene.disk.space = space  # type: ignore[method-assign, assignment]
-        task = loop.create_task(scene.service.run_duties())
-        await asyncio.wait_for(sampled.wait(), 5)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await scene.service.stop()
-
-    run(go)
-
-
-def test_a_duty_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.service.SPACE_SECONDS", 0.001)
-
-    async def go() -> None:
-        scene = Scene()
-        again = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        calls: list[str] = []
-
-        def space(path: str) -> object:
-            calls.append(path)
-            if len(calls) > 1:
-                loop.call_soon_threadsafe(again.set)
-            raise RuntimeError("not a disk's error")
-
-        scene.disk.space = space  # type: ignore[method-assign, assignment]
-        task = loop.create_task(scene.service.run_duties())
-        await asyncio.wait_for(again.wait(), 5)
-        assert not task.done()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
         await scene.service.stop()
 
     run(go)
@@ -287,7 +235,7 @@ def test_an_owed_sync_that_cannot_begin_is_told() -> None:
         scene.append()
         await asyncio.sleep(0)
         scene.disk.fail_next("open", errno.EIO)
-        await scene.service._flush_owed()
+        await scene.service.flush_owed()
         assert [path for path, _ in scene.failures] == ["/data"]
         await scene.service.stop()
 

@@ -37,6 +37,11 @@ class MemoryBudget:
         """Connections that stopped reading for want of budget."""
         return len(self._waiting)
 
+    def resize(self, bytes_max: int) -> None:
+        """Share another number of bytes; who waits goes on if there is more now."""
+        self._bytes_max = bytes_max
+        self.release(0)
+
     def reserve(self, size_bytes: int) -> None:
         """Count a request; may pass the bound by the requests that were complete already."""
         self.reserved_bytes += size_bytes

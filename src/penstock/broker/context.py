@@ -22,6 +22,7 @@ from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
+from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
@@ -227,7 +228,7 @@ class Tasks(Protocol):
 class BrokerServices:
     """Everything that handlers may use."""
 
-    settings: Settings
+    current: CurrentSettings
     node_id: int
     clock: Clock
     metadata: Metadata
@@ -254,6 +255,11 @@ class BrokerServices:
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
     quotas: Quotas = field(default_factory=Quotas)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force; they may be others at the next look."""
+        return self.current.settings
 
 
 class RequestContext(NamedTuple):

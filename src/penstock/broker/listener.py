@@ -54,12 +54,12 @@ class ListenerState(Alarms):
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
+        self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
         self.refused = counter("connections_refused_total", "Connections above a limit, closed.")
         self.broken = counter("protocol_errors_total", "Connections closed for bytes not Kafka's.")
         self.timed_out = counter(
             "connections_timed_out_total", "Connections ended by a time limit."
         )
-        self.requests = counter("requests_total", "Requests received whole.")
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
@@ -74,6 +74,15 @@ class ListenerState(Alarms):
             "Bytes of answers that clients are slow to take.",
             lambda: self.unsent.reserved_bytes,
         )
+
+    def follow(self, settings: ListenerSettings) -> None:
+        """Use other limits from now on; connections that are above them stay until they end."""
+        self.settings = settings
+        self.handling.resize(settings.request_bytes_in_flight_max // 2)
+        self.receiving.resize(settings.request_bytes_in_flight_max // 2)
+        now = self.loop.time()
+        for connection in self.connections:
+            self.check_by(connection, connection.next_check(now))
 
     def forget(self, connection: "ConnectionProtocol") -> None:
         """The connection is gone."""
@@ -172,6 +181,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
         self._state.received.value += nbytes
+        self._session.received()
         try:
             self._reader.buffer_updated(nbytes)
             self._handle_requests()
@@ -201,6 +211,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
         """The connection is gone."""
         state = self._state
+        state.closed.value += 1
         state.forget(self)
         state.by_address[self._address] -= 1
         if not state.by_address[self._address]:
@@ -224,7 +235,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             handled += self._handle_burst()
         if session.is_closed:
             return
-        self._state.requests.value += handled
         self._reserve_partial()
         self._watch_frame(handled)
         self._update_reading()
@@ -335,6 +345,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._resumes = False
         if self._session.is_closed:
             return
+        self._session.resumed()
         try:
             self._handle_requests()
         except PeerError as error:
@@ -390,12 +401,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._time_out("the connection was idle")
         else:
             self._unsent_before = self._unsent()
-            self._state.check_by(self, self._next_check(now))
+            self._state.check_by(self, self.next_check(now))
 
     def _is_idle(self, now: float) -> bool:
         return now - self._last_request_at >= self._state.settings.connection_idle_seconds_max
 
-    def _next_check(self, now: float) -> float:
+    def next_check(self, now: float) -> float:
+        """When a time limit may be used up at the earliest."""
         settings = self._state.settings
         moments = [max(now, self._last_request_at) + settings.connection_idle_seconds_max]
         if not self._session.in_flight:

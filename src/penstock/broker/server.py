@@ -13,7 +13,7 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings
+from penstock.core.settings import ListenerSettings, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,10 @@ class Listener:
             )
             self._servers.append(server)
         self._sockets = []
+
+    def follow(self, settings: Settings) -> None:
+        """Use other limits from now on; the address stays what it is."""
+        self._state.follow(settings.listener)
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""

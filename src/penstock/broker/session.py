@@ -36,6 +36,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request, encode_response_frame
 from penstock.protocol.encoder_source import Buffer
+from penstock.protocol.response_errors import error_codes
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +52,11 @@ class Writer(Protocol):
 class _Slot:
     """The place of one answer."""
 
-    __slots__ = ("buffers", "meter", "request", "size_bytes", "waiting")
+    __slots__ = ("buffers", "meter", "received_at", "request", "size_bytes", "waiting")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, received_at: float) -> None:
         self.request = request
+        self.received_at = received_at
         self.buffers: list[Buffer] | None = None
         self.size_bytes = 0
         self.waiting: WaitingAnswer | None = None
@@ -77,7 +79,10 @@ class Session:
         "_is_hurried",
         "_mute",
         "_quotas",
+        "_received_at",
+        "_requests",
         "_slots",
+        "_time",
         "_write",
         "client_host",
         "is_closed",
@@ -96,6 +101,7 @@ class Session:
         mute: Callable[[int], None],
     ) -> None:
         self._dispatcher = dispatcher
+        self._requests = dispatcher.requests
         self._budget = budget
         self._write = write
         self._close = close
@@ -109,6 +115,11 @@ class Session:
         self._is_collecting = False
         self._is_fetch_waiting = False
         self._is_hurried = False
+        self._received_at = 0.0
+        """When the last bytes came: requests are whole since then, however late they are handled,
+        because nothing is read while some are held back."""
+        self._time = 0.0
+        """The last look at the clock; requests that are handled in a row share them."""
         self.is_closed = False
         self.is_muted = False
         """Set by the owner while the client has to wait for a quota."""
@@ -131,6 +142,14 @@ class Session:
             and not self.is_muted
         )
 
+    def received(self) -> None:
+        """Bytes came, just now."""
+        self._received_at = self._time = self._requests.monotonic()
+
+    def resumed(self) -> None:
+        """What was held back is handled now."""
+        self._time = self._requests.monotonic()
+
     def begin_burst(self) -> None:
         """Hold answers back until `end_burst`, so that pipelined requests share one write."""
         self._is_collecting = True
@@ -143,7 +162,7 @@ class Session:
 
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
-        slot = _Slot(request)
+        slot = _Slot(request, self._received_at)
         if self._quotas.is_active:
             slot.meter = self._metered(request)
         answer = self._dispatcher.dispatch(request, self.client_host, slot.meter)
@@ -163,6 +182,9 @@ class Session:
         else:
             self._budget.reserve(request.frame_bytes)
             self._complete(slot, answer)
+        now = self._requests.monotonic()
+        self._requests.handled(request.api_key, now - self._time)
+        self._time = now
 
     def _metered(self, request: Request) -> RequestMeter:
         meter = RequestMeter(self._quotas, request.client_id)
@@ -236,11 +258,14 @@ class Session:
         """Whether the answer could be written; if not, that is a defect of ours."""
         try:
             slot.buffers = encode_response_frame(slot.request, answer)
+            codes = error_codes(answer)
         except Exception:
             logger.exception("an answer cannot be written: %r", slot.request.api_key)
             self._dispatcher.failed()
             self._close()
             return False
+        if codes:
+            self._requests.refused(slot.request.api_key, codes)
         slot.size_bytes = sum(map(len, slot.buffers))
         self._held_bytes += slot.size_bytes
         return True
@@ -249,11 +274,13 @@ class Session:
         slots = self._slots
         out: list[Buffer] = []
         size_bytes = 0
+        now = self._time if self._is_collecting else self._requests.monotonic()
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
             out += buffers
             size_bytes += slot.size_bytes
             self._budget.release(slot.request.frame_bytes)
+            self._requests.answered(slot.request.api_key, now - slot.received_at)
         self._held_bytes -= size_bytes
         if out:
             self._write(out, size_bytes)

@@ -1,47 +1,59 @@
-"""`penstock config`: check a settings file before it is used, explain what a setting does.
+"""`penstock config`: check a settings file, show and explain settings, plan what a file changes.
 
-Both read the file and the `PENSTOCK_*` environment exactly as `penstock serve` does, so what they
-show is what a broker would run with. They start nothing and talk to nobody.
+All read the file and the `PENSTOCK_*` environment exactly as `penstock serve` does, so what they
+show is what a broker would run with. They change nothing; `plan`, and `explain` when it is given a
+broker, ask one.
 """
 
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import examples, json_option
-from penstock.cli.output import note, print_json, print_table
-from penstock.cli.settings_file import load
-from penstock.core.config import (
-    DEFAULT_SOURCE,
-    Loaded,
-    SettingInfo,
-    closest_keys,
-    describe_settings,
+from penstock.cli.config_text import (
+    explained,
+    print_one,
+    print_topics,
+    print_values,
+    toml_lines,
+    topic_document,
+    value_document,
 )
+from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.output import note, print_json
+from penstock.cli.settings_file import load
+from penstock.core.config import DEFAULT_SOURCE, Loaded, describe_settings
 from penstock.core.errors import ConfigError
+from penstock.core.setting_names import closest_names, find_keys
+
+_FILE = click.Path(dir_okay=False, exists=True)
+_config_option = click.option(
+    "--config", "file", type=_FILE, help="Settings file to take values from."
+)
 
 
 @click.group(
-    short_help="Check a settings file, explain a setting.",
+    short_help="Check a settings file, explain a setting, plan a change.",
     epilog=examples(
         "penstock config check penstock.toml",
         "penstock config explain listener.port",
+        "penstock config plan penstock.toml",
     ),
 )
 def config() -> None:
-    """Check a settings file, explain a setting."""
+    """Check a settings file, show and explain settings, plan a change."""
 
 
 @config.command(
     short_help="Check a settings file as `penstock serve` would.",
     epilog=examples("penstock config check penstock.toml"),
 )
-@click.argument("file", type=click.Path(dir_okay=False, exists=True))
+@click.argument("file", type=_FILE)
 @json_option()
 @click.pass_context
 def check(context: click.Context, file: str, as_json: bool) -> None:
     """Check a settings FILE, with the environment on top, as `penstock serve` would.
 
-    Shows what differs from the defaults. Exit code 1 when something is wrong.
+    Tells everything that is wrong at once, with lines, or shows what differs from the defaults.
+    Exit code 1 when something is wrong.
     """
     try:
         loaded = load(file, {})
@@ -53,14 +65,46 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
             for problem in problems:
                 note(problem)
         context.exit(exits.FAILED)
-    infos = describe_settings()
-    rows = [_value(info, loaded) for info in infos if loaded.sources[info.key] != DEFAULT_SOURCE]
+    rows, topics = _given(loaded), [topic_document(topic) for topic in loaded.topics]
     if as_json:
-        print_json({"file": file, "valid": True, "problems": [], "settings": rows})
+        document = {"file": file, "valid": True, "problems": [], "settings": rows}
+        print_json({**document, "topics": topics, "notes": list(loaded.notes)})
         return
-    if rows:
-        print_table(["setting", "value", "source"], [_cells(row) for row in rows])
-    click.echo(f"{file}: no problems, {len(rows)} of {len(infos)} settings given")
+    print_values(rows)
+    print_topics(topics)
+    for line in loaded.notes:
+        note(line)
+    declared = f", {len(topics)} topic{'' if len(topics) == 1 else 's'} declared" if topics else ""
+    given = f"{len(rows)} setting{'' if len(rows) == 1 else 's'} given"
+    click.echo(f"{file}: no problems, {given}{declared}")
+
+
+@config.command(
+    short_help="Show the settings that a broker would run with.",
+    epilog=examples(
+        "penstock config show --config penstock.toml",
+        "penstock config show --all",
+        "penstock config show --all --toml > penstock.toml",
+    ),
+)
+@_config_option
+@click.option("--all", "everything", is_flag=True, help="Show settings with their default too.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print a settings file.")
+@json_option()
+def show(file: str | None, everything: bool, as_toml: bool, as_json: bool) -> None:
+    """Show the settings and declared topics that a broker would run with, and their sources."""
+    loaded = load(file, {})
+    rows = _all(loaded) if everything else _given(loaded)
+    topics = [topic_document(topic) for topic in loaded.topics]
+    if as_json:
+        print_json({"settings": rows, "topics": topics, "notes": list(loaded.notes)})
+    elif as_toml:
+        click.echo(toml_lines(rows, topics))
+    else:
+        print_values(rows)
+        print_topics(topics)
+        if not rows and not topics:
+            click.echo("Every setting has its default; --all lists them.")
 
 
 @config.command(
@@ -69,72 +113,91 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
         "penstock config explain",
         "penstock config explain flush",
         "penstock config explain listener.port --config penstock.toml",
+        "penstock config explain log.retention.ms --bootstrap-server localhost:9092",
     ),
 )
 @click.argument("key", required=False)
+@_config_option
 @click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, exists=True),
-    help="Settings file to take values from.",
+    "--bootstrap-server",
+    "--bootstrap",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Ask this broker what is in force, changes over the wire included.",
 )
+@timeout_option
 @json_option()
-def explain(key: str | None, file: str | None, as_json: bool) -> None:
-    """Explain the setting KEY, or list all settings or those of a section."""
+def explain(
+    key: str | None,
+    file: str | None,
+    bootstrap: str | None,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Explain the setting KEY, or list all settings or those of a section.
+
+    KEY is a name such as listener.port, its environment variable, or Kafka's name.
+    """
     loaded = load(file, {})
-    chosen = [
-        info
-        for info in describe_settings()
-        if key is None or info.key == key or info.key.startswith(f"{key}.")
-    ]
-    if not chosen:
-        remedy = " or ".join(closest_keys(key or "")) or "one of `penstock config explain`"
+    wanted = list(loaded.sources) if key is None else find_keys(key)
+    if not wanted:
+        remedy = " or ".join(closest_names(key or "")) or "one of `penstock config explain`"
         raise click.BadParameter(f"{key} is not a setting. Did you mean {remedy}?")
-    is_one = len(chosen) == 1 and chosen[0].key == key
-    documents = [_explained(info, loaded) for info in chosen]
+    documents = [explained(info, loaded) for info in describe_settings() if info.key in wanted]
+    if bootstrap is not None:
+        from penstock.cli.config_plan import settings_in_force  # who asks nobody needs no client
+
+        in_force = settings_in_force(bootstrap, timeout_seconds)
+        for document in documents:
+            document["broker"] = in_force.get(str(document["kafka"]))
+    is_one = len(documents) == 1
     if as_json:
         print_json(documents[0] if is_one else documents)
-    elif is_one:
-        _print_one(documents[0])
+    elif is_one or bootstrap is not None:
+        for document in documents:
+            print_one(document)
     else:
-        rows = [_cells(_value(info, loaded)) for info in chosen]
-        print_table(["setting", "value", "source"], rows)
+        print_values(documents)
 
 
-def _value(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
-    return {"key": info.key, "value": loaded.value(info.key), "source": loaded.sources[info.key]}
+@config.command(
+    short_help="What a running broker would change if it got a settings file.",
+    epilog=examples("penstock config plan penstock.toml"),
+)
+@click.argument("file", type=_FILE)
+@bootstrap_option
+@timeout_option
+@json_option()
+@click.pass_context
+def plan(
+    context: click.Context, file: str, bootstrap: str, timeout_seconds: float, as_json: bool
+) -> None:
+    """Tell what a running broker would change if its settings file were FILE; change nothing.
+
+    Only settings that the broker tells over the wire are compared. Settings of topics that the file
+    no longer declares are taken back by the broker that set them, and are not listed here. Exit
+    code 1 when something cannot be done.
+    """
+    loaded = load(file, {})
+    from penstock.cli.config_plan import make_plan
+
+    steps, problems = make_plan(loaded, bootstrap, timeout_seconds)
+    if as_json:
+        print_json({"file": file, "steps": steps, "problems": problems})
+    else:
+        for step in steps:
+            click.echo(step)
+        for problem in problems:
+            note(problem)
+        if not steps and not problems:
+            click.echo("Nothing to change.")
+    if problems:
+        context.exit(exits.FAILED)
 
 
-def _explained(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
-    return {
-        **_value(info, loaded),
-        "default": info.default,
-        "type": info.type_text.replace("`", ""),
-        "unit": info.unit or None,
-        "environment": info.environment_name,
-        "kafka": info.kafka_name or None,
-        "description": info.description,
-    }
+def _all(loaded: Loaded) -> list[dict[str, object]]:
+    return [value_document(info, loaded) for info in describe_settings()]
 
 
-def _cells(row: dict[str, object]) -> list[object]:
-    return [row["key"], _shown(row["value"]), row["source"]]
-
-
-def _shown(value: object) -> object:
-    """A value as a settings file writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "unset" if value is None else value
-
-
-def _print_one(document: dict[str, object]) -> None:
-    click.echo(f"{document['key']} = {_shown(document['value'])}")
-    click.echo(f"  {document['description']}")
-    unit = f", in {document['unit']}" if document["unit"] else ""
-    click.echo(f"  source:       {document['source']}")
-    click.echo(f"  default:      {_shown(document['default'])}")
-    click.echo(f"  type:         {document['type']}{unit}")
-    click.echo(f"  environment:  {document['environment']}")
-    if document["kafka"]:
-        click.echo(f"  Kafka's name: {document['kafka']}")
+def _given(loaded: Loaded) -> list[dict[str, object]]:
+    return [row for row in _all(loaded) if row["source"] != DEFAULT_SOURCE]

@@ -10,6 +10,7 @@ from itertools import islice
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_topics
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import json_line
 from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
@@ -25,7 +26,7 @@ from penstock.client.topic_reader import TopicReader
         "penstock consume orders --from latest --follow",
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--from",
     "start",

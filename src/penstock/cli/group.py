@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_groups
 from penstock.cli.group_reset import reset_offsets
 from penstock.cli.group_text import (
     group_document,
@@ -113,7 +114,7 @@ def list_(
     short_help="Show state, members, offsets and lag of groups.",
     epilog=examples("penstock group describe billing", "penstock group describe --members billing"),
 )
-@click.argument("names", metavar="GROUPS...", nargs=-1)
+@click.argument("names", metavar="GROUPS...", nargs=-1, shell_complete=complete_groups)
 @click.option("--all", "every", is_flag=True, help="All groups.")
 @click.option("--members", "only_members", is_flag=True, help="Only the members.")
 @click.option("--offsets", "only_offsets", is_flag=True, help="Only offsets and lag.")
@@ -166,7 +167,7 @@ def describe(
     short_help="Show how far groups are behind.",
     epilog=examples("penstock group lag", "penstock group lag billing --watch 2"),
 )
-@click.argument("names", metavar="[GROUPS]...", nargs=-1)
+@click.argument("names", metavar="[GROUPS]...", nargs=-1, shell_complete=complete_groups)
 @click.option(
     "--watch",
     "watch_seconds",
@@ -210,7 +211,7 @@ def lag(
         "penstock group configure billing --delete consumer.session.timeout.ms",
     ),
 )
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @edits_arguments
 @bootstrap_option
 @timeout_option
@@ -241,7 +242,9 @@ def configure(
     short_help="Delete groups and what they committed.",
     epilog=examples("penstock group delete billing", "penstock group delete --yes billing audit"),
 )
-@click.argument("names", metavar="GROUPS...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="GROUPS...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @timeout_option

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_groups
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import note, print_json, print_table
 from penstock.client import offset_reset
@@ -40,7 +41,7 @@ _SCENARIOS: Final = (
         "penstock group reset-offsets billing --from-file plan.csv --execute",
     ),
 )
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",

@@ -16,14 +16,23 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from penstock.cli import exits
-from penstock.cli.options import examples
+from penstock.cli.options import add_style_options, examples
+from penstock.cli.output import Style, choose_style
 from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "bench": ("penstock.cli.bench", "bench", "Measure a broker, or compare two."),
+    "completion": (
+        "penstock.cli.completion",
+        "completion",
+        "Print the completion script of a shell.",
+    ),
     "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
+    "doctor": ("penstock.cli.doctor", "doctor", "Look for what will hurt, with remedies."),
     "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
@@ -60,6 +69,7 @@ class LazyGroup(click.Group):
         finally:
             gc.enable()
         assert isinstance(command, click.Command)
+        add_style_options(command)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -68,6 +78,15 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGoneError from error
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names for a shell, from the table: click's own way would import every command."""
+        names = [
+            CompletionItem(name, help=_COMMANDS[name][2])
+            for name in sorted(_COMMANDS)
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list in the help, from the table: importing every command would take too long."""
@@ -91,8 +110,12 @@ def penstock() -> None:
     """A Kafka-compatible streaming broker, and the tools to work with one."""
 
 
+add_style_options(penstock)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
+    choose_style(Style.AUTO)
     try:
         result = penstock.main(list(arguments), prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()

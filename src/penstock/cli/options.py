@@ -5,6 +5,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.cli.output import Style, choose_style
+
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
 
@@ -58,3 +60,26 @@ def edits_arguments(command: Command) -> Command:
         help="A setting that goes back to its default; may be repeated.",
     )
     return click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")(delete(command))
+
+
+def add_style_options(command: click.Command) -> None:
+    """`--plain` and `--color`, for a command and all below it, so that none is without."""
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            add_style_options(below)
+    if any(one.name == "plain" for one in command.params):
+        return
+    command.params += [
+        _style_option("plain", Style.PLAIN, "Plain text, as for a pipe: no colours, no boxes."),
+        _style_option("color", Style.COLOR, "Colours and boxes, even into a pipe."),
+    ]
+
+
+def _style_option(name: str, style: Style, help_text: str) -> click.Option:
+    def chosen(_context: click.Context, _option: click.Parameter, is_given: bool) -> None:
+        if is_given:
+            choose_style(style)
+
+    return click.Option(
+        [f"--{name}"], is_flag=True, expose_value=False, callback=chosen, help=help_text
+    )

@@ -4,14 +4,62 @@ Results are on standard output and nothing else is; progress and problems are on
 JSON is one document for a command with one answer and one line for each record otherwise; its
 fields are part of the interface and only ever grow. A terminal gets rich's tables (which respect
 NO_COLOR and the width); a pipe gets columns without colours or boxes, and rich is not even
-imported.
+imported. `--plain` gives a terminal what a pipe gets, `--color` a pipe what a terminal gets, and
+both win over the environment.
 """
 
 import json
 import sys
 from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Style(Enum):
+    """Who decides how results look."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    COLOR = "color"
+
+
+_style = Style.AUTO
+"""Of this run of the command. It is a global because it is one for everything that is printed."""
+
+
+def choose_style(style: Style) -> None:
+    """From now on, until the next choice."""
+    global _style
+    _style = style
+
+
+def is_rich() -> bool:
+    """Whether results are drawn as tables with colours."""
+    return _style is Style.COLOR or (_style is Style.AUTO and sys.stdout.isatty())
+
+
+def is_live() -> bool:
+    """Whether progress is shown on standard error, rewritten in place."""
+    return _style is not Style.PLAIN and sys.stderr.isatty()
+
+
+def can_draw() -> bool:
+    """Whether blocks and lines beyond ASCII may be printed."""
+    return _style is not Style.PLAIN and (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where rich draws; it looks at the terminal and NO_COLOR itself unless it was told."""
+    from rich.console import Console
+
+    if _style is Style.COLOR:
+        return Console(stderr=stderr, force_terminal=True, no_color=False)
+    return Console(stderr=stderr)
 
 
 def print_json(document: object) -> None:
@@ -27,7 +75,7 @@ def json_line(document: object) -> str:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
     """A table of text; None is shown as a dash."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if is_rich():
         _print_rich_table(columns, texts, title)
         return
     widths = [max(len(row[i]) for row in [columns, *texts]) for i in range(len(columns))]
@@ -37,7 +85,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
 
 
 def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -47,7 +94,7 @@ def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], tit
     for row in rows:
         # Text, not markup: a topic setting may hold square brackets.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console().print(table)
 
 
 def note(message: str) -> None:

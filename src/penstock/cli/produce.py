@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_topics
 from penstock.cli.lines import bursts_of_lines
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import note, print_json
@@ -33,7 +34,7 @@ _ACKS = {"all": -1, "1": 1, "0": 0}
         "penstock produce orders --file orders.txt --key-separator : --compression zstd",
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Read this file."
 )

@@ -1,8 +1,9 @@
 """A progress line on standard error for work that may take long; nothing where nobody looks."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from penstock.cli.output import console, is_live
 
 Advance = Callable[[int, str], None]
 """Told the bytes done since the last time, and a few words."""
@@ -11,10 +12,9 @@ Advance = Callable[[int, str], None]
 @contextmanager
 def progress_line(description: str, total_bytes: int | None) -> Iterator[Advance]:
     """Show how far the work is, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if not is_live():
         yield lambda _done, _words: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -24,6 +24,6 @@ def progress_line(description: str, total_bytes: int | None) -> Iterator[Advance
         TextColumn("{task.fields[words]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=total_bytes, words="")
         yield lambda done, words: progress.update(task, advance=done, words=words)

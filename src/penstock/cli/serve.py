@@ -2,7 +2,8 @@
 
 Settings come from a TOML file, then `PENSTOCK_*` variables, then flags. The one line on standard
 output says that the broker answers, where, and how long that took; everything else goes to standard
-error. SIGTERM and SIGINT finish what was accepted and exit with 0; a second one does not wait.
+error. SIGTERM and SIGINT finish what was accepted and exit with 0; a second one does not wait. The
+settings file is watched, and SIGHUP reads it again at once.
 """
 
 import asyncio
@@ -12,12 +13,16 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.options import examples
 from penstock.cli.settings_file import load
-from penstock.core.settings import Settings
+from penstock.node.file_look import look_at
+
+if TYPE_CHECKING:
+    from penstock.node.settings_reload import SettingsSource
 
 GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 """Python's default of 700 collects several times for each burst of pipelined requests."""
@@ -54,7 +59,8 @@ def serve(
 ) -> None:
     """Run a broker until it is stopped by Ctrl-C or SIGTERM.
 
-    It prints one line when it answers. What it accepted before the signal is finished first.
+    It prints one line when it answers. What it accepted before the signal is finished first. The
+    settings file is watched: what can change while the broker runs is followed within two seconds.
     """
     started_at = time.monotonic()
     gc.disable()  # until it is ready: what the start makes stays
@@ -64,23 +70,30 @@ def serve(
         "node.data_dir": data_dir,
         "flush.mode": flush,
     }
-    settings = load(file, flags).settings
+    first_look = look_at(file) if file is not None else None
+    loaded = load(file, flags)
+    settings = loaded.settings
     logging.basicConfig(
         level=settings.node.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    for line in loaded.notes:
+        logging.getLogger("penstock").warning("%s", line)
     from penstock.node.server import run  # only a broker needs the rest of Penstock
+    from penstock.node.settings_reload import SettingsSource
 
+    source = SettingsSource(file, lambda: load(file, flags), loaded, first_look)
     try:
-        run(_serve(settings, started_at), use_uvloop=settings.node.uvloop)
+        run(_serve(source, started_at), use_uvloop=settings.node.uvloop)
     finally:
         gc.enable()
 
 
-async def _serve(settings: Settings, started_at: float) -> None:
+async def _serve(source: "SettingsSource", started_at: float) -> None:
     from penstock.node.server import BrokerServer
 
+    settings = source.first.settings
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -91,7 +104,10 @@ async def _serve(settings: Settings, started_at: float) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    async with BrokerServer(settings) as server:
+    server = BrokerServer(source=source)
+    if source.path is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.reload_settings)
+    async with server:
         seconds = time.monotonic() - started_at
         click.echo(
             f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "

@@ -8,16 +8,31 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.cluster.declared_topics import check_declaration
 from penstock.core.config import Loaded, load_settings
 from penstock.core.errors import ConfigError
+from penstock.core.limits import SETTINGS_FILE_BYTES_MAX
 
 
 def load(file: str | None, flags: Mapping[str, object]) -> Loaded:
     """Read the file, if one is given; a flag that is None counts as not given."""
-    text = None
-    if file is not None:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
-    return load_settings(text, os.environ, flags, file or "settings file")
+    text = None if file is None else _text(file)
+    return load_settings(
+        text, os.environ, flags, file or "settings file", check_topic=check_declaration
+    )
+
+
+def _text(file: str) -> str:
+    try:
+        with Path(file).open("rb") as opened:
+            content = opened.read(SETTINGS_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"the settings file {file} cannot be read: {error.strerror}.") from error
+    if len(content) > SETTINGS_FILE_BYTES_MAX:
+        raise ConfigError(
+            f"{file} is larger than {SETTINGS_FILE_BYTES_MAX} bytes. Is it a settings file?"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: {error}") from error

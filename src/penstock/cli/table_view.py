@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import note
+from penstock.cli.output import is_live, note
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -88,7 +88,7 @@ class ScreenView:
 @contextmanager
 def shown(view: RunView, clock: Clock) -> Iterator[LineView | ScreenView]:
     """The view for this standard error, drawn until the end of the block."""
-    if not sys.stderr.isatty():
+    if not is_live():
         yield LineView(view, clock)
         return
     from rich.console import Console

@@ -7,6 +7,7 @@ import uuid
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_topics
 from penstock.cli.options import (
     bootstrap_option,
     edits_arguments,
@@ -128,7 +129,7 @@ def list_(internal: bool, bootstrap: str, timeout_seconds: float, as_json: bool)
     short_help="Show partitions, offsets and settings of topics.",
     epilog=examples("penstock topic describe orders"),
 )
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
 @bootstrap_option
 @timeout_option
 @json_option()
@@ -150,7 +151,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
     short_help="Give a topic more partitions.",
     epilog=examples("penstock topic alter orders --partitions 6"),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
@@ -182,7 +183,7 @@ def alter(
         "penstock topic configure orders --delete retention.ms",
     ),
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @edits_arguments
 @bootstrap_option
 @timeout_option
@@ -212,7 +213,7 @@ def configure(
     short_help="Delete topics and all their records.",
     epilog=examples("penstock topic delete orders", "penstock topic delete --yes orders payments"),
 )
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @bootstrap_option
 @timeout_option

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.brokers import open_cluster
+from penstock.cli.completing import complete_topics
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
 from penstock.client.transactions import (
@@ -165,7 +166,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
     short_help="Show the producers of a topic and their open transactions.",
     epilog=examples("penstock txn producers orders", "penstock txn producers orders --open"),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--partition",
     "partitions",
@@ -207,7 +208,7 @@ def producers(
     short_help="Find transactions that hang.",
     epilog=examples("penstock txn hanging", "penstock txn hanging orders --silent-for 60000"),
 )
-@click.argument("topics", nargs=-1)
+@click.argument("topics", nargs=-1, shell_complete=complete_topics)
 @click.option(
     "--silent-for",
     "silent_for_ms",
@@ -247,7 +248,9 @@ def hanging(
     short_help="Abort a transaction that hangs in a partition.",
     epilog=examples("penstock txn abort --topic orders --partition 0 --start-offset 42"),
 )
-@click.option("--topic", required=True, help="Topic that it hangs in.")
+@click.option(
+    "--topic", required=True, shell_complete=complete_topics, help="Topic that it hangs in."
+)
 @click.option("--partition", required=True, type=click.IntRange(min=0), help="Partition of it.")
 @click.option(
     "--start-offset",

@@ -35,7 +35,7 @@ from penstock.client.versions import (
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import AnswerLostError, BrokerUnreachableError, PenstockError
 from penstock.protocol.codec import Message
-from penstock.protocol.connection import ClientConnection
+from penstock.protocol.connection import ClientConnection, Response
 from penstock.protocol.encoder_source import Buffer
 
 RESPONSE_BYTES_MAX: Final = 268_435_456
@@ -139,6 +139,25 @@ class BlockingConnection:
         assert isinstance(answer, call.answer_type)
         return call.read(answer)
 
+    def has_answer(self, ticket: Ticket[Any]) -> bool:
+        """Whether `receive` would not wait: takes in what has come, and waits for nothing."""
+        if ticket.call.answer_type is None:
+            return True
+        while ticket.correlation_id not in self._arrived:
+            response = self._protocol.next_response()
+            if response is not None:
+                self._keep(response)
+                continue
+            try:
+                self._read(timeout_seconds=0)
+            except BlockingIOError:
+                return False
+        return True
+
+    def fileno(self) -> int:
+        """For `select`: readable when an answer may have come that `has_answer` does not know."""
+        return self._socket.fileno()
+
     def forget(self, ticket: Ticket[Any]) -> None:
         """Nobody will ask for this answer: it is thrown away when it comes."""
         has_answer = ticket.call.answer_type is not None
@@ -180,18 +199,29 @@ class BlockingConnection:
 
     def _receive_one(self, deadline: float) -> None:
         """Wait for the next answer, whoever asked for it."""
-        reader = self._protocol.reader
         while (response := self._protocol.next_response()) is None:
             try:
-                self._socket.settimeout(self._seconds_left(deadline))
-                received = self._socket.recv_into(reader.get_buffer(-1))
-            except OSError as error:
-                raise AnswerLostError(
-                    f"{self._address} did not answer: {reason(error)}."
-                ) from error
-            if received == 0:
-                raise AnswerLostError(f"{self._address} closed the connection before it answered.")
-            reader.buffer_updated(received)
+                seconds_left = self._seconds_left(deadline)
+            except TimeoutError as error:
+                raise AnswerLostError(f"{self._address} did not answer: timed out.") from error
+            self._read(timeout_seconds=seconds_left)
+        self._keep(response)
+
+    def _read(self, *, timeout_seconds: float) -> None:
+        """Take in some bytes. With no time at all, `BlockingIOError` says that there are none."""
+        reader = self._protocol.reader
+        try:
+            self._socket.settimeout(timeout_seconds)
+            received = self._socket.recv_into(reader.get_buffer(-1))
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise AnswerLostError(f"{self._address} did not answer: {reason(error)}.") from error
+        if received == 0:
+            raise AnswerLostError(f"{self._address} closed the connection before it answered.")
+        reader.buffer_updated(received)
+
+    def _keep(self, response: Response) -> None:
         if response.correlation_id in self._forgotten:
             self._forgotten.remove(response.correlation_id)
         else:

@@ -47,6 +47,7 @@ NO_EPOCH: Final = -1
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
 GROUP_RESOURCE: Final = 32
 """The kind of a resource that has settings."""
 SET_CONFIG: Final = 0
@@ -355,7 +356,7 @@ def start_producer() -> Call[ProducerIdentity]:
 def describe_settings(
     resource_type: int, names: Sequence[str]
 ) -> Call[dict[str, describe_configs.DescribeConfigsResult]]:
-    """The settings of topics or of groups, by name."""
+    """The settings of topics, brokers or groups, by name."""
     request = describe_configs.DescribeConfigsRequest(
         resources=tuple(
             describe_configs.DescribeConfigsResource(

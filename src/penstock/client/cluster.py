@@ -170,6 +170,15 @@ class Cluster:
             found |= self._settings(calls.GROUP_RESOURCE, some)
         return found
 
+    def broker_configs(self, broker_id: int) -> describe_configs.DescribeConfigsResult:
+        """The settings of a broker, which nobody else knows."""
+        call = calls.describe_settings(calls.BROKER_RESOURCE, [str(broker_id)])
+
+        def attempt() -> dict[str, describe_configs.DescribeConfigsResult]:
+            return self.at(self._view.brokers[broker_id], call)
+
+        return self.repeat(attempt, repeatable=True)[str(broker_id)]
+
     def _settings(
         self, resource_type: int, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:

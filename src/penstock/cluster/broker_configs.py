@@ -32,7 +32,7 @@ _ROWS: Final = (
     _Row(
         "auto.create.topics.enable",
         SettingType.BOOLEAN,
-        lambda settings: settings.topics.auto_create,
+        lambda settings: settings.topic_defaults.auto_create,
         "Whether a topic is created when a client asks for one that does not exist.",
     ),
     _Row(
@@ -128,19 +128,19 @@ _ROWS: Final = (
     _Row(
         "log.retention.bytes",
         SettingType.LONG,
-        lambda settings: settings.topics.retention_bytes,
+        lambda settings: settings.topic_defaults.retention_bytes,
         "Size above which a partition loses its oldest segments; -1 for no bound.",
     ),
     _Row(
         "log.retention.ms",
         SettingType.LONG,
-        lambda settings: settings.topics.retention_ms,
+        lambda settings: settings.topic_defaults.retention_ms,
         "Age at which records may be deleted; -1 for never.",
     ),
     _Row(
         "log.segment.bytes",
         SettingType.INT,
-        lambda settings: settings.topics.segment_bytes,
+        lambda settings: settings.topic_defaults.segment_bytes,
         "Size of one segment file.",
     ),
     _Row(
@@ -164,7 +164,7 @@ _ROWS: Final = (
     _Row(
         "message.max.bytes",
         SettingType.INT,
-        lambda settings: settings.topics.message_bytes_max,
+        lambda settings: settings.topic_defaults.message_bytes_max,
         "Largest batch that a topic takes when it sets nothing else.",
     ),
     _Row(
@@ -176,7 +176,7 @@ _ROWS: Final = (
     _Row(
         "num.partitions",
         SettingType.INT,
-        lambda settings: settings.topics.partitions_default,
+        lambda settings: settings.topic_defaults.partitions_default,
         "Partitions of a topic whose creator gave no number.",
     ),
     _Row(

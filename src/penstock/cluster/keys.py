@@ -12,6 +12,7 @@ several clusters. Below it (the values are in `values`):
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
     quotas/<entity>                 quotas of a user, client id or address, or of a default
+    declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
 Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
@@ -105,6 +106,14 @@ class Keys:
     def quotas(self, entity: QuotaEntity) -> str:
         """The quotas of one entity."""
         return f"{self.root}quotas/{entity.text()}"
+
+    def declaration(self, name: str) -> str:
+        """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
+        return f"{self.root}declared/{name}"
+
+    def declarations(self) -> str:
+        """The prefix of all of these."""
+        return f"{self.root}declared/"
 
     def producer_ids(self) -> str:
         """The first producer id that nobody has."""

@@ -73,6 +73,10 @@ class MetadataService:
         """The newest image; immutable, so it may be kept."""
         return self._image
 
+    def follow_rules(self, rules: TopicRules) -> None:
+        """Decide by other rules from the next change on."""
+        self._rules = rules
+
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` for each new image; the answer ends it."""
         self._subscribers.append(subscriber)

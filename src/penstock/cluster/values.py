@@ -28,6 +28,13 @@ class TopicValue(NamedTuple):
     is_adopted: bool = False
 
 
+class SetByFile(NamedTuple):
+    """What the settings file gave a topic the last time that it was carried out."""
+
+    topic_id: UUID
+    settings: Mapping[str, str]
+
+
 class _PartitionValue(NamedTuple):
     replicas: tuple[int, ...]
     leader: int
@@ -148,6 +155,16 @@ def read_quotas(value: bytes) -> Mapping[str, float]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def write_declared(given: SetByFile) -> bytes:
+    """What the settings file gave a topic."""
+    return _encode({"id": str(given.topic_id), "settings": dict(given.settings)})
+
+
+def read_declared(value: bytes) -> SetByFile:
+    """What the settings file gave a topic."""
+    return SetByFile(topic_id_of(_text(_decode(value), "id")), read_settings(value))
 
 
 def write_broker(broker: BrokerImage) -> bytes:

@@ -1,4 +1,4 @@
-"""Settings: one typed frozen tree, loaded once at the edge from three layers.
+"""Settings: one typed frozen tree, joined at the edge from three layers.
 
 A settings file in TOML is overridden by environment variables, and these by flags. The name of an
 environment variable is `PENSTOCK_`, the section, two underscores and the key: `listener.port` is
@@ -7,30 +7,33 @@ because Kubernetes gives every container of a cluster with a service named `pens
 such as `PENSTOCK_PORT`.
 
 Values of the file and of flags have the type that the setting has; text of the environment is
-converted. Everything is checked before anything starts: unknown names, types, ranges, and
-settings that contradict each other. All problems are reported together, each with the setting, the
-value, where it came from and a remedy.
+converted. Everything is checked before anything starts: unknown names, types, ranges, declared
+topics, and settings that contradict each other. All problems are reported together, each with the
+setting, the value, where it came from and a remedy.
 
 This module reads no file and no environment: whoever starts the program hands them in. It is not
 the table of topic settings; those belong to a topic and are changed over the wire.
 """
 
-import difflib
-import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, Final, Literal
+from typing import Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from penstock.core.errors import ConfigError
+from penstock.core.setting_layers import (
+    Findings,
+    checked,
+    environment_layer,
+    file_layer,
+    flag_layer,
+)
+from penstock.core.setting_names import environment_name, extra_text, is_live
 from penstock.core.settings import FIELDS, Settings, flat_values, settings_of
+from penstock.core.topic_declarations import TopicCheck, TopicDeclaration, nothing_more
 
-ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
-ENVIRONMENT_SEPARATOR: Final = "__"
 DEFAULT_SOURCE: Final = "default"
 
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to refuse them)
@@ -66,16 +69,16 @@ class BrokerConfig(Settings):
             "node.id": node_id,
             "node.storage": storage,
             "listener.connections_max": max_connections,
-            "topics.segment_bytes": segment_size,
+            "topic_defaults.segment_bytes": segment_size,
             "flush.mode": flush_mode,
-            "topics.auto_create": auto_create_topics,
-            "topics.partitions_default": default_partitions,
+            "topic_defaults.auto_create": auto_create_topics,
+            "topic_defaults.partitions_default": default_partitions,
         }
         given = {key: value for key, value in flat.items() if value is not None}
         problems: list[str] = []
         for key, value in given.items():
-            values[key] = _checked(key, value, f"BrokerConfig, {key}", problems)
-        problems += _contradictions(values, dict.fromkeys(given, "BrokerConfig"))
+            values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
+        problems += contradictions(values, dict.fromkeys(given, "BrokerConfig"))
         _raise_if_any(problems)
         tree = settings_of(values)
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
@@ -83,10 +86,13 @@ class BrokerConfig(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and for each key where its value came from."""
+    """The settings, for each key where its value came from, and the topics that are declared."""
 
     settings: Settings
     sources: Mapping[str, str]
+    topics: tuple[TopicDeclaration, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What to tell the user though nothing is wrong, such as an old name."""
 
     def value(self, key: str) -> object:
         """The value of one key such as `listener.port`."""
@@ -99,17 +105,15 @@ class SettingInfo:
 
     key: str
     type_text: str
+    range_text: str
+    """Which values are possible; empty when the type says it all."""
     default: object
     unit: str
     kafka_name: str
     description: str
     environment_name: str
-
-
-def environment_name(key: str) -> str:
-    """The environment variable of a key: `listener.port` is `PENSTOCK_LISTENER__PORT`."""
-    section, name = key.split(".", 1)
-    return f"{ENVIRONMENT_PREFIX}{section.upper()}{ENVIRONMENT_SEPARATOR}{name.upper()}"
+    is_live: bool
+    """Whether a running broker follows a change."""
 
 
 def describe_settings() -> tuple[SettingInfo, ...]:
@@ -118,11 +122,13 @@ def describe_settings() -> tuple[SettingInfo, ...]:
         SettingInfo(
             key=key,
             type_text=_type_text(field),
+            range_text=_range_text(field),
             default=field.default,
-            unit=_extra(field, "unit"),
-            kafka_name=_extra(field, "kafka"),
+            unit=extra_text(field, "unit"),
+            kafka_name=extra_text(field, "kafka"),
             description=field.description or "",
             environment_name=environment_name(key),
+            is_live=is_live(key),
         )
         for key, field in FIELDS.items()
     )
@@ -136,183 +142,52 @@ def describe_sections() -> dict[str, str]:
     }
 
 
-def closest_keys(name: str) -> list[str]:
-    """Known keys that look like `name`, best first."""
-    found = difflib.get_close_matches(name, FIELDS, n=3, cutoff=0.6)
-    last_part = name.rpartition(".")[2]
-    same_name = [key for key in FIELDS if key.rpartition(".")[2] == last_part]
-    return same_name or found
-
-
 def load_settings(
     toml_text: str | None,
     environment: Mapping[str, str],
     flags: Mapping[str, object],
     file_name: str = "settings file",
+    *,
+    check_topic: TopicCheck = nothing_more,
 ) -> Loaded:
     """Join the three layers into one tree; raise `ConfigError` with every problem found.
 
     `flags` maps keys such as `listener.port` to values; a flag that was not given is None.
+    `check_topic` knows the rules for declared topics that this layer does not.
     """
-    problems: list[str] = []
+    findings = Findings()
     values: dict[str, object] = flat_values(Settings())
     sources: dict[str, str] = dict.fromkeys(FIELDS, DEFAULT_SOURCE)
-    layers = [
-        _file_values(toml_text or "", file_name, problems),
-        _environment_values(environment, problems),
-        _flag_values(flags, problems),
-    ]
-    for layer in layers:
+    of_file, topics = file_layer(toml_text or "", file_name, findings)
+    of_environment = environment_layer(environment, findings)
+    for layer in (of_file, of_environment, flag_layer(flags, findings)):
         for key, (value, source) in layer.items():
             values[key] = value
             sources[key] = source
-    if not problems:
-        problems += _contradictions(values, sources)
+    problems = findings.problems
+    for topic in topics:
+        problems += (f"{topic.source}: {problem}" for problem in check_topic(topic))
+    problems += contradictions(values, sources)
     _raise_if_any(problems)
-    return Loaded(settings=settings_of(values), sources=sources)
+    return Loaded(settings_of(values), sources, topics, tuple(findings.notes))
 
 
-# --- The three layers. Each gives checked values with their sources, and adds its problems. ---
-
-_Layer = dict[str, tuple[object, str]]
-
-
-def _file_values(toml_text: str, file_name: str, problems: list[str]) -> _Layer:
-    try:
-        document = tomllib.loads(toml_text)
-    except tomllib.TOMLDecodeError as error:
-        problems.append(f"{file_name} is not TOML: {error}. Correct the line and check again.")
-        return {}
-    lines = _line_numbers(toml_text)
-    layer: _Layer = {}
-    for key, value in _flattened(document):
-        line = lines.get(key)
-        source = file_name if line is None else f"{file_name} line {line}"
-        if key in FIELDS:
-            layer[key] = (_checked(key, value, source, problems), source)
-        else:
-            problems.append(_unknown(key, value, source, [*closest_keys(key)]))
-    return layer
-
-
-def _environment_values(environment: Mapping[str, str], problems: list[str]) -> _Layer:
-    layer: _Layer = {}
-    for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX) or ENVIRONMENT_SEPARATOR not in name:
-            continue
-        section, _, last = name.removeprefix(ENVIRONMENT_PREFIX).partition(ENVIRONMENT_SEPARATOR)
-        key = f"{section}.{last}".lower()
-        source = f"environment variable {name}"
-        text = environment[name]
-        if key in FIELDS:
-            layer[key] = (_checked_text(key, text, source, problems), source)
-        else:
-            remedies = [environment_name(found) for found in closest_keys(key)]
-            problems.append(_unknown(name, text, "environment", remedies))
-    return layer
-
-
-_FLAG_NAMES: Final = {"flush.mode": "--flush"}
-"""Flags that are not called like their setting."""
-
-
-def _flag_values(flags: Mapping[str, object], problems: list[str]) -> _Layer:
-    layer: _Layer = {}
-    for key, value in flags.items():
-        if value is None:
-            continue
-        assert key in FIELDS, f"a flag for an unknown setting: {key}"
-        source = f"flag {_FLAG_NAMES.get(key) or '--' + key.rpartition('.')[2].replace('_', '-')}"
-        layer[key] = (_checked(key, value, source, problems), source)
-    return layer
-
-
-def _flattened(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    for name, value in document.items():
-        if isinstance(value, dict) and (value or name not in Settings.model_fields):
-            for inner, inner_value in value.items():
-                yield f"{name}.{inner}", inner_value
-        elif not isinstance(value, dict):
-            yield name, value
-
-
-_HEADER = re.compile(r"^\s*\[\s*([A-Za-z0-9_.\"' -]+?)\s*\]")
-_ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_.\"' -]+?)\s*=")
-
-
-def _line_numbers(toml_text: str) -> dict[str, int]:
-    """Where each key is set. Only a hint for messages: an inline table has no line of its own."""
-    section = ""
-    lines: dict[str, int] = {}
-    for number, line in enumerate(toml_text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            section = f"{header[1]}."
-        elif assignment := _ASSIGNMENT.match(line):
-            lines.setdefault(f"{section}{assignment[1]}", number)
-    return lines
-
-
-# --- Checks ---
-
-
-def _checked(key: str, value: object, source: str, problems: list[str]) -> object:
-    """The value as its setting keeps it; with a problem, the value as it was."""
-    try:
-        return _adapter(key).validate_python(value, strict=True)
-    except ValidationError as error:
-        problems.append(_wrong(key, value, source, error))
-        return value
-
-
-def _checked_text(key: str, text: str, source: str, problems: list[str]) -> object:
-    optional = FIELDS[key].default is None
-    if optional and not text:
-        return None
-    try:
-        return _adapter(key).validate_strings(text)
-    except ValidationError as error:
-        problems.append(_wrong(key, text, source, error))
-        return text
-
-
-def _adapter(key: str) -> TypeAdapter[Any]:
-    field = FIELDS[key]
-    # The annotated type is made at run time, so a type checker cannot know it.
-    annotated: Any = Annotated[field.annotation, field]
-    return TypeAdapter(annotated)
-
-
-def _contradictions(values: Mapping[str, object], sources: Mapping[str, str]) -> Iterator[str]:
-    if values["listener.host"] in _WILDCARD_HOSTS and values["listener.advertised_host"] is None:
+def contradictions(values: Mapping[str, object], sources: Mapping[str, str]) -> Iterator[str]:
+    """Settings that are right by themselves and cannot be together."""
+    host = values["listener.host"]
+    is_wildcard = isinstance(host, str) and host in _WILDCARD_HOSTS
+    if is_wildcard and values["listener.advertised_host"] is None:
         source = sources.get("listener.host", DEFAULT_SOURCE)
         yield (
-            f"listener.host = {values['listener.host']!r} ({source}) names no address that a "
+            f"listener.host = {host!r} ({source}) names no address that a "
             "client can connect to. Set listener.advertised_host to the name that clients use."
         )
 
 
-def _wrong(key: str, value: object, source: str, error: ValidationError) -> str:
-    reason = error.errors(include_url=False)[0]["msg"]
-    reason = reason[:1].lower() + reason[1:]
-    return f"{key} = {value!r} ({source}): {reason}. See `penstock config explain {key}`."
-
-
-def _unknown(name: str, value: object, source: str, remedies: list[str]) -> str:
-    if remedies:
-        remedy = f"Did you mean {' or '.join(remedies)}?"
-    else:
-        remedy = "`penstock config explain` lists all settings."
-    return f"{name} = {value!r} ({source}) is not a setting. {remedy}"
-
-
-def _raise_if_any(problems: list[str]) -> None:
-    if problems:
-        raise ConfigError("\n".join(problems))
-
-
-def _extra(field: FieldInfo, name: str) -> str:
-    extra = field.json_schema_extra
-    return str(extra.get(name, "")) if isinstance(extra, dict) else ""
+def _raise_if_any(problems: Iterable[str]) -> None:
+    text = "\n".join(problems)
+    if text:
+        raise ConfigError(text)
 
 
 _TYPE_NAMES: Final = {
@@ -321,6 +196,8 @@ _TYPE_NAMES: Final = {
     str: "text",
     bool: "true or false",
 }
+_BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
+"""Attributes of a field's remarks on its type, and how they are said."""
 
 
 def _type_text(field: FieldInfo) -> str:
@@ -332,3 +209,13 @@ def _type_text(field: FieldInfo) -> str:
     if type(None) in choices:
         return f"{_TYPE_NAMES[choices[0]]}, may be unset"
     return " or ".join(f"`{choice}`" for choice in choices)
+
+
+def _range_text(field: FieldInfo) -> str:
+    said = [
+        f"{words} {getattr(remark, name)}"
+        for name, words in _BOUNDS
+        for remark in field.metadata
+        if getattr(remark, name, None) is not None
+    ]
+    return ", ".join(said)

@@ -37,7 +37,11 @@ class GroupsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="Offsets are forgotten when their group was empty for this long.",
-            json_schema_extra={"unit": "minutes", "kafka": "offsets.retention.minutes"},
+            json_schema_extra={
+                "unit": "minutes",
+                "kafka": "offsets.retention.minutes",
+                "live": True,
+            },
         ),
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
@@ -49,6 +53,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "offsets.retention.check.interval.ms",
+                "live": True,
             },
         ),
     ] = 600_000
@@ -58,7 +63,7 @@ class GroupsSettings(Section):
             ge=0,
             le=32_767,
             description="Longest text that a client may keep with an offset.",
-            json_schema_extra={"unit": "bytes", "kafka": "offset.metadata.max.bytes"},
+            json_schema_extra={"unit": "bytes", "kafka": "offset.metadata.max.bytes", "live": True},
         ),
     ] = 4_096
     initial_rebalance_delay_ms: Annotated[
@@ -67,7 +72,11 @@ class GroupsSettings(Section):
             ge=0,
             le=2**31 - 1,
             description="A new classic group waits this long for more members.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "group.initial.rebalance.delay.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.initial.rebalance.delay.ms",
+                "live": True,
+            },
         ),
     ] = 3_000
     session_timeout_ms_min: Annotated[
@@ -76,7 +85,11 @@ class GroupsSettings(Section):
             ge=0,
             le=2**31 - 1,
             description="Shortest session timeout of a classic member.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "group.min.session.timeout.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.min.session.timeout.ms",
+                "live": True,
+            },
         ),
     ] = 6_000
     session_timeout_ms_max: Annotated[
@@ -85,7 +98,11 @@ class GroupsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="Longest session timeout of a classic member.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "group.max.session.timeout.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.max.session.timeout.ms",
+                "live": True,
+            },
         ),
     ] = 1_800_000
     members_max: Annotated[
@@ -94,7 +111,7 @@ class GroupsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="Members of one classic group.",
-            json_schema_extra={"unit": "members", "kafka": "group.max.size"},
+            json_schema_extra={"unit": "members", "kafka": "group.max.size", "live": True},
         ),
     ] = 2**31 - 1
     consumer_session_timeout_ms: Annotated[
@@ -106,6 +123,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.session.timeout.ms",
+                "live": True,
             },
         ),
     ] = 45_000
@@ -118,6 +136,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.min.session.timeout.ms",
+                "live": True,
             },
         ),
     ] = 45_000
@@ -130,6 +149,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.max.session.timeout.ms",
+                "live": True,
             },
         ),
     ] = 60_000
@@ -142,6 +162,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.heartbeat.interval.ms",
+                "live": True,
             },
         ),
     ] = 5_000
@@ -154,6 +175,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.min.heartbeat.interval.ms",
+                "live": True,
             },
         ),
     ] = 5_000
@@ -166,6 +188,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.max.heartbeat.interval.ms",
+                "live": True,
             },
         ),
     ] = 15_000
@@ -179,6 +202,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.assignment.interval.ms",
+                "live": True,
             },
         ),
     ] = 1_000
@@ -191,6 +215,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.min.assignment.interval.ms",
+                "live": True,
             },
         ),
     ] = 0
@@ -203,6 +228,7 @@ class GroupsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.max.assignment.interval.ms",
+                "live": True,
             },
         ),
     ] = 15_000
@@ -212,7 +238,7 @@ class GroupsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="Members of one consumer group.",
-            json_schema_extra={"unit": "members", "kafka": "group.consumer.max.size"},
+            json_schema_extra={"unit": "members", "kafka": "group.consumer.max.size", "live": True},
         ),
     ] = 2**31 - 1
     consumer_migration_policy: Annotated[
@@ -220,7 +246,7 @@ class GroupsSettings(Section):
         Field(
             description="Whether a live group may change between the classic and the consumer "
             "protocol.",
-            json_schema_extra={"kafka": "group.consumer.migration.policy"},
+            json_schema_extra={"kafka": "group.consumer.migration.policy", "live": True},
         ),
     ] = "bidirectional"
 
@@ -256,7 +282,11 @@ class TransactionsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="Longest transaction timeout that a producer may ask for.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "transaction.max.timeout.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "transaction.max.timeout.ms",
+                "live": True,
+            },
         ),
     ] = 900_000
     timeout_check_interval_ms: Annotated[
@@ -268,6 +298,7 @@ class TransactionsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+                "live": True,
             },
         ),
     ] = 10_000
@@ -277,7 +308,11 @@ class TransactionsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="A transactional id that was not used for this long is forgotten.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "transactional.id.expiration.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "transactional.id.expiration.ms",
+                "live": True,
+            },
         ),
     ] = 604_800_000
     expiration_check_interval_ms: Annotated[
@@ -289,6 +324,7 @@ class TransactionsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "transaction.remove.expired.transaction.cleanup.interval.ms",
+                "live": True,
             },
         ),
     ] = 3_600_000
@@ -298,7 +334,11 @@ class TransactionsSettings(Section):
             ge=1,
             le=2**31 - 1,
             description="A partition forgets a producer that was silent for this long.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "producer.id.expiration.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "producer.id.expiration.ms",
+                "live": True,
+            },
         ),
     ] = limits.PRODUCER_EXPIRATION_MS
     producer_expiration_check_interval_ms: Annotated[
@@ -310,6 +350,7 @@ class TransactionsSettings(Section):
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "producer.id.expiration.check.interval.ms",
+                "live": True,
             },
         ),
     ] = 600_000

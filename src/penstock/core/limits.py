@@ -254,3 +254,15 @@ COMPACTION_REST_RATIO: Final = 1.0
 
 METRIC_FAMILY_ROWS_MAX: Final = 20_000
 """Rows of one metric with labels: what a scrape can carry in a few megabytes."""
+
+METRIC_LABEL_CHARACTERS_MAX: Final = 249
+"""One label of a metric: a topic's longest name. A group's name may have 32,767 bytes, and twenty
+thousand of those would make a page of 600 MB; a longer one is cut and keeps a digest."""
+
+# --- Settings file ---
+
+SETTINGS_FILE_BYTES_MAX: Final = 4_194_304
+"""Largest settings file: ten thousand declared topics with a few settings each."""
+
+DECLARED_TOPICS_MAX: Final = 10_000
+"""Topics that one file may declare: more than a broker has partitions for."""

@@ -1,17 +1,38 @@
-"""Counters, gauges and families of gauges; knows nothing of how they are exported.
+"""Counters, gauges, histograms and tables of them; knows nothing of how they are exported.
 
 A counter is an attribute that somebody adds to; a gauge is a function that is asked when somebody
-looks; a family is a gauge for each set of labels. `snapshot()` gives all by name. Names follow
-Prometheus: a unit at the end, `_total` for what only grows. The number of metrics is fixed when the
-broker is wired: no name comes from a client. Labels may, so a family has at most
-`METRIC_FAMILY_ROWS_MAX` rows; the rest is left out.
+looks; a family is a value for each set of labels, and a table is several families that are read in
+one pass. `collect()` gives everything with its kind, help and labels; `snapshot()` gives the values
+by name. Names follow Prometheus: a unit at the end, `_total` for what only grows, and what is named
+so is a counter. The number of metrics is fixed when the broker is wired: no name comes from a
+client. Labels may, so a family has at most `METRIC_FAMILY_ROWS_MAX` rows and a label at most
+`METRIC_LABEL_CHARACTERS_MAX` characters; `metric_rows_left_out` says of which family the rest is
+left out. Reading may be slow, adding may not: `Histogram.observe` allocates nothing.
 """
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from penstock.core.limits import METRIC_FAMILY_ROWS_MAX
+from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS_MAX
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+# fmt: off
+SECONDS_BOUNDS: Final[tuple[float, ...]] = (
+    0.000_1, 0.000_25, 0.000_5,
+    0.001, 0.002_5, 0.005,
+    0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0,
+)
+# fmt: on
+"""Bounds of what takes time: from a request in the cache to one that waits for a timeout."""
+
+LEFT_OUT: Final = "metric_rows_left_out"
+_LEFT_OUT_HELP: Final = "Whether rows of a metric are left out because it has too many: 1 is yes."
+_DIGEST_BYTES: Final = 8
 
 
 class Row(NamedTuple):
@@ -22,11 +43,50 @@ class Row(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A gauge for each set of labels."""
+    """A value for each set of labels, asked when somebody looks."""
 
     help: str
     label_names: tuple[str, ...]
     read: Callable[[], Iterable[Row]]
+
+
+class TableRow(NamedTuple):
+    """One set of labels with a value for each column of a table."""
+
+    labels: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+class Table(NamedTuple):
+    """Several families that have the same labels and are read together."""
+
+    columns: tuple[tuple[str, str], ...]
+    """Name and help of each."""
+    label_names: tuple[str, ...]
+    read: Callable[[], Iterable[TableRow]]
+
+
+class HistogramRow(NamedTuple):
+    """A histogram as it was when it was read."""
+
+    labels: tuple[str, ...]
+    buckets: tuple[tuple[float, int], ...]
+    """How many observations were not above each bound; the last bound is infinite."""
+    sum: float
+
+
+class Collected(NamedTuple):
+    """One metric with all its values: what a renderer needs to write it."""
+
+    name: str
+    kind: Kind
+    help: str
+    label_names: tuple[str, ...]
+    rows: list[Row]
+    histograms: list[HistogramRow]
+    """Instead of rows, if it is one."""
+    is_cut: bool = False
+    """Whether it had more rows than a metric may have."""
 
 
 class Counter:
@@ -40,6 +100,46 @@ class Counter:
         self.value = 0
 
 
+class Histogram:
+    """How often a value was within each of some bounds, and the sum of all values."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds` are upper ones, ascending; what is above the last is counted too."""
+        assert list(bounds) == sorted(set(bounds)), bounds
+        self._bounds = tuple(map(float, bounds))
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value. Buckets add up only when somebody reads them."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    @property
+    def count(self) -> int:
+        """All observations."""
+        return sum(self._counts)
+
+    def read(self, labels: tuple[str, ...] = ()) -> HistogramRow:
+        """What was counted so far."""
+        buckets = []
+        total = 0
+        for bound, count in zip((*self._bounds, float("inf")), tuple(self._counts), strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramRow(labels, tuple(buckets), self._sum)
+
+
+class Histograms(NamedTuple):
+    """A histogram for each set of labels."""
+
+    help: str
+    label_names: tuple[str, ...]
+    read: Callable[[], Iterable[HistogramRow]]
+
+
 class Registry:
     """All metrics of one node."""
 
@@ -47,39 +147,146 @@ class Registry:
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._families: dict[str, Family] = {}
+        self._histograms: dict[str, Histograms] = {}
+        self._tables: list[Table] = []
+        self._names: set[str] = {LEFT_OUT}
 
     def counter(self, name: str, help_text: str) -> Counter:
         """The counter of this name, made if it is new."""
         if name not in self._counters:
-            assert name not in self._gauges, name
+            self._claim(name, help_text)
             self._counters[name] = Counter(name, help_text)
         return self._counters[name]
 
+    def counters(
+        self, name: str, help_text: str, label_name: str, values: Iterable[str]
+    ) -> dict[str, Counter]:
+        """A counter for each value of one label; the values are fixed from now on."""
+        made = {value: Counter(name, help_text) for value in values}
+
+        def read() -> list[Row]:
+            return [Row((value,), counter.value) for value, counter in made.items()]
+
+        self.family(name, Family(help_text, (label_name,), read))
+        return made
+
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Register a function that tells a current value."""
-        assert name not in self._counters, name
-        assert name not in self._gauges, name
+        """Register a function that tells a current value; `_total` in the name says it grows."""
+        self._claim(name, help_text)
         self._gauges[name] = (help_text, read)
 
     def family(self, name: str, family: Family) -> None:
         """Register a function that tells a value for each set of labels."""
-        assert name not in self._counters, name
-        assert name not in self._gauges, name
-        assert name not in self._families, name
+        self._claim(name, family.help)
         self._families[name] = family
 
+    def table(self, table: Table) -> None:
+        """Register a function that tells several values for each set of labels."""
+        for name, help_text in table.columns:
+            self._claim(name, help_text)
+        self._tables.append(table)
+
+    def histogram(self, name: str, help_text: str, bounds: Sequence[float]) -> Histogram:
+        """A new histogram without labels."""
+        histogram = Histogram(bounds)
+        self.histograms(name, Histograms(help_text, (), lambda: (histogram.read(),)))
+        return histogram
+
+    def histograms(self, name: str, histograms: Histograms) -> None:
+        """Register a function that tells a histogram for each set of labels."""
+        self._claim(name, histograms.help)
+        self._histograms[name] = histograms
+
+    def collect(self) -> list[Collected]:
+        """Everything now, by name. Ask on the thread that the metrics belong to."""
+        found = [*self._collect_single(), *self._collect_families(), *self._collect_histograms()]
+        rows = [Row((metric.name,), float(metric.is_cut)) for metric in found if metric.label_names]
+        found.append(Collected(LEFT_OUT, "gauge", _LEFT_OUT_HELP, ("metric",), sorted(rows), []))
+        found.sort(key=lambda metric: metric.name)
+        return found
+
     def snapshot(self) -> dict[str, float]:
-        """Every value now, by name; a family's names carry their labels, as Prometheus writes."""
-        values: dict[str, float] = {name: c.value for name, c in self._counters.items()}
-        for name, (_, read) in self._gauges.items():
-            values[name] = read()
-        for name, family in self._families.items():
-            for row in islice(family.read(), METRIC_FAMILY_ROWS_MAX):
-                values[_labelled(name, family.label_names, row.labels)] = row.value
+        """Every value now, by name, labels as Prometheus writes them; no buckets."""
+        values: dict[str, float] = {}
+        for metric in self.collect():
+            name, label_names = metric.name, metric.label_names
+            for row in metric.rows:
+                values[_labelled(name, label_names, row.labels)] = row.value
+            for read in metric.histograms:
+                count = read.buckets[-1][1]
+                values[_labelled(f"{name}_count", label_names, read.labels)] = count
+                values[_labelled(f"{name}_sum", label_names, read.labels)] = read.sum
         return dict(sorted(values.items()))
+
+    def _claim(self, name: str, help_text: str) -> None:
+        assert name not in self._names, f"{name} is a metric already"
+        assert help_text, f"{name} has no help"
+        self._names.add(name)
+
+    def _collect_single(self) -> Iterable[Collected]:
+        for name, counter in self._counters.items():
+            rows = [Row((), counter.value)]
+            yield Collected(name, "counter", counter.help, (), rows, [])
+        for name, (help_text, read) in self._gauges.items():
+            yield Collected(name, kind_of(name), help_text, (), [Row((), read())], [])
+
+    def _collect_families(self) -> Iterable[Collected]:
+        for name, family in self._families.items():
+            found = list(islice(family.read(), METRIC_FAMILY_ROWS_MAX + 1))
+            rows = [Row(_bounded(row.labels), row.value) for row in found[:METRIC_FAMILY_ROWS_MAX]]
+            is_cut = len(found) > METRIC_FAMILY_ROWS_MAX
+            yield Collected(
+                name, kind_of(name), family.help, family.label_names, rows, [], is_cut=is_cut
+            )
+        for table in self._tables:
+            read = list(islice(table.read(), METRIC_FAMILY_ROWS_MAX + 1))
+            is_cut = len(read) > METRIC_FAMILY_ROWS_MAX
+            kept = [(_bounded(row.labels), row.values) for row in read[:METRIC_FAMILY_ROWS_MAX]]
+            for number, (name, help_text) in enumerate(table.columns):
+                rows = [Row(labels, values[number]) for labels, values in kept]
+                yield Collected(
+                    name, kind_of(name), help_text, table.label_names, rows, [], is_cut=is_cut
+                )
+
+    def _collect_histograms(self) -> Iterable[Collected]:
+        for name, histograms in self._histograms.items():
+            found = list(islice(histograms.read(), METRIC_FAMILY_ROWS_MAX + 1))
+            yield Collected(
+                name,
+                "histogram",
+                histograms.help,
+                histograms.label_names,
+                [],
+                found[:METRIC_FAMILY_ROWS_MAX],
+                is_cut=len(found) > METRIC_FAMILY_ROWS_MAX,
+            )
+
+
+def kind_of(name: str) -> Kind:
+    """What a metric of this name is, if it is no histogram."""
+    return "counter" if name.endswith("_total") else "gauge"
+
+
+def _bounded(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels, each within its bound; what is cut keeps its own digest, so none meet."""
+    for label in labels:
+        if len(label) > METRIC_LABEL_CHARACTERS_MAX:
+            return tuple(map(_shortened, labels))
+    return labels
+
+
+def _shortened(label: str) -> str:
+    if len(label) <= METRIC_LABEL_CHARACTERS_MAX:
+        return label
+    from hashlib import blake2b  # seldom needed, and a start is quicker without
+
+    digest = blake2b(label.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{label[: METRIC_LABEL_CHARACTERS_MAX - len(digest) - 1]}~{digest}"
 
 
 def _labelled(name: str, label_names: tuple[str, ...], labels: tuple[str, ...]) -> str:
+    if not label_names:
+        return name
     told = ",".join(
         f'{label}="{_escaped(value)}"' for label, value in zip(label_names, labels, strict=True)
     )

@@ -2,8 +2,10 @@
 
 Frozen and strict: a value of the wrong type is refused, not converted. Bounds and defaults that the
 code itself needs come from `core.limits`. How values get here from files, environment and flags is
-`core.config`'s business. Not the table of topic settings: those belong to a topic and are changed
-over the wire; `[topics]` only says what a topic gets when its creator does not say.
+`core.config`'s business. What is marked `live` can change while a broker runs; doing so is
+`node.live_settings`' business. Not the table of topic settings: those belong to a topic and are
+changed over the wire or declared in `[[topics]]`; `[topic_defaults]` only says what a topic gets
+when its creator does not say.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,7 +48,10 @@ class NodeSettings(Section):
     ] = "disk"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Field(description="Lowest level of messages that are written to standard error."),
+        Field(
+            description="Lowest level of messages that are written to standard error.",
+            json_schema_extra={"live": True},
+        ),
     ] = "info"
     uvloop: Annotated[
         bool, Field(description="Use the uvloop event loop; `false` takes the one of Python.")
@@ -95,7 +100,7 @@ class ListenerSettings(Section):
         Field(
             ge=1,
             description="Connections at one time; the next one is closed at once.",
-            json_schema_extra={"unit": "connections", "kafka": "max.connections"},
+            json_schema_extra={"unit": "connections", "kafka": "max.connections", "live": True},
         ),
     ] = limits.CONNECTIONS_MAX_DEFAULT
     connections_per_address_max: Annotated[
@@ -103,7 +108,11 @@ class ListenerSettings(Section):
         Field(
             ge=1,
             description="Connections at one time from one address.",
-            json_schema_extra={"unit": "connections", "kafka": "max.connections.per.ip"},
+            json_schema_extra={
+                "unit": "connections",
+                "kafka": "max.connections.per.ip",
+                "live": True,
+            },
         ),
     ] = limits.CONNECTIONS_MAX_DEFAULT
     request_bytes_in_flight_max: Annotated[
@@ -112,7 +121,7 @@ class ListenerSettings(Section):
             ge=1_048_576,
             description="Request bodies being received or handled, over all connections; reading "
             "pauses above. A single larger request is still taken when nothing else is in flight.",
-            json_schema_extra={"unit": "bytes", "kafka": "queued.max.request.bytes"},
+            json_schema_extra={"unit": "bytes", "kafka": "queued.max.request.bytes", "live": True},
         ),
     ] = limits.REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT
     connection_idle_seconds_max: Annotated[
@@ -121,7 +130,7 @@ class ListenerSettings(Section):
             gt=0,
             allow_inf_nan=False,
             description="A connection without a request for this long is closed.",
-            json_schema_extra={"unit": "seconds", "kafka": "connections.max.idle.ms"},
+            json_schema_extra={"unit": "seconds", "kafka": "connections.max.idle.ms", "live": True},
         ),
     ] = limits.CONNECTION_IDLE_SECONDS_MAX
     frame_completion_seconds_max: Annotated[
@@ -130,7 +139,7 @@ class ListenerSettings(Section):
             gt=0,
             allow_inf_nan=False,
             description="A request that was begun must be complete within this time.",
-            json_schema_extra={"unit": "seconds"},
+            json_schema_extra={"unit": "seconds", "live": True},
         ),
     ] = limits.FRAME_COMPLETION_SECONDS_MAX
 
@@ -153,19 +162,23 @@ class FlushSettings(Section):
             ge=1,
             le=3_600_000,
             description="Time between syncs in the mode `interval`.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "log.flush.interval.ms"},
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "log.flush.interval.ms",
+                "live": True,
+            },
         ),
     ] = 1_000
 
 
-class TopicsSettings(Section):
+class TopicDefaultsSettings(Section):
     """What a topic gets when its creator does not say."""
 
     auto_create: Annotated[
         bool,
         Field(
             description="Create a topic when a client asks for one that does not exist.",
-            json_schema_extra={"kafka": "auto.create.topics.enable"},
+            json_schema_extra={"kafka": "auto.create.topics.enable", "live": True},
         ),
     ] = True
     partitions_default: Annotated[
@@ -174,7 +187,7 @@ class TopicsSettings(Section):
             ge=1,
             le=limits.PARTITIONS_PER_TOPIC_MAX,
             description="Partitions of a topic whose creator gave no number.",
-            json_schema_extra={"unit": "partitions", "kafka": "num.partitions"},
+            json_schema_extra={"unit": "partitions", "kafka": "num.partitions", "live": True},
         ),
     ] = 1
     segment_bytes: Annotated[
@@ -183,7 +196,7 @@ class TopicsSettings(Section):
             ge=1_048_576,
             le=2**31 - 1,
             description="A segment file is closed and a new one begun at this size.",
-            json_schema_extra={"unit": "bytes", "kafka": "log.segment.bytes"},
+            json_schema_extra={"unit": "bytes", "kafka": "log.segment.bytes", "live": True},
         ),
     ] = 1_073_741_824
     retention_ms: Annotated[
@@ -191,7 +204,7 @@ class TopicsSettings(Section):
         Field(
             ge=-1,
             description="Records older than this may be deleted; -1 keeps them for ever.",
-            json_schema_extra={"unit": "milliseconds", "kafka": "log.retention.ms"},
+            json_schema_extra={"unit": "milliseconds", "kafka": "log.retention.ms", "live": True},
         ),
     ] = 604_800_000
     retention_bytes: Annotated[
@@ -199,7 +212,7 @@ class TopicsSettings(Section):
         Field(
             ge=-1,
             description="A partition larger than this loses its oldest segments; -1 sets no limit.",
-            json_schema_extra={"unit": "bytes", "kafka": "log.retention.bytes"},
+            json_schema_extra={"unit": "bytes", "kafka": "log.retention.bytes", "live": True},
         ),
     ] = -1
     message_bytes_max: Annotated[
@@ -208,9 +221,54 @@ class TopicsSettings(Section):
             ge=0,
             le=limits.FRAME_BYTES_MAX,
             description="Largest record batch, as sent.",
-            json_schema_extra={"unit": "bytes", "kafka": "message.max.bytes"},
+            json_schema_extra={"unit": "bytes", "kafka": "message.max.bytes", "live": True},
         ),
     ] = limits.BATCH_BYTES_MAX_DEFAULT
+
+
+class LogCareSettings(Section):
+    """How often the log is looked after."""
+
+    retention_check_interval_ms: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Time between two looks for segments that retention lets go.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "log.retention.check.interval.ms",
+                "live": True,
+            },
+        ),
+    ] = 300_000
+    compaction_check_interval_ms: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Time between two looks for logs that are due for compaction.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "log.cleaner.backoff.ms",
+                "live": True,
+            },
+        ),
+    ] = 15_000
+    checkpoint_interval_ms: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="Time between two notes of how far logs are on disk; a start after a crash "
+            "verifies what came later.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "log.flush.offset.checkpoint.interval.ms",
+                "live": True,
+            },
+        ),
+    ] = 60_000
 
 
 class DiskSettings(Section):
@@ -221,7 +279,7 @@ class DiskSettings(Section):
         Field(
             ge=0,
             description="Produce is refused while less than this is free; 0: no guard.",
-            json_schema_extra={"unit": "bytes"},
+            json_schema_extra={"unit": "bytes", "live": True},
         ),
     ] = 134_217_728
     free_percent_min: Annotated[
@@ -231,7 +289,7 @@ class DiskSettings(Section):
             lt=100,
             allow_inf_nan=False,
             description="Produce is refused while less than this share of the disk is free.",
-            json_schema_extra={"unit": "percent"},
+            json_schema_extra={"unit": "percent", "live": True},
         ),
     ] = 0.0
 
@@ -242,7 +300,8 @@ class Settings(Section):
     node: NodeSettings = NodeSettings()
     listener: ListenerSettings = ListenerSettings()
     flush: FlushSettings = FlushSettings()
-    topics: TopicsSettings = TopicsSettings()
+    topic_defaults: TopicDefaultsSettings = TopicDefaultsSettings()
+    log: LogCareSettings = LogCareSettings()
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()

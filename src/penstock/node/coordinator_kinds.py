@@ -4,7 +4,8 @@ Imported when the first client asks for a coordinator, with all that it imports.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 from uuid import uuid4
 
 from penstock.cluster.controller import NewTopic
@@ -23,9 +24,12 @@ from penstock.coordinator.shard import Shard
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.node.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
+
+Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
 
 
 class NoEffects:
@@ -40,8 +44,12 @@ class ImageGroupTimes:
     """`coordinator.ports.GroupTimes` over the newest image: what is set is followed at once."""
 
     def __init__(self, settings: GroupsSettings, image: Callable[[], MetadataImage]) -> None:
-        self._rules = group_rules(settings)
         self._image = image
+        self.follow(settings)
+
+    def follow(self, settings: GroupsSettings) -> None:
+        """Give groups that do not say otherwise other times, and other bounds to all."""
+        self._rules = group_rules(settings)
         self._default = self._times(NO_SETTINGS)
 
     def of(self, group_id: str) -> ConsumerTimes:
@@ -65,12 +73,38 @@ class Kind:
     decode: Decode
     make_shard: Callable[[], Shard]
     effects: Effects
+    follow: Callable[[Settings], None]
+    """Have the shards use other settings from their next event on."""
 
 
 def group_kind(settings: GroupsSettings, image: Callable[[], MetadataImage]) -> Kind:
     """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups."""
     times = ImageGroupTimes(settings, image)
-    shard_settings = GroupSettings(
+    shared = _group_settings(settings)
+
+    def follow(changed: Settings) -> None:
+        times.follow(changed.groups)
+        _take_over(shared, _group_settings(changed.groups))
+
+    return Kind(
+        NewTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=settings.offsets_partitions,
+            settings={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_segment_bytes),
+            },
+        ),
+        decode_group_record,
+        lambda: GroupShard(shared, lambda: str(uuid4()), times),
+        NoEffects(),
+        follow,
+    )
+
+
+def _group_settings(settings: GroupsSettings) -> GroupSettings:
+    return GroupSettings(
         offset_metadata_characters_max=settings.offset_metadata_bytes_max,
         offsets_retention_ms=settings.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
@@ -84,30 +118,11 @@ def group_kind(settings: GroupsSettings, image: Callable[[], MetadataImage]) -> 
         consumer_group_members_max=settings.consumer_members_max,
         consumer_migration_policy=settings.consumer_migration_policy,
     )
-    return Kind(
-        NewTopic(
-            name=OFFSETS_TOPIC,
-            partition_count=settings.offsets_partitions,
-            settings={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_segment_bytes),
-            },
-        ),
-        decode_group_record,
-        lambda: GroupShard(shard_settings, lambda: str(uuid4()), times),
-        NoEffects(),
-    )
 
 
 def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
     """Transactions, over `__transaction_state`."""
-    shard_settings = TransactionSettings(
-        timeout_ms_max=settings.timeout_ms_max,
-        id_expiration_ms=settings.id_expiration_ms,
-        timeout_check_interval_ms=settings.timeout_check_interval_ms,
-        expiration_check_interval_ms=settings.expiration_check_interval_ms,
-    )
+    shared = _transaction_settings(settings)
     return Kind(
         NewTopic(
             name=TRANSACTIONS_TOPIC,
@@ -119,6 +134,22 @@ def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
             },
         ),
         decode_transaction_record,
-        lambda: TransactionShard(shard_settings),
+        lambda: TransactionShard(shared),
         effects,
+        lambda changed: _take_over(shared, _transaction_settings(changed.transactions)),
     )
+
+
+def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms_max=settings.timeout_ms_max,
+        id_expiration_ms=settings.id_expiration_ms,
+        timeout_check_interval_ms=settings.timeout_check_interval_ms,
+        expiration_check_interval_ms=settings.expiration_check_interval_ms,
+    )
+
+
+def _take_over(shared: Shared, changed: Shared) -> None:
+    """Give the object that shards share the values of another."""
+    for one in fields(shared):
+        setattr(shared, one.name, getattr(changed, one.name))

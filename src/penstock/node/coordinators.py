@@ -12,7 +12,7 @@ What a shard decides is NOT known here; its code is imported when it is first ne
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -33,7 +33,6 @@ from penstock.core.errors import (
     PenstockError,
     TopicExistsError,
 )
-from penstock.core.metrics import Row
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.node.adapters import LoopTimer
@@ -122,6 +121,12 @@ class NodeCoordinators:
         self._is_stopped = False
 
     # --- Life ---
+
+    def follow(self, settings: Settings) -> None:
+        """Use other settings from now on."""
+        self._settings = settings
+        for kind in self._kinds.values():
+            kind.follow(settings)
 
     def start(self) -> None:
         """Follow the metadata, and load the shards of the topics that exist."""
@@ -281,13 +286,9 @@ class NodeCoordinators:
         self._open_all(kind)
         return None
 
-    def lag_rows(self) -> Iterator[Row]:
-        """The lag of every group, for metrics; nothing while nobody asked for a group."""
-        runtime = self._runtimes.get("group")
-        if runtime is not None:
-            from penstock.node.group_lag import lag_rows
-
-            yield from lag_rows(runtime, self._replicas)
+    def runtime(self, kind: CoordinatorKind) -> Runtime | None:
+        """The shards of a kind, for who only looks; None while nobody asked for one."""
+        return self._runtimes.get(kind)
 
     # --- Markers ---
 

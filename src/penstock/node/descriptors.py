@@ -48,6 +48,12 @@ def claim_descriptors(connections_max: int, *, files_max: int = FILES_OPEN_MAX) 
     return shares
 
 
+def connections_within(connections_max: int, files: int) -> int:
+    """How many connections there is room for beside `files`, which are claimed already."""
+    limit = _raise_limit(DESCRIPTORS_RESERVED + files + connections_max)
+    return min(connections_max, max(_LEAST, limit - DESCRIPTORS_RESERVED - files))
+
+
 def share(limit: int, connections_max: int, files_max: int) -> Shares:
     """What each gets of `limit` descriptors."""
     left = limit - DESCRIPTORS_RESERVED

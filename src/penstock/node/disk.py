@@ -14,6 +14,6 @@ class ProduceGate:
 
     def __call__(self) -> DiskFullError | None:
         """None when produce is welcome, else the reason why not."""
-        if self._storage.disk_state(self._path) is not DiskState.FULL:
+        if self._storage.disk_guard(self._path).state is not DiskState.FULL:
             return None
         return DiskFullError(f"the disk of {self._path} is too full: produce waits, fetch goes on")

@@ -21,6 +21,7 @@ from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import PenstockError
+from penstock.core.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,11 @@ class Groups:
     def __init__(self, metadata: MetadataService, settings: GroupsSettings) -> None:
         self._metadata = metadata
         self._rules = group_rules(settings)
+        self._tell_what_is_out_of_bounds()
+
+    def follow(self, settings: Settings) -> None:
+        """Give groups that do not say otherwise other values, and other bounds to all."""
+        self._rules = group_rules(settings.groups)
         self._tell_what_is_out_of_bounds()
 
     def describe_settings(self, name: str) -> tuple[DescribedConfig, ...]:

@@ -17,7 +17,9 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
+from penstock.node.settings_reload import SettingsSource
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.filesystem import FileSystem
 
@@ -44,11 +46,21 @@ class BrokerServer:
     """One broker in this process. It can be started once."""
 
     def __init__(
-        self, settings: Settings | None = None, *, filesystem: FileSystem | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        filesystem: FileSystem | None = None,
+        source: SettingsSource | None = None,
     ) -> None:
-        """`filesystem` stands in for the disk, for tests of faults; metadata is not on it."""
-        self._settings = BrokerConfig() if settings is None else settings
+        """`filesystem` stands in for the disk, for tests of faults; metadata is not on it.
+
+        A `source` gives the settings, and its file is watched while the broker runs.
+        """
+        if settings is None:
+            settings = BrokerConfig() if source is None else source.first.settings
+        self._settings = settings
         self._filesystem = filesystem
+        self._source = source
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
 
@@ -72,9 +84,28 @@ class BrokerServer:
         """The id of the cluster, made at the first start on a data directory."""
         return self._running.metadata.image.cluster_id
 
+    def reload_settings(self) -> None:
+        """Have the settings read again soon; nothing happens where they have no source.
+
+        Before the start is over nothing happens either: the settings were read just then.
+        """
+        if self._parts is not None and self._parts.reload is not None:
+            self._parts.reload.ask()
+
+    @property
+    def setting_problems(self) -> tuple[str, ...]:
+        """What the operator wanted and is not so: a refused settings file, declared topics."""
+        reload = self._running.reload
+        refused = () if reload is None or reload.refusal is None else (reload.refusal,)
+        return (*refused, *self._running.declared.problems)
+
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
+
+    def collect_metrics(self) -> list[Collected]:
+        """Every metric now, with what an exporter must know of it."""
+        return self._running.metrics.collect()
 
     async def run(self) -> None:
         """Start, serve until cancelled, stop."""
@@ -85,7 +116,9 @@ class BrokerServer:
         assert self._parts is None, "a BrokerServer is started once"
         with _one_error():
             async with AsyncExitStack() as stack:
-                self._parts = await start_parts(self._settings, stack, filesystem=self._filesystem)
+                self._parts = await start_parts(
+                    self._settings, stack, filesystem=self._filesystem, source=self._source
+                )
                 self._stack = stack.pop_all()
         return self
 

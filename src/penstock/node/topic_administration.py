@@ -49,8 +49,9 @@ class Topics:
         metadata: MetadataService,
         storage: StorageService,
         replicas: ReplicaManager,
-        defaults: Mapping[str, str],
+        defaults: dict[str, str],
     ) -> None:
+        """`defaults` are shared with whoever shows them, and kept up to date here."""
         self._node_id = node_id
         self._metadata = metadata
         self._storage = storage
@@ -155,6 +156,18 @@ class Topics:
                 partition.log.settings = replace(
                     wanted, is_compacted=wanted.is_compacted or had_gaps
                 )
+
+    async def follow_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Give topics that do not say otherwise other settings; running logs follow."""
+        async with self._one_at_a_time:
+            if self._defaults == defaults:
+                return
+            self._defaults.clear()
+            self._defaults.update(defaults)
+            for number, topic in enumerate(tuple(self._metadata.image.topics.values()), 1):
+                self._follow_settings(topic)
+                if number % CHANGES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def host_all(self) -> None:
         """Serve every partition that the metadata places here."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.cluster.topic_configs import TopicSettings
-from penstock.core.settings import TopicsSettings
+from penstock.core.settings import TopicDefaultsSettings
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.records.validation import ProduceRules
@@ -20,7 +20,7 @@ _CODECS: Final[Mapping[str, int | None]] = {
 }
 
 
-def topic_defaults(settings: TopicsSettings) -> dict[str, str]:
+def topic_defaults(settings: TopicDefaultsSettings) -> dict[str, str]:
     """What a topic gets that does not say otherwise, by Kafka's names: what the user changed."""
     values = {
         "segment.bytes": settings.segment_bytes,
@@ -28,7 +28,7 @@ def topic_defaults(settings: TopicsSettings) -> dict[str, str]:
         "retention.bytes": settings.retention_bytes,
         "max.message.bytes": settings.message_bytes_max,
     }
-    untouched = TopicsSettings()
+    untouched = TopicDefaultsSettings()
     defaults = {
         "segment.bytes": untouched.segment_bytes,
         "retention.ms": untouched.retention_ms,

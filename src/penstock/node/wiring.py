@@ -2,7 +2,7 @@
 
 The order of starting, which is also the reverse of the order of stopping:
 
-1. the data directory is locked;
+1. the data directory is locked (1 to 3 are `node.foundation`);
 2. metadata is loaded and the cluster id compared with the one in the directory;
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
@@ -25,13 +25,12 @@ from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.cluster.broker_configs import describe_broker
+from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.sqlite_store import SqliteMetadataStore
-from penstock.cluster.topic_rules import TopicRules
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
-from penstock.core.metrics import Family, Registry
+from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.adapters import (
     ColdReads,
@@ -41,37 +40,30 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
-from penstock.node.descriptors import claim_descriptors
+from penstock.node.declared_topics import DeclaredTopics
 from penstock.node.disk import ProduceGate
+from penstock.node.duties import StorageDuties, disk_marks
+from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.group_administration import Groups
-from penstock.node.identity import establish_identity, known_cluster_id
-from penstock.node.log_loading import (
-    first_free_producer_id,
-    load_logs,
-    settle_differences,
-    topics_in,
-)
-from penstock.node.producer_expiration import expire_producers
+from penstock.node.live_settings import LiveSettings, follow_log_level
+from penstock.node.loop_lag import LoopLag
+from penstock.node.process_metrics import register_process
+from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.quota_administration import QuotaChanges
+from penstock.node.settings_reload import SettingsReload, SettingsSource
+from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
 from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.filesystem import DiskFileSystem, FileSystem
-from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.memory_disk import MemoryDisk
+from penstock.storage.filesystem import FileSystem
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
-GROUP_LAG = "group_lag_records"
-LAG_LABELS = ("group", "topic", "partition")
-METADATA_FILE = "metadata.sqlite3"
-MEMORY_PATH = "/penstock"
-"""Where the logs of a broker without a disk are; a memory disk has no current directory."""
 SESSION_ID_BITS = 31
 
 
@@ -83,53 +75,42 @@ class Parts:
     metrics: Registry
     advertised_host: str
     advertised_port: int
+    live: LiveSettings
+    declared: DeclaredTopics
+    reload: SettingsReload | None
+    """None for a broker whose settings were handed in and come from nowhere."""
 
 
 async def start_parts(
-    settings: Settings, stack: AsyncExitStack, *, filesystem: FileSystem | None = None
+    settings: Settings,
+    stack: AsyncExitStack,
+    *,
+    filesystem: FileSystem | None = None,
+    source: SettingsSource | None = None,
 ) -> Parts:
-    """Start everything; leaving `stack` stops it. A `filesystem` stands in for the disk."""
+    """Start everything; leaving `stack` stops it.
+
+    A `filesystem` stands in for the disk; from a `source` the settings are read again.
+    """
     _tell_if_slow()
-    path, filesystem = _place(settings, filesystem)
-    clock, metrics = SystemClock(), Registry()
-    settings, files_max = _within_descriptors(settings)
-    mode = FlushMode(settings.flush.mode)
-    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
-    logs.lock()
-    stack.callback(logs.unlock)
-    tasks = await stack.enter_async_context(asyncio.TaskGroup())
-
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
-    store = await SqliteMetadataStore.open(store_path, clock=clock)
-    stack.push_async_callback(store.close)
-    rules = TopicRules(partition_count_default=settings.topics.partitions_default)
-    metadata = MetadataService(store, rules=rules)
-    is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
-    stack.push_async_callback(metadata.stop)
-    directory_id = establish_identity(
-        filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
-    )
-
-    defaults = topic_defaults(settings.topics)
-    await load_logs(logs, metadata.image, defaults)
-    if is_new:
-        found = topics_in(logs, settings.node.id)
-        await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
-    settle_differences(logs, metadata.image)
-    storage, replicas = _start_storage(settings, logs, clock, metrics, stack)
+    ground = await lay_foundation(settings, stack, filesystem)
+    settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
+    storage, replicas = _start_storage(ground, stack)
+    defaults = topic_defaults(settings.topic_defaults)
     topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
-    quotas = _quotas(settings, clock, metrics)
+    groups = Groups(metadata, settings.groups)
+    quotas = _quotas(settings, clock, ground.metrics)
     services = BrokerServices(
-        settings=settings,
+        current=ground.live.current,
         node_id=settings.node.id,
         clock=clock,
         metadata=metadata,
         topics=topics,
-        groups=Groups(metadata, settings.groups),
+        groups=groups,
         quota_administration=QuotaChanges(metadata, quotas),
         producer_ids=producer_ids,
         replicas=replicas,
@@ -140,38 +121,61 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, path),
+        accepts_produce=ProduceGate(storage, ground.path),
         topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(settings),
+        broker_configs=lambda: describe_broker(ground.settings),
         quotas=quotas,
     )
-    metrics.family(GROUP_LAG, Family("Records not read.", LAG_LABELS, coordinators.lag_rows))
-    listener, host, port = _bind(services, metrics, stack)
-    broker = BrokerImage(settings.node.id, host, port, None, directory_id, 0)
+    _register(ground.metrics, coordinators, replicas, clock, stack)
+    listener, host, port = _bind(services, ground.metrics, stack)
+    broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
-    expiration = expire_producers(logs, clock, settings.transactions)
-    for duty in (storage.run_duties(), topics.host_when_there_is_room(), expiration):
+    duties = StorageDuties(storage, settings)
+    expiration = ProducerExpiration(ground.logs, clock, settings.transactions)
+    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
         stack.push_async_callback(_end, tasks.create_task(duty))
+    ground.live.add_followers(
+        follow_log_level,
+        duties.follow,
+        coordinators.follow,
+        listener.follow,
+        groups.follow,
+        expiration.follow,
+        lambda now: metadata.follow_rules(topic_rules(now)),
+    )
+    declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
     for stop in (replicas.stop_waiting, coordinators.stop):
         stack.callback(stop)
-    return Parts(metadata, metrics, host, port)
+    return Parts(metadata, ground.metrics, host, port, ground.live, declared, reload)
+
+
+async def _follow_file(
+    ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
+) -> tuple[DeclaredTopics, SettingsReload | None]:
+    """Declared topics are made now, and the file is watched if there is one."""
+    ground.live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
+    declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
+    ground.metrics.gauge(
+        "declared_topic_problems",
+        "Topics that are not as the settings file declares them.",
+        lambda: len(declared.problems),
+    )
+    await declared.reconcile(source.first.topics if source else ())
+    if source is None:
+        return declared, None
+    reload = SettingsReload(source, ground.live, declared, ground.clock, ground.metrics)
+    stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
+    return declared, reload
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
     """Cancel a duty and wait for its end: what it uses is stopped next."""
     duty.cancel()
     await asyncio.wait([duty])
-
-
-def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
-    """Where the data is, and on what."""
-    if settings.node.storage == "memory":
-        return MEMORY_PATH, filesystem or MemoryDisk()
-    return settings.node.data_dir, filesystem or DiskFileSystem()
 
 
 def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
@@ -198,6 +202,21 @@ def _bind(
     return listener, host, settings.advertised_port or listener.port
 
 
+def _register(
+    metrics: Registry,
+    coordinators: NodeCoordinators,
+    replicas: ReplicaManager,
+    clock: Clock,
+    stack: AsyncExitStack,
+) -> None:
+    """Show what belongs to no part of its own; storage, listener and dispatch register theirs."""
+    register_coordinators(metrics, coordinators, replicas)
+    register_process(metrics, clock)
+    lag = LoopLag(asyncio.get_running_loop(), metrics)
+    lag.start()
+    stack.callback(lag.stop)
+
+
 def _tell_if_slow() -> None:
     if not scan.COMPILED:
         logger.warning(
@@ -206,17 +225,11 @@ def _tell_if_slow() -> None:
         )
 
 
-def _within_descriptors(settings: Settings) -> tuple[Settings, int]:
-    """The settings with as many connections as there may be, and how many files may be open."""
-    shares = claim_descriptors(settings.listener.connections_max)
-    listener = settings.listener.model_copy(update={"connections_max": shares.connections})
-    return settings.model_copy(update={"listener": listener}), shares.files
-
-
 def _start_storage(
-    settings: Settings, logs: LogManager, clock: Clock, metrics: Registry, stack: AsyncExitStack
+    ground: Foundation, stack: AsyncExitStack
 ) -> tuple[StorageService, ReplicaManager]:
     """The log engine and the replicas over it, each telling the other."""
+    logs = ground.logs
     loop = asyncio.get_running_loop()
     timer = LoopTimer(loop)
     stack.callback(timer.cancel)
@@ -230,16 +243,13 @@ def _start_storage(
 
     storage = StorageService(
         logs,
-        clock,
+        ground.clock,
         on_durable=on_durable,
         on_failure=on_failure,
-        flush_interval_ms=settings.flush.interval_ms,
-        free_bytes_min=settings.disk.free_bytes_min,
-        free_share_min=settings.disk.free_percent_min / 100,
+        **disk_marks(ground.settings.disk),
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
     stack.push_async_callback(storage.stop)
-    metrics.gauge("partitions", "Partitions served here.", lambda: len(replicas))
-    metrics.gauge("parked_requests", "Requests that wait.", lambda: len(replicas.waits))
+    register_storage(ground.metrics, storage, replicas)
     return storage, replicas

@@ -67,6 +67,8 @@ class HostedPartition:
     """One partition that this node holds: log, watermark, rules for producers, waiting requests."""
 
     __slots__ = (
+        "appended_bytes",
+        "fetched_bytes",
         "is_internal",
         "log",
         "name",
@@ -95,6 +97,8 @@ class HostedPartition:
         """(last offset, bytes) of each batch that the high watermark has not passed yet."""
         self.unstable_bytes = 0
         """At most so many bytes came below the high watermark while a transaction was open."""
+        self.appended_bytes = self.fetched_bytes = 0
+        """Since it is served: what was appended here, and what answers to fetches held."""
 
     @property
     def last_stable_offset(self) -> int:
@@ -127,11 +131,13 @@ class ReplicaManager:
         self._timer = timer
         self._on_append = on_append
         self._is_stopping = False
-        self._unserved: dict[TopicPartition, PenstockError] = {}
+        self.unserved: dict[TopicPartition, PenstockError] = {}
         self._partitions: dict[TopicPartition, HostedPartition] = {}
         self._by_topic: dict[str | bytes, dict[int, HostedPartition]] = {}
         """The same by topic, under its name and under the 16 bytes of its id."""
         self.waits = WaitTable()
+        self.appended_bytes = self.appended_batches = self.fetched_bytes = 0
+        """Of all partitions, also of those that are gone."""
         self._alarm: float | None = None
 
     # --- Which partitions are here ---
@@ -154,12 +160,12 @@ class ReplicaManager:
         self._partitions[partition.name] = partition
         for topic in (partition.name.topic, topic_id.bytes):
             self._by_topic.setdefault(topic, {})[partition.name.partition] = partition
-        self._unserved.pop(partition.name, None)
+        self.unserved.pop(partition.name, None)
         return partition
 
     def drop(self, name: TopicPartition) -> None:
         """Stop serving a partition; whoever waits for it is told."""
-        self._unserved.pop(name, None)
+        self.unserved.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is not None:
             for topic in (name.topic, partition.topic_id.bytes):
@@ -171,14 +177,14 @@ class ReplicaManager:
 
     def refuse(self, name: TopicPartition, error: PenstockError) -> None:
         """Answer every request for a partition with an error: its log cannot be served."""
-        self._unserved[name] = error
+        self.unserved[name] = error
 
     def partition(self, name: TopicPartition) -> HostedPartition:
         """The partition, or `UnknownTopicOrPartitionError`, or why it is not served."""
         partition = self._partitions.get(name)
         if partition is None:
-            if name in self._unserved:
-                raise self._unserved[name]
+            if name in self.unserved:
+                raise self.unserved[name]
             raise UnknownTopicOrPartitionError(f"there is no partition {name} here")
         return partition
 
@@ -218,6 +224,9 @@ class ReplicaManager:
 
     def _appended(self, partition: HostedPartition, last_offset: int, size: int) -> None:
         partition.unseen.append((last_offset, size))
+        partition.appended_bytes += size
+        self.appended_bytes += size
+        self.appended_batches += 1
         self._on_append()
         if partition.log.durable_offset != partition.state.high_watermark:
             self._advance(partition)
@@ -342,6 +351,11 @@ class ReplicaManager:
         return PartitionRead(
             high_watermark, start, found.records, last_stable_offset=stable, aborted=aborted
         )
+
+    def fetched(self, partition: HostedPartition, size: int) -> None:
+        """Records of a partition are in an answer: they are counted."""
+        partition.fetched_bytes += size
+        self.fetched_bytes += size
 
     def wait_bytes(
         self, wait: FetchWait, partitions: Iterable[HostedPartition], timeout_ms: int

@@ -34,7 +34,7 @@ class DiskState(Enum):
 class DiskGuard:
     """The state of one disk, with hysteresis."""
 
-    __slots__ = ("_free_bytes_min", "_free_share_min", "state")
+    __slots__ = ("_free_bytes_min", "_free_share_min", "space", "state")
 
     def __init__(
         self, *, free_bytes_min: int = FREE_BYTES_MIN_DEFAULT, free_share_min: float = 0.0
@@ -42,9 +42,17 @@ class DiskGuard:
         self._free_bytes_min = free_bytes_min
         self._free_share_min = free_share_min
         self.state = DiskState.OPEN
+        self.space = Space(0, 0)
+        """As it was last measured; all zero before that."""
+
+    def change_marks(self, *, free_bytes_min: int, free_share_min: float) -> None:
+        """Use other marks from the next sample on; the state stays what it is until then."""
+        self._free_bytes_min = free_bytes_min
+        self._free_share_min = free_share_min
 
     def sample(self, space: Space) -> DiskState:
         """Take a measurement into account; the new state."""
+        self.space = space
         hard_bytes = max(
             min(self._free_bytes_min, _SMALL_DISK_SHARE_MAX * space.total_bytes),
             self._free_share_min * space.total_bytes,

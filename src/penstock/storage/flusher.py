@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import SimpleQueue
+from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.limits import SYNC_ON_LOOP_BYTES_MAX, SYNC_ON_LOOP_SECONDS_MAX
+from penstock.core.metrics import SECONDS_BOUNDS, Histogram
 from penstock.storage.filesystem import (
     DESCRIPTOR_ERRNOS,
     RETRIABLE_ERRNOS,
@@ -71,10 +73,12 @@ def choose_path(
 class FlushRound:
     """Jobs that are synced together."""
 
-    __slots__ = ("error", "is_full", "jobs", "seconds")
+    __slots__ = ("error", "is_full", "jobs", "seconds", "size_bytes")
 
-    def __init__(self, jobs: list[FlushJob]) -> None:
+    def __init__(self, jobs: list[FlushJob], size_bytes: int) -> None:
         self.jobs = jobs
+        self.size_bytes = size_bytes
+        """What was appended since the round before it."""
         self.error: BaseException | None = None
         """Why the directory is dead, or None."""
         self.is_full = False
@@ -163,10 +167,15 @@ class Flusher:
         self._under_way: FlushRound | None = None
         self._owed: dict[Flushable, None] = {}
         """Logs whose appends were acknowledged and not synced: modes `interval` and `os`."""
+        self._owed_bytes = 0
         self.moved: set[Flushable] = set()
         """Logs whose synced offset moved since the last recovery-point checkpoint, who empties
         it."""
         self._mean_seconds = 0.0
+        self.durations: Final = Histogram(SECONDS_BOUNDS)
+        """How long rounds took, those that failed too."""
+        self.flushed_bytes = 0
+        """What was appended and is on the disk by a round of ours."""
         self._rounds: SimpleQueue[FlushRound | None] = SimpleQueue()
         self._syncer: threading.Thread | None = None
         self._report: Callable[[FlushRound], None] | None = None
@@ -204,9 +213,10 @@ class Flusher:
         assert self._under_way is None, "one round at a time"
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
+        size_bytes = directory.bytes_waiting
         directory.appends_waiting = directory.bytes_waiting = 0
         jobs, directory.dirty = self._take_jobs(logs, sealed_only=False)
-        self._under_way = FlushRound(jobs)
+        self._under_way = FlushRound(jobs, size_bytes)
         self._under_way.is_full = bool(directory.dirty) and not jobs
         return self._under_way
 
@@ -250,6 +260,7 @@ class Flusher:
         assert flush_round is self._under_way
         self._under_way = None
         self._mean_seconds += _MEAN_WEIGHT * (flush_round.seconds - self._mean_seconds)
+        self.durations.observe(flush_round.seconds)
         if flush_round.error is not None:
             raise self._directory.fail(flush_round.error)
         if self._directory.failure is not None:
@@ -257,7 +268,9 @@ class Flusher:
         if flush_round.is_full:
             for job in flush_round.jobs:
                 job.log.flush_undone(job)
+            self._directory.bytes_waiting += flush_round.size_bytes
             return []
+        self.flushed_bytes += flush_round.size_bytes
         moved = [job.log for job in flush_round.jobs if job.log.flush_done(job)]
         self.moved.update(moved)
         return moved
@@ -274,6 +287,7 @@ class Flusher:
         """Logs that were appended to since the last call: already acknowledged, sync owed."""
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
+        self._owed_bytes += directory.bytes_waiting
         directory.appends_waiting = directory.bytes_waiting = 0
         for log in logs:
             log.is_dirty = False
@@ -293,7 +307,10 @@ class Flusher:
             del self._owed[log]
         if not jobs:
             return None
-        self._under_way = FlushRound(jobs)
+        size_bytes = 0
+        if not sealed_only and not self._owed:
+            size_bytes, self._owed_bytes = self._owed_bytes, 0
+        self._under_way = FlushRound(jobs, size_bytes)
         return self._under_way
 
     def forget(self, log: Flushable) -> None:

@@ -10,12 +10,12 @@ What runs where:
 
 `schedule_flush` is called after appends; the decision falls at the end of the loop's iteration, so
 all appends of one iteration share a round. `on_durable` is told which logs moved, `on_failure`
-which directory died; both are called on the loop. Nothing here decides what a watermark is.
+which directory died; both are called on the loop. Nothing here decides what a watermark is, nor
+when a periodic duty is due: `node.duties` does.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -46,8 +46,6 @@ from penstock.storage.partition_log import PartitionLog
 if TYPE_CHECKING:
     from penstock.storage.log_cleaner import LogCleaner
 
-logger = logging.getLogger(__name__)
-
 Result = TypeVar("Result")
 
 _WORKERS: Final = 4
@@ -56,14 +54,6 @@ _RETENTION_SLICE: Final = 200
 """Logs looked at in one go, about half a millisecond."""
 _FULL_RETRY_SECONDS: Final = 1.0
 """Until a flush that found no room, or a truncation that met a swap, is tried again."""
-CHECKPOINT_SECONDS: Final = 60.0
-"""Kafka's log.flush.offset.checkpoint.interval.ms."""
-CLEANING_SECONDS: Final = 15.0
-"""Kafka's log.cleaner.backoff.ms."""
-RETENTION_SECONDS: Final = 300.0
-"""Kafka's log.retention.check.interval.ms."""
-SPACE_SECONDS: Final = 1.0
-"""How often free space is sampled."""
 
 
 class StorageService:
@@ -76,7 +66,6 @@ class StorageService:
         *,
         on_durable: Callable[[list[PartitionLog]], None],
         on_failure: Callable[[str, LogDirectoryOfflineError], None],
-        flush_interval_ms: int = 1_000,
         free_bytes_min: int = FREE_BYTES_MIN_DEFAULT,
         free_share_min: float = 0.0,
     ) -> None:
@@ -84,7 +73,6 @@ class StorageService:
         self._clock = clock
         self._on_durable = on_durable
         self._on_failure = on_failure
-        self._flush_interval_seconds = flush_interval_ms / 1_000
         self._loop: asyncio.AbstractEventLoop | None = None
         self._workers: ThreadPoolExecutor | None = None
         self._is_scheduled = False
@@ -160,26 +148,6 @@ class StorageService:
             if flush_round.is_full:
                 return
 
-    async def run_duties(self) -> None:
-        """All periodic work, until cancelled. Run it in a task group."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(CHECKPOINT_SECONDS, self.checkpoint))
-            group.create_task(self._every(RETENTION_SECONDS, self.run_retention))
-            group.create_task(self._every(CLEANING_SECONDS, self.clean_logs))
-            group.create_task(self._every(SPACE_SECONDS, self.sample_space))
-            if self._flush_mode is FlushMode.INTERVAL:
-                group.create_task(self._every(self._flush_interval_seconds, self._flush_owed))
-
-    @staticmethod
-    async def _every(seconds: float, duty: Callable[[], Coroutine[None, None, None]]) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await duty()
-            except Exception:
-                # The next time may do; logs are served without any of this.
-                logger.exception("a periodic duty of storage failed")
-
     # --- Flushing ---
 
     def schedule_flush(self) -> None:
@@ -231,7 +199,8 @@ class StorageService:
             if flush_round is not None:
                 flusher.submit(flush_round)
 
-    async def _flush_owed(self) -> None:
+    async def flush_owed(self) -> None:
+        """Sync what was acknowledged without, in the mode that does so now and then."""
         for flusher in self.manager.flushers:
             self._begin_owed(flusher)
 
@@ -439,9 +408,14 @@ class StorageService:
             if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
                 await self.run_retention()
 
-    def disk_state(self, path: str) -> DiskState:
-        """Whether new data is taken in a data directory."""
-        return self._guards[path].state
+    def disk_guard(self, path: str) -> DiskGuard:
+        """Whether new data is taken in a data directory, and how much room there is."""
+        return self._guards[path]
+
+    def change_guards(self, *, free_bytes_min: int, free_share_min: float) -> None:
+        """Have the disks watched by other marks, from the next sample on."""
+        for guard in self._guards.values():
+            guard.change_marks(free_bytes_min=free_bytes_min, free_share_min=free_share_min)
 
 
 def _load_cleaner() -> type["LogCleaner"]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.core.config import BrokerConfig
+from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
 from penstock.node.server import BrokerServer, run
 from penstock.storage.filesystem import FileSystem
@@ -71,6 +72,10 @@ class Broker:
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._server.metrics()
+
+    def collect_metrics(self) -> list[Collected]:
+        """Every metric now, with what an exporter must know of it."""
+        return self._server.collect_metrics()
 
     def start(self) -> None:
         """Start, and return when the broker answers; raises what went wrong."""

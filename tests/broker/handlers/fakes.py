@@ -15,6 +15,7 @@ from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.core.current_settings import CurrentSettings
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock.core.types import TopicPartition
@@ -176,7 +177,7 @@ class FakeServices:
         self.coordinators = FakeCoordinators()
         self.refusal: PenstockError | None = None
         self.services = BrokerServices(
-            settings=Settings(),
+            current=CurrentSettings(Settings()),
             node_id=1,
             clock=Clock(),
             metadata=Nobody(),

@@ -79,6 +79,7 @@ class _Fetch:
         "_bytes_min",
         "_context",
         "_deadline",
+        "_found",
         "_hosted",
         "_outcomes",
         "_plan",
@@ -106,6 +107,8 @@ class _Fetch:
         """While it is parked."""
         self._outcomes: list[_Outcome] = []
         self._hosted: list[HostedPartition] = []
+        self._found: list[tuple[HostedPartition, int]] = []
+        """Where records were read, and how many bytes."""
 
     def start(self) -> Answer | Deferred[Answer]:
         """The answer, or a promise of one."""
@@ -199,6 +202,7 @@ class _Fetch:
     def _read_cached(self) -> int:
         """Read every partition without waiting; returns the bytes found."""
         self._outcomes.clear()
+        self._found.clear()
         self._hosted.clear()
         bytes_limit = self._bytes_limit_now()
         found_bytes = 0
@@ -217,6 +221,8 @@ class _Fetch:
                 )
                 found_bytes += len(found.records)
                 self._outcomes.append(found)
+                if found.records:
+                    self._found.append((partition, len(found.records)))
             except PenstockError as error:
                 self._outcomes.append(error)
         return found_bytes
@@ -235,12 +241,14 @@ class _Fetch:
 
     async def _read_each_cold(self) -> None:
         self._outcomes.clear()
+        self._found.clear()
         bytes_limit = self._bytes_limit_now()
         found_bytes = 0
         for asked in self._plan.partitions:
             try:
+                partition = self._partition(asked)
                 found = await self._context.services.cold_reader.read_cold(
-                    self._partition(asked),
+                    partition,
                     asked.fetch_offset,
                     min(asked.bytes_max, bytes_limit - found_bytes),
                     current_leader_epoch=asked.current_leader_epoch,
@@ -250,6 +258,8 @@ class _Fetch:
                 )
                 found_bytes += len(found.records)
                 self._outcomes.append(found)
+                if found.records:
+                    self._found.append((partition, len(found.records)))
             except PenstockError as error:
                 self._outcomes.append(error)
 
@@ -291,6 +301,8 @@ class _Fetch:
             nothing = self._throttled()
             if nothing is not None:
                 return nothing
+        for partition, size in self._found:
+            self._context.services.replicas.fetched(partition, size)
         topics: dict[UUID | str, list[PartitionData]] = {}
         names: dict[UUID | str, SessionPartition] = {}
         for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):

@@ -59,7 +59,7 @@ async def _create_missing(
 ) -> dict[str, PenstockError]:
     """Create the named topics that do not exist, where that is allowed; returns what failed."""
     services = context.services
-    is_allowed = request.allow_auto_topic_creation and services.settings.topics.auto_create
+    is_allowed = request.allow_auto_topic_creation and services.settings.topic_defaults.auto_create
     if not is_allowed or services.accepts_produce() is not None:
         return {}
     image = services.metadata.image

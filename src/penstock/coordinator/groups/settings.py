@@ -1,7 +1,8 @@
 """`GroupSettings`: what a group coordinator may be told, with Kafka 4.3's defaults.
 
-A plain value: where it comes from (file, environment, flags) is `core.settings`' business, and how
-many partitions the offsets topic has is NOT a matter of a shard.
+All shards of a coordinator share one object, whose owner may change it between two events; a shard
+reads it when it needs it and keeps no copy. Where values come from (file, environment, flags) is
+`core.settings`' business, and how many partitions the offsets topic has is NOT a matter of a shard.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from penstock.coordinator.ports import ConsumerTimes
 MINUTE_MS: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupSettings:
     """Every setting of the group coordinator; Kafka's name is in each docstring."""
 

@@ -1,12 +1,13 @@
 """What the operator decides about transactions, with Kafka's names and defaults.
 
-Values only; where they come from is NOT known here.
+All shards of a coordinator share one object, whose owner may change it between two events. Values
+only; where they come from is NOT known here.
 """
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TransactionSettings:
     """Limits and intervals of the transaction coordinator."""
 

@@ -1,0 +1,44 @@
+"""`penstock.bench`: measure any Kafka broker from processes of their own, and compare two.
+
+    from penstock.bench import Workload, run
+
+    if __name__ == "__main__":
+        measured = run(Workload(kind="produce", duration_seconds=5.0), "localhost:9092")
+        print(measured.records_per_second, measured.latency.percentile(99))
+
+Clients are processes that start afresh (`spawn`), so a script needs the usual guard. A request that
+a broker refuses ends the run with an error; there is no figure of a run that went wrong. It is NOT
+how Penstock itself is compared with Apache Kafka in docs/proofs.md: that load comes from a compiled
+program (the folder `benchmarks` of the repository).
+
+The names are loaded when they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.bench.comparison import Comparison
+    from penstock.bench.histogram import Histogram
+    from penstock.bench.html_page import page
+    from penstock.bench.measurement import Measurement
+    from penstock.bench.runner import compare, run
+    from penstock.bench.workload import Workload
+
+__all__ = ["Comparison", "Histogram", "Measurement", "Workload", "compare", "page", "run"]
+
+_PLACES: Final = {
+    "Comparison": "comparison",
+    "Histogram": "histogram",
+    "Measurement": "measurement",
+    "Workload": "workload",
+    "compare": "runner",
+    "page": "html_page",
+    "run": "runner",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'penstock.bench' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"penstock.bench.{_PLACES[name]}"), name)

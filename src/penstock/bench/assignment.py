@@ -1,0 +1,67 @@
+"""What is said between the process that measures and its clients, as values (pure).
+
+to a client     Assignment (as an argument), then Go, then Until for readers
+from a client   Ready, Progress again and again, then ClientResult or Failed
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.bench.workload import Workload
+
+PRODUCER = "producer"
+READER = "reader"
+FOLLOWER = "follower"
+MEMBERS = "members"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one client is to do."""
+
+    role: str
+    workload: Workload
+    bootstrap: str
+    topic: str
+    partitions: tuple[int, ...]
+    client: int
+    clients: int
+    run: int
+    """A number that marks the records of this run."""
+    group_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The client is connected and has prepared everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """All are ready: begin at this time."""
+
+    begin_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Nothing more is written: end when everything before these offsets is read."""
+
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a client has done so far, warm-up included."""
+
+    records: int
+    bytes: int
+    p99_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The client gave up; `kind` is the name of the error's class."""
+
+    kind: str
+    text: str

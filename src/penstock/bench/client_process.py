@@ -1,0 +1,82 @@
+"""What a client process does: prepare, say so, wait for the word, run, report.
+
+It ends when its work does, when it fails, or when the process that started it is gone. Ctrl-C is
+not its business: the terminal sends it to all, and the process that measures ends the others.
+"""
+
+import gc
+import signal
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+
+from penstock.bench import assignment as words
+from penstock.bench.assignment import Assignment, Failed, Go, Progress, Ready, Until
+from penstock.bench.measurement import ClientResult
+from penstock.bench.membership import Group
+from penstock.bench.producing import Producer
+from penstock.bench.reading import Follower, Reader
+from penstock.core.errors import PenstockError
+
+GO_SECONDS_MAX = 600.0
+"""The others may need long to get ready; nobody waits for ever."""
+
+
+def main(pipe: Connection, assignment: Assignment) -> None:
+    """The whole life of a client."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        try:
+            pipe.send(_run(pipe, assignment))
+        except PenstockError as error:
+            pipe.send(Failed(type(error).__name__, str(error)))
+        except (BrokenPipeError, EOFError):
+            raise
+        except OSError as error:
+            pipe.send(Failed(type(error).__name__, str(error)))
+    except (BrokenPipeError, EOFError):
+        return  # whoever started this is gone, and so is the reason for it
+
+
+def _run(pipe: Connection, assignment: Assignment) -> ClientResult:
+    client = _made(assignment)
+    try:
+        # What is made from here on leaves no cycles, and a collection would be a latency.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        pipe.send(Ready())
+        if not pipe.poll(GO_SECONDS_MAX):
+            raise EOFError
+        go = pipe.recv()
+        assert isinstance(go, Go)
+        time.sleep(max(0.0, (go.begin_ns - time.monotonic_ns()) / 1e9))
+
+        def report(progress: Progress) -> None:
+            pipe.send(progress)
+
+        if isinstance(client, Follower):
+            return client.run(go.begin_ns, report, lambda: _told(pipe))
+        return client.run(go.begin_ns, report)
+    finally:
+        client.close()
+
+
+def _made(assignment: Assignment) -> Producer | Reader | Follower | Group:
+    if assignment.role == words.PRODUCER:
+        return Producer(assignment)
+    if assignment.role == words.READER:
+        return Reader(assignment)
+    if assignment.role == words.FOLLOWER:
+        return Follower(assignment)
+    assert assignment.role == words.MEMBERS
+    return Group(assignment)
+
+
+def _told(pipe: Connection) -> Mapping[int, int] | None:
+    """Where the partitions end now, once that was told."""
+    if not pipe.poll(0):
+        return None
+    until = pipe.recv()
+    assert isinstance(until, Until)
+    return until.offsets

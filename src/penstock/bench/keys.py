@@ -1,0 +1,26 @@
+"""Keys as a workload spreads them: none, all alike often, or few very often (pure).
+
+`zipf` gives the key of rank r a weight of 1/r: the first of ten thousand keys has a tenth of all
+records, so one partition gets more than the others, as with real customers. Numbers between 0 and 1
+come from the caller, so a seed repeats a run.
+"""
+
+from bisect import bisect
+from collections.abc import Callable
+from itertools import accumulate
+
+from penstock.bench.workload import NO_KEYS, UNIFORM
+
+Draw = Callable[[], float]
+"""A number from 0 up to 1, as `random.Random.random` gives it."""
+
+
+def key_source(distribution: str, key_count: int, draw: Draw) -> Callable[[], bytes | None]:
+    """What gives the key of the next record."""
+    if distribution == NO_KEYS:
+        return lambda: None
+    keys = [b"key-%08d" % number for number in range(key_count)]
+    if distribution == UNIFORM:
+        return lambda: keys[int(draw() * key_count)]
+    totals = list(accumulate(1 / rank for rank in range(1, key_count + 1)))
+    return lambda: keys[min(bisect(totals, draw() * totals[-1]), key_count - 1)]

@@ -1,0 +1,82 @@
+"""`Lanes`: some connections, several requests under way, answers taken as they come.
+
+Guarantees: the time of an answer is read when its bytes are here, not when somebody asks for it,
+as far as one thread can: whoever waits, waits in `select` on all connections at once. A lane keeps
+the order of its requests. It retries nothing: in a measurement a lost answer is the end.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.client.addresses import Address
+from penstock.client.blocking import BlockingConnection, connect
+from penstock.client.call import Call, Ticket
+
+CLIENT_ID: Final = "penstock-bench"
+
+Key = TypeVar("Key", bound=Hashable)
+Note = TypeVar("Note")
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class _Lane(Generic[Note]):
+    connection: BlockingConnection
+    under_way: "deque[tuple[Ticket[Any], Note]]" = field(default_factory=deque)
+
+
+class Lanes(Generic[Key, Note]):
+    """The connections of one client, each with a key; a note is kept with each request."""
+
+    def __init__(self, in_flight_max: int, timeout_seconds: float) -> None:
+        self._in_flight_max = in_flight_max
+        self._timeout_seconds = timeout_seconds
+        self._lanes: dict[Key, _Lane[Note]] = {}
+
+    def open(self, key: Key, address: Address) -> None:
+        """Connect now, so that the first request does not pay for it."""
+        if key not in self._lanes:
+            opened = connect(address, timeout_seconds=self._timeout_seconds, client_id=CLIENT_ID)
+            self._lanes[key] = _Lane(opened)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for lane in self._lanes.values():
+            lane.connection.close()
+        self._lanes.clear()
+
+    def has_room(self, key: Key) -> bool:
+        """Whether another request may be sent there."""
+        return len(self._lanes[key].under_way) < self._in_flight_max
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not any(lane.under_way for lane in self._lanes.values())
+
+    def send(self, key: Key, call: Call[Any], note: Note) -> None:
+        """Send a request."""
+        lane = self._lanes[key]
+        lane.under_way.append((lane.connection.send(call), note))
+
+    def carry(self, key: Key, call: Call[Result]) -> Result:
+        """Send one request and wait for its answer; for what is not measured by `collect`."""
+        return self._lanes[key].connection.carry(call)
+
+    def collect(self, take: Callable[[Any, Note], None]) -> bool:
+        """Hand over every answer that is here; whether there was one."""
+        any_came = False
+        for lane in self._lanes.values():
+            while lane.under_way and lane.connection.has_answer(lane.under_way[0][0]):
+                ticket, note = lane.under_way.popleft()
+                take(lane.connection.receive(ticket), note)
+                any_came = True
+        return any_came
+
+    def wait(self, seconds: float) -> None:
+        """Until something came, or so long."""
+        waiting = [lane.connection for lane in self._lanes.values() if lane.under_way]
+        select.select(waiting, [], [], max(0.0, seconds))

@@ -1,0 +1,98 @@
+"""`Pacing`: when each batch is due, and when a client is done (pure).
+
+Without a rate a batch is due as soon as there is room for it. With a rate batches are due at fixed
+times, however late the ones before them were: latency counts from then, so a broker that stops for
+a second is charged for every batch it made wait, not only for the one it held. Clients take turns,
+so that all of them together keep the rate.
+
+The clock is an argument; times are nanoseconds of the machine's monotonic clock, which all clients
+on a machine share.
+"""
+
+from dataclasses import dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Pacing:
+    """The schedule of one client."""
+
+    begin_ns: int
+    """When the warm-up begins."""
+    measured_ns: int
+    """When the warm-up is over."""
+    end_ns: int | None
+    """When nothing more is sent; None with a count."""
+    batches: int | None = None
+    """How many are sent after the warm-up; None with a duration."""
+    interval_ns: float | None = None
+    """Between two batches of this client; None without a rate."""
+    phase_ns: float = 0.0
+    """How much later than the first client this one begins."""
+    _sent: int = 0
+    _sent_measured: int = 0
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """When the next batch is due; None when there is none."""
+        if self.batches is not None and self._sent_measured >= self.batches:
+            return None
+        due = now_ns
+        if self.interval_ns is not None:
+            due = round(self.begin_ns + self.phase_ns + self._sent * self.interval_ns)
+        else:
+            due = max(now_ns, self.begin_ns)
+        if self.end_ns is not None and due >= self.end_ns:
+            return None
+        return due
+
+    def sent(self, due_ns: int) -> None:
+        """The batch that was due then was sent."""
+        self._sent += 1
+        if due_ns >= self.measured_ns:
+            self._sent_measured += 1
+
+    def is_measured(self, due_ns: int) -> bool:
+        """Whether a batch that was due then counts."""
+        return due_ns >= self.measured_ns and (self.end_ns is None or due_ns < self.end_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What one of several clients does of the whole."""
+
+    clients: int
+    client: int
+
+    def of_count(self, whole: int) -> int:
+        """Its part of a number of things; the parts add up."""
+        return whole // self.clients + (1 if self.client < whole % self.clients else 0)
+
+    def of_list(self, partitions: tuple[int, ...]) -> tuple[int, ...]:
+        """Its part of the partitions, in turns."""
+        return partitions[self.client :: self.clients]
+
+
+def pacing_of(
+    shares: Shares,
+    begin_ns: int,
+    *,
+    warmup_seconds: float,
+    duration_seconds: float,
+    batches: int | None,
+    batches_per_second: float | None,
+) -> Pacing:
+    """The schedule of one client; `batches` is its own part, the rate that of all together."""
+    measured_ns = begin_ns + round(warmup_seconds * SECOND_NS)
+    end_ns = None if batches is not None else measured_ns + round(duration_seconds * SECOND_NS)
+    if batches_per_second is None:
+        return Pacing(begin_ns, measured_ns, end_ns, batches)
+    between_ns = SECOND_NS / batches_per_second
+    return Pacing(
+        begin_ns,
+        measured_ns,
+        end_ns,
+        batches,
+        interval_ns=between_ns * shares.clients,
+        phase_ns=between_ns * shares.client,
+    )

@@ -1,0 +1,191 @@
+"""`run` measures one broker, `compare` two in turns; both leave nothing behind.
+
+Here the parts of a measurement follow each other: make the topic, start the clients, fill the topic
+for reading, give the word, wait, add up, remove. What is decided about workloads, shares and
+figures is decided elsewhere, without IO.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.bench import assignment as words
+from penstock.bench.assignment import Assignment, Progress
+from penstock.bench.comparison import Comparison
+from penstock.bench.crowd import Crowd
+from penstock.bench.measurement import ClientResult, Measurement, joined
+from penstock.bench.pacing import Shares
+from penstock.bench.topics import bench_topic
+from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
+from penstock.client.addresses import parse_addresses
+from penstock.client.blocking import connect
+from penstock.client.calls import LATEST_TIMESTAMP
+from penstock.client.cluster import Cluster
+from penstock.core.errors import ConfigError
+from penstock.core.types import TopicPartition
+
+FILL_BYTES: Final = 100_000_000
+"""What a topic is filled with before it is read, unless a count says more."""
+FILL_CLIENTS_MAX: Final = 2
+
+Watch = Callable[[str, Sequence[Progress]], None]
+"""Told which part of the work is under way, and what each client has done in it."""
+
+
+def run(workload: Workload, bootstrap: str, *, watch: Watch | None = None) -> Measurement:
+    """Measure one broker."""
+    told: Watch = watch or (lambda _part, _progress: None)
+    with (
+        _open(workload, bootstrap) as cluster,
+        bench_topic(cluster, workload) as (topic, partitions),
+    ):
+        one = _Run(workload, bootstrap, topic, partitions, cluster, told)
+        if workload.kind == PRODUCE:
+            return one.of_role(words.PRODUCER, workload.clients)
+        if workload.kind == CONSUME:
+            return one.of_reading()
+        if workload.kind == GROUPS:
+            return one.of_role(words.MEMBERS, workload.clients)
+        assert workload.kind == END_TO_END
+        return one.of_the_whole_way()
+
+
+def compare(
+    workload: Workload,
+    first: str,
+    second: str,
+    *,
+    rounds: int = 3,
+    watch: Watch | None = None,
+) -> Comparison:
+    """Measure two brokers in turns, so many rounds of both."""
+    if rounds < 1:
+        raise ConfigError(f"{rounds} rounds compare nothing. Take one or more; three is good.")
+    told: Watch = watch or (lambda _part, _progress: None)
+    # Both must answer before minutes are spent on the first.
+    for bootstrap in (first, second):
+        with _open(workload, bootstrap) as cluster:
+            cluster.brokers()
+    results: tuple[list[Measurement], list[Measurement]] = ([], [])
+    for number in range(rounds):
+        for bootstrap, measured in zip((first, second), results, strict=True):
+            label = f"round {number + 1} of {rounds}, {bootstrap}"
+            measured.append(run(workload, bootstrap, watch=_labelled(told, label)))
+    return Comparison(tuple(results[0]), tuple(results[1]))
+
+
+def _labelled(watch: Watch, label: str) -> Watch:
+    return lambda part, progress: watch(f"{label}: {part}", progress)
+
+
+def _open(workload: Workload, bootstrap: str) -> Cluster:
+    seconds = workload.timeout_seconds
+    return Cluster(
+        parse_addresses(bootstrap),
+        lambda address: connect(address, timeout_seconds=seconds),
+        timeout_seconds=seconds,
+    )
+
+
+class _Run:
+    """One measurement on a topic that is there."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        bootstrap: str,
+        topic: str,
+        partitions: tuple[int, ...],
+        cluster: Cluster,
+        watch: Watch,
+    ) -> None:
+        self._workload = replace(workload, partitions=len(partitions))
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._cluster = cluster
+        self._watch = watch
+        self._run_number = secrets.randbits(63)
+
+    def of_role(self, role: str, clients: int) -> Measurement:
+        """All clients do the same."""
+        assignments = [self._assignment(role, n, clients) for n in range(clients)]
+        with Crowd(assignments) as crowd:
+            crowd.begin()
+            results = crowd.finish(range(clients), self._watched("measuring"))
+        return self._joined(results)
+
+    def of_reading(self) -> Measurement:
+        """The topic is filled first, unless it is somebody's; then each reads its partitions."""
+        if self._workload.topic is None:
+            self._fill()
+        return self.of_role(words.READER, min(self._workload.clients, len(self._partitions)))
+
+    def of_the_whole_way(self) -> Measurement:
+        """Some write and others read; what the readers saw is the result."""
+        writers = self._workload.clients
+        readers = min(writers, len(self._partitions))
+        assignments = [self._assignment(words.PRODUCER, n, writers) for n in range(writers)]
+        assignments += [self._assignment(words.FOLLOWER, n, readers) for n in range(readers)]
+        reading = range(writers, writers + readers)
+        watched = self._watched("measuring")
+        with Crowd(assignments) as crowd:
+            crowd.begin()
+            loaders = crowd.finish(range(writers), watched, shown=reading)
+            crowd.tell_end(reading, self._ends())
+            results = crowd.finish(reading, watched)
+        return self._joined(results, loaders)
+
+    def _fill(self) -> None:
+        workload = self._workload
+        records = max(FILL_BYTES // workload.size_bytes, workload.batch_records)
+        if workload.count is not None:
+            records = min(records, max(workload.count, workload.batch_records))
+        filling = replace(
+            workload, kind=PRODUCE, count=records, warmup_seconds=0.0, rate=None, acks=-1
+        )
+        clients = min(workload.clients, FILL_CLIENTS_MAX)
+        with Crowd(
+            [
+                replace(
+                    self._assignment(words.PRODUCER, n, clients),
+                    workload=filling,
+                )
+                for n in range(clients)
+            ]
+        ) as crowd:
+            crowd.begin()
+            crowd.finish(range(clients), self._watched("filling the topic"))
+
+    def _assignment(self, role: str, client: int, clients: int) -> Assignment:
+        partitions = self._partitions
+        if role in {words.READER, words.FOLLOWER}:
+            partitions = Shares(clients, client).of_list(partitions)
+        return Assignment(
+            role,
+            self._workload,
+            self._bootstrap,
+            self._topic,
+            partitions,
+            client,
+            clients,
+            self._run_number,
+            f"{self._topic}-{self._run_number:x}-{client}",
+        )
+
+    def _ends(self) -> dict[int, int]:
+        places = [TopicPartition(self._topic, part) for part in self._partitions]
+        found = self._cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+        return {at.partition: offset for at, offset in found.items()}
+
+    def _watched(self, part: str) -> Callable[[Sequence[Progress]], None]:
+        return lambda progress: self._watch(part, progress)
+
+    def _joined(
+        self, results: Sequence[ClientResult], loaders: Sequence[ClientResult] = ()
+    ) -> Measurement:
+        return joined(
+            self._workload, self._bootstrap, results, loaders=loaders, cores=os.cpu_count() or 1
+        )

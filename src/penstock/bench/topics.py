@@ -1,0 +1,49 @@
+"""Topics of measurements: one is made and removed, or one that exists is used and left alone.
+
+Whatever ends the block, Ctrl-C included, removes what was made. A second Ctrl-C during that does
+not: then the name, which begins with `penstock-bench-`, tells what may go.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from penstock.bench.workload import Workload
+from penstock.client.calls import NewTopic
+from penstock.client.cluster import Cluster
+from penstock.core.errors import UnknownTopicOrPartitionError
+
+PREFIX: Final = "penstock-bench-"
+
+
+@contextmanager
+def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A topic for this workload, and its partitions."""
+    if workload.topic is not None:
+        yield workload.topic, _partitions(cluster, workload.topic)
+        return
+    name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
+    cluster.create_topic(
+        NewTopic(
+            name,
+            workload.partitions,
+            workload.replication_factor,
+            dict(workload.topic_settings),
+        )
+    )
+    try:
+        yield name, _partitions(cluster, name)
+    finally:
+        cluster.delete_topic(name)
+
+
+def _partitions(cluster: Cluster, name: str) -> tuple[int, ...]:
+    try:
+        found = cluster.partitions_of(name)
+    except UnknownTopicOrPartitionError as error:
+        raise UnknownTopicOrPartitionError(
+            f"there is no topic {name}. Create it with `penstock topic create {name}`, or leave "
+            "the topic out: one is made, and removed at the end."
+        ) from error
+    return tuple(at.partition for at in found)

@@ -1,0 +1,103 @@
+"""`RequestMetrics`: how many requests of each API, how long they take, what they are told.
+
+It is asked for every request, so it adds numbers and does nothing else; rows are made when somebody
+looks. Two times are kept apart. The duration goes from the moment when a request was here whole to
+the one when its answer was handed to the socket: what the client waits for, without the network. It
+holds what the client asked for itself, such as a fetch that waits for records. The handling is what
+the request took of the event loop until its handler returned: what everybody waits for.
+
+An API that was never asked for has no rows. It does NOT read the clock by itself.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from penstock.core.metrics import (
+    SECONDS_BOUNDS,
+    Family,
+    Histogram,
+    HistogramRow,
+    Histograms,
+    Registry,
+    Row,
+    Table,
+    TableRow,
+)
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.error_codes import ErrorCode
+
+
+class ApiMetrics:
+    """What is counted of one API."""
+
+    __slots__ = ("durations", "handling_seconds", "name", "requests")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = 0
+        self.handling_seconds = 0.0
+        self.durations = Histogram(SECONDS_BOUNDS)
+
+
+class RequestMetrics:
+    """What is counted of all requests."""
+
+    def __init__(
+        self, api_keys: Iterable[int], monotonic: Callable[[], float], metrics: Registry
+    ) -> None:
+        self.monotonic = monotonic
+        # By key, so that finding one is an index; those between are never asked for.
+        self._apis = [ApiMetrics(api_name(key)) for key in range(max(api_keys, default=0) + 1)]
+        self._errors: dict[tuple[str, str], int] = {}
+        columns = (
+            ("requests_total", "Requests handled."),
+            ("request_handling_seconds_total", "Time that handlers took of the event loop."),
+        )
+        metrics.table(Table(columns, ("api",), self._rows))
+        metrics.histograms(
+            "request_duration_seconds",
+            Histograms(
+                "From a whole request to its answer at the socket, waiting that was asked for too.",
+                ("api",),
+                self._duration_rows,
+            ),
+        )
+        metrics.family(
+            "request_errors_total",
+            Family("Error codes in answers.", ("api", "code"), self._error_rows),
+        )
+
+    def handled(self, api_key: int, seconds: float) -> None:
+        """A handler returned after so long."""
+        api = self._apis[api_key]
+        api.requests += 1
+        api.handling_seconds += seconds
+
+    def answered(self, api_key: int, seconds: float) -> None:
+        """An answer was handed over, so long after its request was here."""
+        self._apis[api_key].durations.observe(seconds)
+
+    def refused(self, api_key: int, codes: Sequence[ErrorCode]) -> None:
+        """An answer tells these errors."""
+        name, errors = self._apis[api_key].name, self._errors
+        for code in codes:
+            key = (name, code.name)
+            errors[key] = errors.get(key, 0) + 1
+
+    def _rows(self) -> Iterator[TableRow]:
+        for api in self._apis:
+            if api.requests:
+                yield TableRow((api.name,), (api.requests, api.handling_seconds))
+
+    def _duration_rows(self) -> Iterator[HistogramRow]:
+        for api in self._apis:
+            if api.requests:
+                yield api.durations.read((api.name,))
+
+    def _error_rows(self) -> Iterator[Row]:
+        for key, count in sorted(self._errors.items()):
+            yield Row(key, count)
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API: `ListOffsets`."""
+    return ApiKey(key).name.title().replace("_", "")

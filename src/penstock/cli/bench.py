@@ -1,0 +1,380 @@
+"""`penstock bench`: measure a broker, any that speaks Kafka's protocol, or two of them in turns.
+
+Clients are processes of their own. Figures, a histogram and what to doubt go to standard output;
+`--json` and `--html` write files. Topics that were made are removed, also after Ctrl-C. What is
+measured and how is `penstock.bench`'s; here are only options and output.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from penstock.bench.comparison import Comparison
+from penstock.bench.measurement import Measurement
+from penstock.bench.workload import (
+    ACKS,
+    CONSUME,
+    END_TO_END,
+    GROUPS,
+    KEY_DISTRIBUTIONS,
+    PRODUCE,
+    Workload,
+)
+from penstock.cli.bench_text import print_comparison, print_measurement
+from penstock.cli.bench_view import live_view
+from penstock.cli.completing import complete_topics
+from penstock.cli.options import bootstrap_option, examples, timeout_option
+from penstock.cli.output import note
+from penstock.cli.settings_text import parse_settings
+from penstock.records.compression import CODEC_NAMES
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_DEFAULTS = Workload()
+
+
+def _together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+_length_options = _together(
+    click.option(
+        "--duration",
+        "duration_seconds",
+        type=float,
+        default=_DEFAULTS.duration_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to measure, after the warm-up.",
+    ),
+    click.option(
+        "--count", type=int, metavar="N", help="Measure so many records (commits), not a duration."
+    ),
+    click.option(
+        "--warmup",
+        "warmup_seconds",
+        type=float,
+        default=_DEFAULTS.warmup_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Load before the measured part; not counted.",
+    ),
+    click.option(
+        "--clients",
+        type=int,
+        default=_DEFAULTS.clients,
+        show_default=True,
+        help="Client processes.",
+    ),
+)
+
+_topic_options = _together(
+    click.option(
+        "--partitions",
+        type=int,
+        help="Partitions of the topic that is made; by default 1, for groups one for each member.",
+    ),
+    click.option(
+        "--topic",
+        shell_complete=complete_topics,
+        help="Use this topic, which exists, and leave it there.",
+    ),
+    click.option(
+        "--replication-factor",
+        type=int,
+        default=-1,
+        help="Copies; without it the broker's default.",
+    ),
+    click.option(
+        "--topic-config",
+        "topic_configs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the topic that is made; may be repeated.",
+    ),
+)
+
+_record_options = _together(
+    click.option(
+        "--size",
+        "size_bytes",
+        type=int,
+        default=_DEFAULTS.size_bytes,
+        show_default=True,
+        metavar="BYTES",
+        help="Size of a record's value.",
+    ),
+    click.option(
+        "--batch",
+        "batch_records",
+        type=int,
+        default=_DEFAULTS.batch_records,
+        show_default=True,
+        metavar="RECORDS",
+        help="Records in a batch; a request carries one batch.",
+    ),
+    click.option(
+        "--compression",
+        type=click.Choice(CODEC_NAMES),
+        default=_DEFAULTS.compression,
+        show_default=True,
+        help="Codec of the batches.",
+    ),
+    click.option(
+        "--keys",
+        type=click.Choice(KEY_DISTRIBUTIONS),
+        default=_DEFAULTS.keys,
+        show_default=True,
+        help="none: partitions take turns; uniform: all keys alike; zipf: few keys have most.",
+    ),
+    click.option(
+        "--key-count",
+        type=int,
+        default=_DEFAULTS.key_count,
+        show_default=True,
+        help="How many different keys.",
+    ),
+)
+
+_acks_option = click.option(
+    "--acks",
+    type=click.Choice(list(ACKS)),
+    default="all",
+    show_default=True,
+    help="What a write waits for.",
+)
+
+_rate_option = click.option(
+    "--rate",
+    type=float,
+    metavar="PER_SECOND",
+    help="Send so many records (commits) a second, all clients together, however slow the answers "
+    "are; latency then counts from the time each was due. Without it, as fast as possible.",
+)
+
+_in_flight_option = click.option(
+    "--in-flight",
+    type=int,
+    default=_DEFAULTS.in_flight,
+    show_default=True,
+    help="Requests under way on a connection.",
+)
+
+_result_options = _together(
+    click.option(
+        "--against",
+        metavar="HOST:PORT",
+        help="Measure this broker too, in turns, and print ratios.",
+    ),
+    click.option(
+        "--rounds", type=int, default=3, show_default=True, help="With --against: turns of each."
+    ),
+    click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        help="Write everything as JSON; - is standard output.",
+    ),
+    click.option("--html", "html_path", metavar="FILE", help="Write a report with charts."),
+    bootstrap_option,
+    timeout_option,
+)
+
+
+@click.group(
+    short_help="Measure a broker, or compare two.",
+    epilog=examples(
+        "penstock bench produce",
+        "penstock bench end-to-end --rate 5000 --batch 1 --html report.html",
+        "penstock bench produce --against localhost:9192 --rounds 5",
+    ),
+)
+def bench() -> None:
+    """Measure any Kafka broker from processes of their own, or two in turns.
+
+    Whether the load generator or the broker was the limit is told with the figures.
+    """
+
+
+@bench.command(
+    short_help="Write records.",
+    epilog=examples(
+        "penstock bench produce --size 100 --batch 500 --clients 2",
+        "penstock bench produce --rate 20000 --partitions 6 --keys zipf --compression zstd",
+    ),
+)
+@_length_options
+@_record_options
+@_acks_option
+@_rate_option
+@_in_flight_option
+@_topic_options
+@_result_options
+def produce(**options: object) -> None:
+    """Write records, and time each request until its answer."""
+    _measure(PRODUCE, options)
+
+
+@bench.command(
+    short_help="Read records.",
+    epilog=examples(
+        "penstock bench consume --partitions 4 --clients 2",
+        "penstock bench consume --topic orders --duration 5",
+    ),
+)
+@_length_options
+@_record_options
+@_topic_options
+@_result_options
+def consume(**options: object) -> None:
+    """Read records as fast as a broker gives them, and time each fetch.
+
+    A topic is made and filled first; with --topic one that exists is read. Records are counted and
+    not decoded.
+    """
+    _measure(CONSUME, options)
+
+
+@bench.command(
+    name="end-to-end",
+    short_help="Time records from producer to consumer.",
+    epilog=examples(
+        "penstock bench end-to-end --rate 1000 --batch 1 --duration 30",
+        "penstock bench end-to-end --rate 50000 --clients 2 --partitions 2",
+    ),
+)
+@_length_options
+@_record_options
+@_acks_option
+@_rate_option
+@_in_flight_option
+@_topic_options
+@_result_options
+def end_to_end(**options: object) -> None:
+    """Write and read at the same time, and time each batch until a reader has it."""
+    _measure(END_TO_END, options)
+
+
+@bench.command(
+    short_help="Join groups and commit offsets.",
+    epilog=examples(
+        "penstock bench groups --members 20 --partitions 60",
+        "penstock bench groups --clients 4 --rate 2000",
+    ),
+)
+@_length_options
+@click.option(
+    "--members",
+    type=int,
+    default=_DEFAULTS.members,
+    show_default=True,
+    help="Members of each group; each client is a group.",
+)
+@_rate_option
+@_topic_options
+@_result_options
+def groups(**options: object) -> None:
+    """Let groups form, commit offsets, and rebalance after a member left.
+
+    Needs the consumer protocol of Kafka 4 (KIP-848).
+    """
+    _measure(GROUPS, options)
+
+
+def _measure(kind: str, options: Mapping[str, object]) -> None:
+    # Processes and pipes are loaded for a measurement only, not for its help.
+    from penstock.bench.runner import compare, run
+
+    given: dict[str, Any] = dict(options)
+    workload = _workload(kind, given)
+    bootstrap, against = str(given["bootstrap"]), given["against"]
+    for path in (given["json_path"], given["html_path"]):
+        _check_writable(path)
+    result: Measurement | Comparison
+    with _terminated_as_interrupted(), live_view(workload) as watch:
+        if against is None:
+            result = run(workload, bootstrap, watch=watch)
+        else:
+            result = compare(workload, bootstrap, against, rounds=given["rounds"], watch=watch)
+    if given["json_path"] != "-":
+        if isinstance(result, Comparison):
+            print_comparison(result)
+        else:
+            print_measurement(result)
+    _write(result, given["json_path"], given["html_path"])
+
+
+def _workload(kind: str, given: Mapping[str, Any]) -> Workload:
+    if given["topic"] is not None and (given["partitions"] or given["topic_configs"]):
+        raise click.UsageError(
+            "--partitions and --topic-config are for a topic that is made; the one that --topic "
+            "names stays as it is."
+        )
+    names = ("size_bytes", "batch_records", "compression", "keys", "key_count", "rate", "in_flight")
+    others = {name: given[name] for name in names if name in given}
+    if "acks" in given:
+        others["acks"] = ACKS[given["acks"]]
+    if "members" in given:
+        others["members"] = given["members"]
+    return Workload(
+        kind=kind,
+        clients=given["clients"],
+        partitions=given["partitions"] or (given.get("members") or 1),
+        duration_seconds=given["duration_seconds"],
+        count=given["count"],
+        warmup_seconds=given["warmup_seconds"],
+        topic=given["topic"],
+        replication_factor=given["replication_factor"],
+        topic_settings=parse_settings(given["topic_configs"], "--topic-config"),
+        timeout_seconds=given["timeout_seconds"],
+        **others,
+    )
+
+
+def _check_writable(path: str | None) -> None:
+    """A run of minutes must not end at a folder that does not exist."""
+    if path is not None and path != "-" and not Path(path).absolute().parent.is_dir():
+        raise click.UsageError(
+            f"{path} cannot be written: its folder does not exist. Make it first."
+        )
+
+
+def _write(result: Measurement | Comparison, json_path: str | None, html_path: str | None) -> None:
+    if json_path is not None:
+        text = json.dumps(result.document(), indent=2, ensure_ascii=False) + "\n"
+        if json_path == "-":
+            sys.stdout.write(text)
+        else:
+            Path(json_path).write_text(text, encoding="utf-8")
+            note(f"Everything is in {json_path}.")
+    if html_path is not None:
+        from penstock.bench.html_page import page
+
+        made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        Path(html_path).write_text(page(result, made_at), encoding="utf-8")
+        note(f"The report is in {html_path}.")
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: clients end and topics are removed."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,62 @@
+"""How `penstock bench` shows results: tables, the histogram of a terminal, and what to doubt."""
+
+import shutil
+
+import click
+
+from penstock.bench.comparison import Comparison, summed
+from penstock.bench.figures_text import histogram_lines, rate_text, rows_of, workload_text
+from penstock.bench.measurement import Measurement, latency_meaning
+from penstock.cli.output import can_draw, print_table
+
+_WIDTH_MAX = 100
+
+
+def print_measurement(measured: Measurement) -> None:
+    """All figures of one run."""
+    click.echo(f"{measured.workload.kind}: {workload_text(measured.workload)}")
+    print_table(["figure", measured.bootstrap], rows_of(measured))
+    _print_histogram(measured)
+    _print_notes(measured.notes)
+
+
+def print_comparison(compared: Comparison) -> None:
+    """Both brokers, and the ratios with their spread."""
+    first, second = summed(compared.first), summed(compared.second)
+    click.echo(f"{first.workload.kind}: {workload_text(first.workload)}")
+    rows = [
+        [
+            f"{line.name} ({line.unit})",
+            rate_text(line.first),
+            rate_text(line.second),
+            f"{line.ratio:.2f}",
+            f"{line.ratio_low:.2f}..{line.ratio_high:.2f}",
+            _verdict(line.ratio, is_more_better=line.is_more_better, agree=line.rounds_agree),
+        ]
+        for line in compared.lines()
+    ]
+    headings = ["median of rounds", first.bootstrap, second.bootstrap, "ratio", "spread", ""]
+    print_table(headings, rows)
+    for one in (first, second):
+        click.echo(f"\n{one.bootstrap}")
+        _print_histogram(one)
+    _print_notes(compared.notes())
+
+
+def _verdict(ratio: float, *, is_more_better: bool, agree: bool) -> str:
+    if not agree:
+        return "rounds disagree"
+    return "better" if (ratio > 1) == is_more_better else "worse"
+
+
+def _print_histogram(measured: Measurement) -> None:
+    width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+    lines = histogram_lines(measured.latency, width, is_plain=not can_draw())
+    if lines:
+        click.echo(f"\nLatency of {latency_meaning(measured.workload)}")
+        click.echo("\n".join(lines))
+
+
+def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
+    for one in notes:
+        click.echo(f"\nNote: {one}")

@@ -1,0 +1,91 @@
+"""Names for shell completion, asked of the broker: quickly or not at all.
+
+A shell waits for this with every press of Tab. So the broker has `ANSWER_SECONDS_MAX` for
+everything, name resolution included; without an answer there are no names and no message, because
+a terminal in the middle of a line is no place for one.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from penstock.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
+from penstock.client.cluster import Cluster
+from penstock.core.errors import PenstockError
+
+ANSWER_SECONDS_MAX: Final = 0.3
+NAMES_MAX: Final = 500
+"""Nobody reads more, and some shells are slow with them."""
+
+
+def complete_topics(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Topics that begin like this; the cluster's own when they are asked for by their `__`."""
+    shows_internal = incomplete.startswith("_")
+
+    def ask(cluster: Cluster) -> list[str]:
+        return [
+            topic.name or ""
+            for topic in cluster.all_topics()
+            if shows_internal or not topic.is_internal
+        ]
+
+    return _matching(context, ask, incomplete)
+
+
+def complete_groups(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Groups that begin like this."""
+
+    def ask(cluster: Cluster) -> list[str]:
+        from penstock.client.groups import Groups
+
+        return [group.group_id for group in Groups(cluster).list_all()]
+
+    return _matching(context, ask, incomplete)
+
+
+def _matching(
+    context: click.Context, ask: Callable[[Cluster], list[str]], incomplete: str
+) -> list[CompletionItem]:
+    # Loaded before the clock runs, which is the broker's.
+    from penstock.cli.brokers import open_cluster
+
+    def asked() -> list[str]:
+        with open_cluster(bootstrap, ANSWER_SECONDS_MAX) as cluster:
+            return ask(cluster)
+
+    given = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE)
+    bootstrap = str(given or BOOTSTRAP_DEFAULT)
+    names = answered_in_time(asked)
+    taken = {str(one) for value in context.params.values() for one in _each(value)}
+    matching = [one for one in sorted(names) if one.startswith(incomplete) and one not in taken]
+    return [CompletionItem(name) for name in matching[:NAMES_MAX]]
+
+
+def _each(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def answered_in_time(
+    ask: Callable[[], list[str]], seconds_max: float = ANSWER_SECONDS_MAX
+) -> list[str]:
+    """What was answered in time; nothing otherwise. A thread that is late dies with the process."""
+    found: list[str] = []
+
+    def run() -> None:
+        try:
+            found.extend(ask())
+        except (PenstockError, OSError):
+            return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds_max)
+    return [] if thread.is_alive() else found

@@ -1,0 +1,102 @@
+"""What a running broker has, and what a settings file would change of it: asks, changes nothing.
+
+Settings are compared as far as a broker tells them over the wire, by Kafka's names and in Kafka's
+units. Topics are planned by the planner that the broker itself uses, without its memory of what the
+file set before: settings that would be taken back are not seen from here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from penstock.cli.brokers import open_cluster
+from penstock.cli.config_text import shown
+from penstock.cli.settings_text import setting_documents
+from penstock.client.cluster import Cluster
+from penstock.cluster.declared_topics import ExistingTopic, plan_topics, told
+from penstock.core.config import Loaded, SettingInfo, describe_settings
+from penstock.core.topic_declarations import TopicDeclaration
+
+_NO_ID: Final = UUID(int=0)
+_DYNAMIC: Final = frozenset({"broker", "all brokers"})
+"""Sources of values that were changed over the wire, which win over a file."""
+
+
+def settings_in_force(bootstrap: str, timeout_seconds: float) -> dict[str, dict[str, object]]:
+    """What the broker at an address tells of its settings, by Kafka's names."""
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        return _in_force(cluster)
+
+
+def make_plan(
+    loaded: Loaded, bootstrap: str, timeout_seconds: float
+) -> tuple[list[str], list[str]]:
+    """The steps to what a file says, and why some cannot be taken."""
+    with open_cluster(bootstrap, timeout_seconds) as cluster:
+        in_force = _in_force(cluster)
+        existing = _existing(cluster, loaded.topics)
+    problems: list[str] = []
+    steps: list[str] = []
+    for info in describe_settings():
+        found = in_force.get(info.kafka_name)
+        if found is not None:
+            steps += _setting_steps(info, loaded, found, problems)
+    topics = plan_topics(loaded.topics, existing, {})
+    return [*steps, *told(topics)], [*problems, *topics.problems]
+
+
+def _setting_steps(
+    info: SettingInfo, loaded: Loaded, found: Mapping[str, object], problems: list[str]
+) -> Iterator[str]:
+    wanted = _kafka_text(info, loaded.value(info.key))
+    if wanted is None or wanted == found["value"]:
+        return
+    line = f"{info.key}: {info.kafka_name} {found['value']} -> {wanted}"
+    if found["source"] in _DYNAMIC:
+        yield f"{line} is NOT done: it was changed over the wire, which wins over the file"
+    elif info.is_live:
+        yield line
+    else:
+        problems.append(f"{line} needs a restart; a running broker refuses the whole file for it")
+
+
+def _kafka_text(info: SettingInfo, value: object) -> str | None:
+    """A value as Kafka writes it; None where Kafka's setting is another thing."""
+    if isinstance(value, bool):
+        return str(shown(value))
+    if isinstance(value, float) and info.unit == "seconds" and info.kafka_name.endswith(".ms"):
+        return str(int(value * 1_000))
+    return str(value) if isinstance(value, int) else None
+
+
+def _in_force(cluster: Cluster) -> dict[str, dict[str, object]]:
+    broker_id, address = min(cluster.brokers().items())
+    result = cluster.broker_configs(broker_id)
+    return {
+        str(one["name"]): {
+            "address": str(address),
+            "value": one["value"],
+            "source": one["source"],
+        }
+        for one in setting_documents(result.configs)
+    }
+
+
+def _existing(cluster: Cluster, declared: tuple[TopicDeclaration, ...]) -> dict[str, ExistingTopic]:
+    wanted = {one.name for one in declared}
+    found = {
+        topic.name: topic for topic in cluster.all_topics() if topic.name and topic.name in wanted
+    }
+    configs = cluster.topic_configs(sorted(found)) if found else {}
+    return {
+        name: ExistingTopic(
+            topic.topic_id or _NO_ID,
+            len(topic.partitions),
+            {
+                str(one["name"]): str(one["value"])
+                for one in setting_documents(configs[name].configs)
+                if one["source"] == "topic"
+            },
+        )
+        for name, topic in found.items()
+    }

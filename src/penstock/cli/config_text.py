@@ -1,0 +1,135 @@
+"""Settings and declared topics as `penstock config` shows them: rows, documents, TOML.
+
+Fields of the documents are part of the interface and only ever grow. It reads no file and asks no
+broker.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import click
+
+from penstock.cli.output import print_table
+from penstock.core.config import Loaded, SettingInfo
+from penstock.core.topic_declarations import TopicDeclaration
+
+_SOURCES: Final[Mapping[str, str]] = {
+    "broker": "a change of this broker over the wire (dynamic), which wins over the file",
+    "all brokers": "a change of all brokers over the wire (dynamic), which wins over the file",
+    "settings file": "settings file, environment or flag",
+}
+"""How a broker's answer is said where it stands alone."""
+
+
+def value_document(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
+    """A setting, its value and where that comes from."""
+    return {"key": info.key, "value": loaded.value(info.key), "source": loaded.sources[info.key]}
+
+
+def explained(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
+    """All there is to say about a setting."""
+    return {
+        **value_document(info, loaded),
+        "default": info.default,
+        "type": info.type_text.replace("`", ""),
+        "range": info.range_text or None,
+        "unit": info.unit or None,
+        "live": info.is_live,
+        "environment": info.environment_name,
+        "kafka": info.kafka_name or None,
+        "description": info.description,
+    }
+
+
+def topic_document(topic: TopicDeclaration) -> dict[str, object]:
+    """A declared topic."""
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "settings": dict(topic.settings),
+        "source": topic.source,
+    }
+
+
+def print_values(rows: Iterable[Mapping[str, object]]) -> None:
+    """A table of values; nothing when there is none."""
+    cells = [[row["key"], shown(row["value"]), row["source"]] for row in rows]
+    if cells:
+        print_table(["setting", "value", "source"], cells)
+
+
+def print_topics(topics: Iterable[Mapping[str, object]]) -> None:
+    """A table of declared topics; nothing when there is none."""
+    rows: list[list[object]] = []
+    for topic in topics:
+        settings = topic["settings"]
+        assert isinstance(settings, dict)
+        told = ", ".join(f"{name}={value}" for name, value in settings.items())
+        partitions = "default" if topic["partitions"] is None else topic["partitions"]
+        rows.append([topic["name"], partitions, told or None, topic["source"]])
+    if rows:
+        print_table(["topic", "partitions", "settings", "source"], rows)
+
+
+def print_one(document: Mapping[str, object]) -> None:
+    """One setting with everything about it."""
+    click.echo(f"{document['key']} = {shown(document['value'])}")
+    click.echo(f"  {document['description']}")
+    unit = f", in {document['unit']}" if document["unit"] else ""
+    click.echo(f"  source:       {document['source']}")
+    click.echo(f"  default:      {shown(document['default'])}")
+    click.echo(f"  type:         {document['type']}{unit}")
+    if document["range"]:
+        click.echo(f"  range:        {document['range']}")
+    live = "yes, the file is watched" if document["live"] else "no, it needs a restart"
+    click.echo(f"  changes live: {live}")
+    click.echo(f"  environment:  {document['environment']}")
+    if document["kafka"]:
+        click.echo(f"  Kafka's name: {document['kafka']}")
+    if "broker" in document:
+        click.echo(f"  in force:     {_in_force(document['broker'])}")
+
+
+def _in_force(broker: object) -> str:
+    if not isinstance(broker, dict):
+        return "a broker does not tell this setting over the wire"
+    source = _SOURCES.get(str(broker["source"]), broker["source"])
+    return f"{broker['value']} on {broker['address']}, from {source}"
+
+
+def shown(value: object) -> object:
+    """A value as a settings file writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "unset" if value is None else value
+
+
+def toml_lines(rows: Iterable[Mapping[str, object]], topics: Iterable[Mapping[str, object]]) -> str:
+    """A settings file that says this; what is unset is left out."""
+    lines: list[str] = []
+    section = ""
+    for row in rows:
+        if row["value"] is None:
+            continue
+        table, _, name = str(row["key"]).partition(".")
+        if table != section:
+            lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
+            section = table
+        lines.append(f"{name} = {_toml(row['value'])}")
+    for topic in topics:
+        lines += ["", "[[topics]]"] if lines else ["[[topics]]"]
+        lines.append(f"name = {_toml(topic['name'])}")
+        if topic["partitions"] is not None:
+            lines.append(f"partitions = {topic['partitions']}")
+        settings = topic["settings"]
+        assert isinstance(settings, dict)
+        if settings:
+            inner = ", ".join(f"{_toml(name)} = {_toml(text)}" for name, text in settings.items())
+            lines.append(f"settings = {{ {inner} }}")
+    return "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    """JSON's texts, numbers, true and false are TOML's too."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,151 @@
+"""`penstock doctor`: looks for what will hurt, and says what to do about each thing.
+
+It looks at this machine with the settings that `penstock serve` would use, and at a broker as a
+client would. It changes nothing; the small file that it syncs has no name and is gone at once. Exit
+code 0: nothing was found; 1: something was.
+"""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import click
+
+from penstock.cli import exits
+from penstock.cli.doctor_facts import ClusterFacts, PortFacts
+from penstock.cli.doctor_host import (
+    probe_clock,
+    probe_directory,
+    probe_limits,
+    probe_port,
+    probe_versions,
+)
+from penstock.cli.doctor_judging import (
+    FINDING,
+    Judgement,
+    judge_clock,
+    judge_cluster,
+    judge_directory,
+    judge_limits,
+    judge_port,
+    judge_versions,
+)
+from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
+from penstock.cli.options import examples, json_option
+from penstock.cli.output import print_json, print_table
+from penstock.cli.settings_file import load
+from penstock.client.addresses import Address, parse_addresses
+from penstock.core.settings import Settings
+
+_WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look at the local one)
+
+
+@click.command(
+    short_help="Look for what will hurt, with remedies.",
+    epilog=examples(
+        "penstock doctor",
+        "penstock doctor --config /etc/penstock.toml",
+        "penstock doctor --bootstrap-server broker.example:9092",
+    ),
+)
+@click.option(
+    "--bootstrap-server",
+    "--bootstrap",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Look at this broker as a client would; several with commas. Without it, at the one that "
+    "the settings name, if it runs.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Settings file in TOML.",
+)
+@click.option("--data-dir", help="Look at this data directory instead of the settings'.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for each connection and each answer.",
+)
+@json_option("Print everything that was looked at as a JSON document.")
+def doctor(
+    bootstrap: str | None,
+    config_file: str | None,
+    data_dir: str | None,
+    timeout_seconds: float,
+    as_json: bool,
+) -> int:
+    """Look at this machine and at a broker for what will hurt, and say what to do about it.
+
+    It looks at the port, the data directory and its disk, limits, memory, clocks, versions, and at
+    the addresses that a broker tells its clients to use. Exit code 0 when nothing was found, 1
+    otherwise.
+    """
+    settings = load(config_file, {"node.data_dir": data_dir}).settings
+    judgements = list(examined(settings, bootstrap, timeout_seconds))
+    found = [one for one in judgements if one.level == FINDING]
+    if as_json:
+        print_json({"findings": len(found), "checks": [one.document() for one in judgements]})
+    else:
+        print_table(
+            ["check", "", "what"], [[one.check, one.level, one.words] for one in judgements]
+        )
+        for one in found:
+            click.echo(f"\n{one.check}: {one.words}.\n  {one.remedy}")
+        if not found:
+            click.echo("\nNothing was found.")
+    return exits.FAILED if found else exits.DONE
+
+
+def examined(
+    settings: Settings, bootstrap: str | None, timeout_seconds: float
+) -> Iterator[Judgement]:
+    """Every judgement, in the order of looking."""
+    yield from judge_versions(probe_versions())
+    cluster: ClusterFacts | None = None
+    asked: tuple[Address, ...] = ()
+    if bootstrap is not None:
+        asked = parse_addresses(bootstrap)
+        cluster = probe_cluster(asked, timeout_seconds)
+    else:
+        port = _local_port(settings, timeout_seconds)
+        yield judge_port(port)
+        yield from judge_directory(probe_directory(settings.data_dir), settings)
+        yield from judge_limits(probe_limits(), settings)
+        if port.answers_as_broker:
+            asked = (Address(_local_host(settings), port.port),)
+            cluster = probe_cluster(asked, timeout_seconds)
+    yield from judge_clock(probe_clock(_newest(cluster, asked, timeout_seconds)))
+    if cluster is not None:
+        yield from judge_cluster(cluster)
+
+
+def _newest(
+    cluster: ClusterFacts | None, asked: tuple[Address, ...], timeout_seconds: float
+) -> int | None:
+    if cluster is None or not cluster.advertised or cluster.problem:
+        return None
+    return newest_time_of_broker(asked, timeout_seconds)
+
+
+def _local_host(settings: Settings) -> str:
+    host = settings.listener.host
+    return "localhost" if host in _WILDCARDS else host
+
+
+def _local_port(settings: Settings, timeout_seconds: float) -> PortFacts:
+    """The port of the settings, and who answers there if it is taken."""
+    host, port = settings.listener.host, settings.listener.port
+    facts = probe_port("" if host in _WILDCARDS else host, port)
+    if not facts.is_taken:
+        return replace(facts, host=host)
+    try:
+        seen = probe_address(Address(_local_host(settings), port), timeout_seconds)
+    except socket.gaierror:
+        return facts
+    return replace(facts, host=host, answers_as_broker=seen.speaks_kafka)

@@ -1,0 +1,355 @@
+"""What the facts of `penstock doctor` mean, and what to do about it (pure).
+
+`fine` needs nobody. `note` is worth knowing and no fault: it does not change the exit code.
+`finding` is something that will hurt, with its remedy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.cli.doctor_facts import (
+    AddressFacts,
+    ClockFacts,
+    ClusterFacts,
+    DirectoryFacts,
+    LimitFacts,
+    PortFacts,
+    VersionFacts,
+)
+from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
+from penstock.core.quantities import count_text, size_text
+from penstock.core.settings import Settings
+
+FINE: Final = "fine"
+NOTE: Final = "note"
+FINDING: Final = "finding"
+
+SYNC_SLOW_MS: Final = 20.0
+"""Every acknowledged write waits that long: a rotating disk without a cache takes about ten."""
+SYNC_UNLIKELY_MS: Final = 0.02
+"""No device is that fast: the system says that it synced, and did not."""
+MEMORY_LOW_BYTES: Final = 268_435_456
+"""A broker needs some 60 MB, its clients' requests the rest."""
+CLOCK_AHEAD_MS_MAX: Final = 2_000
+EARLIEST_NOW_MS: Final = 1_735_689_600_000
+"""The beginning of 2025: a clock that says less was never set."""
+
+_NETWORK_FILESYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "virtiofs"}
+)
+_MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
+_LAYER_FILESYSTEMS: Final = frozenset({"overlay", "aufs"})
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (named to find them)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One line of the result."""
+
+    check: str
+    level: str
+    words: str
+    remedy: str = ""
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "check": self.check,
+            "level": self.level,
+            "words": self.words,
+            "remedy": self.remedy or None,
+        }
+
+
+def judge_port(facts: PortFacts) -> Judgement:
+    """Whether a broker can listen, or who does."""
+    where = f"{facts.host}:{facts.port}"
+    if facts.answers_as_broker:
+        return Judgement("port", FINE, f"a broker answers at {where}")
+    if facts.is_taken:
+        who = f" ({facts.owner})" if facts.owner else ""
+        return Judgement(
+            "port",
+            FINDING,
+            f"something that is no Kafka broker listens on {where}{who}, so a broker cannot",
+            f"Stop it, or take another port: `penstock serve --port {facts.port + 1}`.",
+        )
+    if facts.problem:
+        return Judgement(
+            "port",
+            FINDING,
+            f"a broker cannot listen on {where}: {facts.problem}",
+            "Set listener.host to an address of this machine and listener.port to 1024 or more.",
+        )
+    return Judgement("port", FINE, f"{where} is free: a broker can listen there")
+
+
+def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judgement]:
+    """Whether the data directory will do."""
+    if settings.node.storage == "memory":
+        yield Judgement("data", NOTE, "storage is memory: records are gone when the broker stops")
+        return
+    if facts.exists and not facts.is_directory:
+        yield Judgement(
+            "data",
+            FINDING,
+            f"{facts.path} is a file",
+            "Set node.data_dir (`penstock serve --data-dir`) to a folder, or to one to be made.",
+        )
+        return
+    if not facts.is_writable or facts.problem:
+        where = facts.path if facts.exists else facts.nearest
+        yield Judgement(
+            "data",
+            FINDING,
+            f"{where} cannot be written: {facts.problem or 'permission denied'}",
+            "Give the folder to the user who runs the broker (chown), or set node.data_dir.",
+        )
+        return
+    if facts.exists:
+        count = count_text(facts.partitions, "partition")
+        yield Judgement("data", FINE, f"{facts.path} can be written, {count} in it")
+    else:
+        yield Judgement("data", FINE, f"{facts.path} is not there and will be made")
+    yield _judge_space(facts, settings)
+    yield _judge_filesystem(facts)
+    if facts.sync_ms is not None:
+        yield _judge_sync(facts.sync_ms)
+
+
+def _judge_space(facts: DirectoryFacts, settings: Settings) -> Judgement:
+    least = max(
+        settings.disk.free_bytes_min,
+        round(settings.disk.free_percent_min / 100 * facts.total_bytes),
+    )
+    free = f"{size_text(facts.free_bytes)} of {size_text(facts.total_bytes)} are free"
+    remedy = (
+        "Make room, put the data on a larger disk, or let topics keep less (retention.ms, "
+        "retention.bytes)."
+    )
+    if facts.free_bytes < least:
+        words = f"{free}: produce is refused below {size_text(least)}"
+        return Judgement("space", FINDING, words, remedy)
+    if facts.free_bytes < 2 * least:
+        words = f"{free}, close to the {size_text(least)} below which produce is refused"
+        return Judgement("space", FINDING, words, remedy)
+    return Judgement("space", FINE, free)
+
+
+def _judge_filesystem(facts: DirectoryFacts) -> Judgement:
+    kind = facts.filesystem
+    if kind in _MEMORY_FILESYSTEMS:
+        return Judgement(
+            "filesystem",
+            FINDING,
+            f"the data is on {kind}, which is memory: a restart of the machine forgets everything",
+            "Set node.data_dir to a folder on a disk.",
+        )
+    if kind in _NETWORK_FILESYSTEMS:
+        return Judgement(
+            "filesystem",
+            FINDING,
+            f"the data is on {kind}, a network: a sync may lie, and a lock may not hold",
+            "Set node.data_dir to a folder on a disk of this machine, or a block volume.",
+        )
+    if kind in _LAYER_FILESYSTEMS:
+        return Judgement(
+            "filesystem",
+            FINDING,
+            f"the data is on {kind}, a container's own layer: it goes with the container",
+            "Mount a volume and set node.data_dir to it.",
+        )
+    return Judgement(
+        "filesystem", FINE, f"the data is on {kind or 'a file system of no known type'}"
+    )
+
+
+def _judge_sync(sync_ms: float) -> Judgement:
+    words = f"a small write is on disk after {sync_ms:.2f} ms"
+    if sync_ms > SYNC_SLOW_MS:
+        return Judgement(
+            "sync",
+            FINDING,
+            f"{words}, and with flush.mode=always every acknowledgement waits that long",
+            "Use a disk with a write cache that survives power loss, larger batches, or "
+            "flush.mode=interval if losing its last moments is allowed.",
+        )
+    if sync_ms < SYNC_UNLIKELY_MS:
+        return Judgement(
+            "sync",
+            NOTE,
+            f"{words}: no disk is that fast, so a power cut may lose what was acknowledged",
+        )
+    return Judgement("sync", FINE, words)
+
+
+def judge_limits(facts: LimitFacts, settings: Settings) -> Iterator[Judgement]:
+    """Whether the system gives what the settings promise."""
+    wanted = DESCRIPTORS_RESERVED + FILES_OPEN_MAX + settings.listener.connections_max
+    if facts.files_hard < wanted:
+        yield Judgement(
+            "files",
+            FINDING,
+            f"at most {facts.files_hard:,} files may be open, and {wanted:,} are wanted for "
+            f"{settings.listener.connections_max:,} connections and the log",
+            f"Raise it with `ulimit -Hn {wanted}` or LimitNOFILE of the service, or lower "
+            "listener.connections_max. Until then the broker takes fewer connections.",
+        )
+    else:
+        raised = " (raised at the start)" if facts.files_soft < wanted else ""
+        yield Judgement("files", FINE, f"{wanted:,} files may be open{raised}, as many as wanted")
+    available = facts.memory_available_bytes
+    if facts.memory_limit_bytes:
+        available = min(available or facts.memory_limit_bytes, facts.memory_limit_bytes)
+    if not available:
+        yield Judgement("memory", NOTE, "the system does not tell how much memory there is")
+        return
+    wanted_bytes = max(MEMORY_LOW_BYTES, settings.listener.request_bytes_in_flight_max)
+    if available < wanted_bytes:
+        yield Judgement(
+            "memory",
+            FINDING,
+            f"{size_text(available)} of memory can be had, and requests in flight alone may take "
+            f"{size_text(settings.listener.request_bytes_in_flight_max)}",
+            "Give the machine or the container more, or lower "
+            "listener.request_bytes_in_flight_max.",
+        )
+    else:
+        yield Judgement("memory", FINE, f"{size_text(available)} of memory can be had")
+
+
+def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
+    """Whether times will make sense."""
+    if facts.now_ms < EARLIEST_NOW_MS:
+        yield Judgement(
+            "clock",
+            FINDING,
+            "the clock says a year before 2025: retention by time would delete or keep wrongly",
+            "Set it, and let a time service keep it (`timedatectl set-ntp true`).",
+        )
+    elif not facts.is_monotonic:
+        yield Judgement(
+            "clock",
+            FINDING,
+            "the clock for durations went back: timeouts cannot be trusted on this machine",
+            "Tell whoever runs the machine; a virtual one may need another clock source.",
+        )
+    elif facts.is_synchronized is False:
+        yield Judgement(
+            "clock",
+            FINDING,
+            "no time service keeps the clock right",
+            "Let one do it: `timedatectl set-ntp true`, or chrony.",
+        )
+    else:
+        how = "" if facts.is_synchronized is None else ", and a time service keeps it right"
+        yield Judgement("clock", FINE, f"the clock is plausible{how}")
+    if facts.broker_newest_ms is not None:
+        yield _judge_drift(facts.broker_newest_ms - facts.now_ms)
+
+
+def _judge_drift(ahead_ms: int) -> Judgement:
+    if ahead_ms > CLOCK_AHEAD_MS_MAX:
+        return Judgement(
+            "drift",
+            FINDING,
+            f"the broker wrote a record {ahead_ms / 1000:.1f} s in the future of this machine",
+            "One of the two clocks is wrong: let a time service keep both.",
+        )
+    return Judgement("drift", FINE, "no time of the broker's own records is in the future here")
+
+
+def judge_versions(facts: VersionFacts) -> Iterator[Judgement]:
+    """What is installed."""
+    yield Judgement("version", FINE, f"penstock {facts.penstock} on Python {facts.python}")
+    if facts.is_compiled:
+        yield Judgement("compiled", FINE, "the hot path is compiled")
+    else:
+        yield Judgement(
+            "compiled",
+            NOTE,
+            "the hot path is not compiled: a small request costs twice as much. `pip install` "
+            "with a C compiler at hand compiles it",
+        )
+    if facts.extras:
+        there = sorted(name for name, is_there in facts.extras.items() if is_there)
+        absent = sorted(name for name, is_there in facts.extras.items() if not is_there)
+        words = f"extras: {', '.join(there) or 'none'}"
+        if absent:
+            words += f"; not installed: {', '.join(absent)}"
+        yield Judgement("extras", FINE if not absent else NOTE, words)
+
+
+def judge_cluster(facts: ClusterFacts) -> Iterator[Judgement]:
+    """What a client goes through: the bootstrap addresses, then those it is told to use."""
+    for one in facts.bootstrap:
+        yield _judge_address("bootstrap", one, one.address)
+    if not any(one.speaks_kafka for one in facts.bootstrap):
+        return
+    if facts.problem:
+        yield Judgement(
+            "metadata",
+            FINDING,
+            f"the cluster did not tell its brokers: {facts.problem}",
+            "Look at the broker's log.",
+        )
+        return
+    count = count_text(len(facts.advertised), "broker")
+    yield Judgement("metadata", FINE, f"cluster {facts.cluster_id or '-'} has {count}")
+    is_remote = not any(one.is_loopback for one in facts.bootstrap if one.speaks_kafka)
+    for told in facts.advertised:
+        yield _judge_advertised(told.broker_id, told.seen, facts.cluster_id, is_remote=is_remote)
+
+
+def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
+    if seen.resolve_problem:
+        return Judgement(
+            check,
+            FINDING,
+            f"{name} does not resolve: {seen.resolve_problem}",
+            "Check the spelling, DNS and /etc/hosts.",
+        )
+    if seen.connect_problem:
+        return Judgement(
+            check,
+            FINDING,
+            f"nobody can be reached at {name}: {seen.connect_problem}",
+            "Start the broker (`penstock serve`), or check port, firewall and listener.host.",
+        )
+    if not seen.speaks_kafka:
+        return Judgement(
+            check,
+            FINDING,
+            f"{name} takes connections and does not answer as a broker: {seen.speak_problem}",
+            "It is another service, or a listener with TLS or SASL: name a PLAINTEXT one.",
+        )
+    return Judgement(check, FINE, f"{name} answers as a broker after {seen.answer_ms:.0f} ms")
+
+
+def _judge_advertised(
+    broker_id: int, seen: AddressFacts, cluster_id: str, *, is_remote: bool
+) -> Judgement:
+    name = f"broker {broker_id} at {seen.address}"
+    remedy = (
+        "Set listener.advertised_host and listener.advertised_port (Apache Kafka: "
+        "advertised.listeners) to what clients can reach."
+    )
+    if any(one in _WILDCARDS for one in seen.resolved):
+        words = f"clients are told to connect to {seen.address}, which is no address"
+        return Judgement("advertised", FINDING, words, remedy)
+    if seen.is_loopback and is_remote:
+        words = (
+            f"clients are told to connect to {seen.address}, which on every machine is the machine "
+            "itself: only clients beside the broker will work"
+        )
+        return Judgement("advertised", FINDING, words, remedy)
+    if seen.resolve_problem or seen.connect_problem or not seen.speaks_kafka:
+        problem = _judge_address("advertised", seen, seen.address).words
+        return Judgement(
+            "advertised", FINDING, f"clients are told of {name}, and {problem}", remedy
+        )
+    if seen.cluster_id is not None and seen.cluster_id != cluster_id:
+        words = f"{name} is of another cluster ({seen.cluster_id}): clients would mix up two"
+        return Judgement("advertised", FINDING, words, remedy)
+    return Judgement("advertised", FINE, f"{name} answers after {seen.answer_ms:.0f} ms")

@@ -1,0 +1,101 @@
+"""What `penstock doctor` finds out over the network: a client's way to a cluster, step by step.
+
+Each address is resolved, connected to and asked for its versions; then the cluster is asked for its
+brokers, and each address that clients are told to use goes through the same. It only reads.
+"""
+
+import socket
+import time
+from collections.abc import Iterable
+
+from penstock.cli.doctor_facts import AddressFacts, AdvertisedFacts, ClusterFacts
+from penstock.client import calls
+from penstock.client.addresses import Address
+from penstock.client.blocking import BlockingConnection, connect, reason
+from penstock.client.cluster import Cluster
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+
+MAX_TIMESTAMP = -3
+"""Asks ListOffsets for the newest record."""
+BROKERS_MAX = 64
+"""Of a larger cluster the first ones: they are set up alike."""
+_INTERNAL_PARTITIONS_MAX = 50
+
+
+def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
+    """Resolve, connect, and ask for versions and for the cluster's id."""
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return AddressFacts(str(address), resolve_problem=reason(error))
+    resolved = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    begun = time.monotonic()
+    try:
+        opened = socket.create_connection(address, timeout_seconds)
+    except OSError as error:
+        return AddressFacts(str(address), resolved, connect_problem=reason(error))
+    connection = BlockingConnection(opened, address, timeout_seconds=timeout_seconds)
+    try:
+        connection.negotiate()
+        answer_ms = (time.monotonic() - begun) * 1000
+        cluster_id = connection.carry(calls.describe_brokers([])).cluster_id
+    except PenstockError as error:
+        return AddressFacts(str(address), resolved, speak_problem=str(error))
+    finally:
+        connection.close()
+    return AddressFacts(
+        str(address), resolved, speaks_kafka=True, answer_ms=answer_ms, cluster_id=cluster_id
+    )
+
+
+def probe_cluster(bootstrap: Iterable[Address], timeout_seconds: float) -> ClusterFacts:
+    """Everything that a client comes to know."""
+    asked = tuple(bootstrap)
+    seen = tuple(probe_address(one, timeout_seconds) for one in asked)
+    good = [at for at, facts in zip(asked, seen, strict=True) if facts.speaks_kafka]
+    if not good:
+        return ClusterFacts(seen)
+    try:
+        with _open(good, timeout_seconds) as cluster:
+            brokers = sorted(cluster.brokers().items())[:BROKERS_MAX]
+            cluster_id = cluster.cluster_id()
+    except PenstockError as error:
+        return ClusterFacts(seen, problem=str(error))
+    advertised = tuple(
+        AdvertisedFacts(number, probe_address(address, timeout_seconds))
+        for number, address in brokers
+    )
+    return ClusterFacts(seen, cluster_id, advertised)
+
+
+def newest_time_of_broker(bootstrap: Iterable[Address], timeout_seconds: float) -> int | None:
+    """The newest time in records that brokers wrote themselves; None when there is none.
+
+    Answers carry no time, but brokers stamp what they write into their internal topics.
+    """
+    try:
+        with _open(list(bootstrap), timeout_seconds) as cluster:
+            places = [
+                TopicPartition(topic.name or "", part.partition_index)
+                for topic in cluster.all_topics()
+                if topic.is_internal
+                for part in topic.partitions
+            ][:_INTERNAL_PARTITIONS_MAX]
+            if not places:
+                return None
+            found = cluster.look_up_offsets(
+                dict.fromkeys(places, MAX_TIMESTAMP), is_read_committed=False
+            )
+    except PenstockError:
+        return None
+    times = [one.timestamp_ms for one in found.values() if one.timestamp_ms >= 0]
+    return max(times, default=None)
+
+
+def _open(addresses: list[Address], timeout_seconds: float) -> Cluster:
+    return Cluster(
+        addresses,
+        lambda address: connect(address, timeout_seconds=timeout_seconds),
+        timeout_seconds=timeout_seconds,
+    )

@@ -1,0 +1,42 @@
+"""`DeclarationMemory`: which settings of topics came from the settings file, kept in the store.
+
+Guarantees: what is remembered survives a restart, one key for each topic (`declared/<name>`, see
+`keys`). It is written before settings are changed, with old and new ones, and again afterwards: a
+crash between leaves a name too many, never one too few. It decides nothing.
+"""
+
+from collections.abc import Mapping
+
+from penstock.cluster import values
+from penstock.cluster.keys import DEFAULT_ROOT, Keys
+from penstock.cluster.store import Delete, MetadataStore, Operation, Put
+from penstock.cluster.values import SetByFile
+from penstock.core.limits import STORE_OPERATIONS_MAX
+
+
+class DeclarationMemory:
+    """What the settings file gave to which topic."""
+
+    def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
+        self._store = store
+        self._keys = Keys(root)
+
+    async def recall(self) -> dict[str, SetByFile]:
+        """All of it, by name of the topic."""
+        prefix = self._keys.declarations()
+        snapshot = await self._store.read_prefix(prefix)
+        return {
+            pair.key.removeprefix(prefix): values.read_declared(pair.value)
+            for pair in snapshot.values
+        }
+
+    async def keep(self, told: Mapping[str, SetByFile | None]) -> None:
+        """Remember these; None forgets a topic."""
+        operations: list[Operation] = []
+        for name, given in told.items():
+            key = self._keys.declaration(name)
+            operations.append(
+                Delete(key) if given is None else Put(key, values.write_declared(given))
+            )
+        for start in range(0, len(operations), STORE_OPERATIONS_MAX):
+            await self._store.transact((), operations[start : start + STORE_OPERATIONS_MAX])

@@ -1,0 +1,172 @@
+"""The three layers that settings come from: file, environment, flags; each value checked (pure).
+
+Guarantees: a layer holds only values that their settings can have; everything else became a problem
+that names the setting, the value, where it came from and a remedy. Which layer wins is
+`core.config`'s business.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from penstock.core.setting_names import (
+    closest_keys,
+    current_key,
+    environment_name,
+    key_of_variable,
+)
+from penstock.core.settings import FIELDS, Settings
+from penstock.core.toml_lines import key_lines, line_of
+from penstock.core.topic_declarations import SECTION, TopicDeclaration, read_declarations
+
+Layer = dict[str, tuple[object, str]]
+"""A value and its source for each key that a layer gives."""
+
+_FLAG_NAMES: Final = {"flush.mode": "--flush"}
+"""Flags that are not called like their setting."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong, and what is only to be told; filled while layers are read."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def file_layer(
+    toml_text: str, file_name: str, findings: Findings
+) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
+    """The settings and the declared topics of a settings file."""
+    try:
+        document = tomllib.loads(toml_text)
+    except tomllib.TOMLDecodeError as error:
+        findings.problems.append(_not_toml(toml_text, file_name, error))
+        return {}, ()
+    lines = key_lines(toml_text)
+    declared: tuple[TopicDeclaration, ...] = ()
+    entries = document.get(SECTION)
+    if isinstance(entries, list):
+        del document[SECTION]
+        declared = read_declarations(entries, lines, file_name, findings.problems)
+    layer: Layer = {}
+    for given, value in _flattened(document):
+        line = line_of(lines, given)
+        source = file_name if line is None else f"{file_name} line {line}"
+        _take(layer, given, value, source, findings)
+    return layer, declared
+
+
+def environment_layer(environment: Mapping[str, str], findings: Findings) -> Layer:
+    """The settings of the environment; its texts are converted."""
+    layer: Layer = {}
+    for name in sorted(environment):
+        given = key_of_variable(name)
+        if given is None:
+            continue
+        key, text = current_key(given), environment[name]
+        source = f"environment variable {name}"
+        if key not in FIELDS:
+            remedies = [environment_name(found) for found in closest_keys(key)]
+            findings.problems.append(_unknown(name, text, "environment", remedies))
+            continue
+        if key != given:
+            findings.notes.append(f"{name} is an old name: set {environment_name(key)} instead.")
+            if environment_name(key) in environment:
+                continue
+        layer[key] = (checked_text(key, text, source, findings.problems), source)
+    return layer
+
+
+def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
+    """The settings of flags; one that was not given is None."""
+    layer: Layer = {}
+    for key, value in flags.items():
+        if value is None:
+            continue
+        assert key in FIELDS, f"a flag for an unknown setting: {key}"
+        source = f"flag {_FLAG_NAMES.get(key) or '--' + key.rpartition('.')[2].replace('_', '-')}"
+        layer[key] = (checked(key, value, source, findings.problems), source)
+    return layer
+
+
+def checked(key: str, value: object, source: str, problems: list[str]) -> object:
+    """The value as its setting keeps it; with a problem, the value as it was."""
+    try:
+        return _adapter(key).validate_python(value, strict=True)
+    except ValidationError as error:
+        problems.append(_wrong(key, value, source, error))
+        return value
+
+
+def checked_text(key: str, text: str, source: str, problems: list[str]) -> object:
+    """As `checked`, for a value that is given as text."""
+    optional = FIELDS[key].default is None
+    if optional and not text:
+        return None
+    try:
+        return _adapter(key).validate_strings(text)
+    except ValidationError as error:
+        problems.append(_wrong(key, text, source, error))
+        return text
+
+
+def _take(layer: Layer, given: str, value: object, source: str, findings: Findings) -> None:
+    """Put one value of a file into its layer."""
+    key = current_key(given)
+    if key not in FIELDS:
+        findings.problems.append(_unknown(given, value, source, closest_keys(given)))
+    elif key in layer:
+        findings.problems.append(
+            f"{key} is given twice, in {layer[key][1]} and in {source}. Remove one of them."
+        )
+    else:
+        if key != given:
+            findings.notes.append(f"{given} ({source}) is an old name: call it {key}.")
+        layer[key] = (checked(key, value, source, findings.problems), source)
+
+
+def _flattened(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        if isinstance(value, dict):
+            for inner, inner_value in value.items():
+                yield f"{name}.{inner}", inner_value
+            if not value and name not in Settings.model_fields and name != SECTION:
+                yield name, value
+        else:
+            yield name, value
+
+
+def _not_toml(toml_text: str, file_name: str, error: tomllib.TOMLDecodeError) -> str:
+    lines = [line.replace(" ", "") for line in toml_text.splitlines()]
+    has_table = any(line.startswith(f"[{SECTION}]") for line in lines)
+    if has_table and any(line.startswith(f"[[{SECTION}]]") for line in lines):
+        return (
+            f"{file_name} has both [{SECTION}], the old name of [topic_defaults], and "
+            f"[[{SECTION}]]. Rename the first to [topic_defaults] and check again."
+        )
+    return f"{file_name} is not TOML: {error}. Correct the line and check again."
+
+
+def _adapter(key: str) -> TypeAdapter[Any]:
+    setting = FIELDS[key]
+    # The annotated type is made at run time, so a type checker cannot know it.
+    annotated: Any = Annotated[setting.annotation, setting]
+    return TypeAdapter(annotated)
+
+
+def _wrong(key: str, value: object, source: str, error: ValidationError) -> str:
+    reason = error.errors(include_url=False)[0]["msg"]
+    reason = reason[:1].lower() + reason[1:]
+    return f"{key} = {value!r} ({source}): {reason}. See `penstock config explain {key}`."
+
+
+def _unknown(name: str, value: object, source: str, remedies: list[str]) -> str:
+    if remedies:
+        remedy = f"Did you mean {' or '.join(remedies)}?"
+    else:
+        remedy = "`penstock config explain` lists all settings."
+    return f"{name} = {value!r} ({source}) is not a setting. {remedy}"

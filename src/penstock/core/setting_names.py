@@ -1,0 +1,85 @@
+"""The names of a setting: its key, its environment variable, Kafka's name and names it once had.
+
+Pure look-ups over the tree of settings. Guarantees: whatever a user calls a setting, it is found,
+or the nearest names are. What values settings have is NOT known here.
+"""
+
+import difflib
+from typing import Final
+
+from pydantic.fields import FieldInfo
+
+from penstock.core.settings import FIELDS
+
+ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
+ENVIRONMENT_SEPARATOR: Final = "__"
+_FORMER_SECTIONS: Final = {"topics": "topic_defaults"}
+"""`[topics]` was the table of defaults until topics could be declared as `[[topics]]`."""
+_CLOSE_MAX: Final = 3
+_CLOSE_CUTOFF: Final = 0.6
+
+
+def environment_name(key: str) -> str:
+    """The environment variable of a key: `listener.port` is `PENSTOCK_LISTENER__PORT`."""
+    section, name = key.split(".", 1)
+    return f"{ENVIRONMENT_PREFIX}{section.upper()}{ENVIRONMENT_SEPARATOR}{name.upper()}"
+
+
+def key_of_variable(name: str) -> str | None:
+    """The key that an environment variable means; None when the variable is no setting at all."""
+    if not name.startswith(ENVIRONMENT_PREFIX) or ENVIRONMENT_SEPARATOR not in name:
+        return None
+    section, _, last = name.removeprefix(ENVIRONMENT_PREFIX).partition(ENVIRONMENT_SEPARATOR)
+    return f"{section}.{last}".lower()
+
+
+def current_key(key: str) -> str:
+    """The name of today for a key that may be an old one."""
+    section, dot, last = key.partition(".")
+    renamed = f"{_FORMER_SECTIONS.get(section, section)}{dot}{last}"
+    return renamed if renamed in FIELDS else key
+
+
+def kafka_name(key: str) -> str:
+    """Kafka's name of a setting; empty when Kafka has none."""
+    return extra_text(FIELDS[key], "kafka")
+
+
+def is_live(key: str) -> bool:
+    """Whether a running broker can follow a change of this setting."""
+    extra = FIELDS[key].json_schema_extra
+    return isinstance(extra, dict) and extra.get("live") is True
+
+
+def find_keys(name: str) -> list[str]:
+    """The settings that a user may mean by a key, a section, a variable or Kafka's name."""
+    key = current_key(key_of_variable(name.upper()) or name)
+    if key in FIELDS:
+        return [key]
+    by_kafka = [key for key in FIELDS if kafka_name(key) == name]
+    return by_kafka or [key for key in FIELDS if key.startswith(f"{name}.")]
+
+
+def closest_keys(name: str) -> list[str]:
+    """Known keys that look like `name`, best first."""
+    last_part = name.rpartition(".")[2]
+    same_name = [key for key in FIELDS if key.rpartition(".")[2] == last_part]
+    return same_name or _close(name, list(FIELDS))
+
+
+def closest_names(name: str) -> list[str]:
+    """Names of settings that look like `name`, in the way of naming that it follows."""
+    if name.upper().startswith(ENVIRONMENT_PREFIX):
+        return _close(name.upper(), [environment_name(key) for key in FIELDS])
+    kafka_names = {kafka_name(key) for key in FIELDS} - {""}
+    return _close(name, [*FIELDS, *sorted(kafka_names)]) or closest_keys(name)
+
+
+def extra_text(field: FieldInfo, name: str) -> str:
+    """What a field's remarks say under a name; empty when they say nothing."""
+    extra = field.json_schema_extra
+    return str(extra.get(name, "")) if isinstance(extra, dict) else ""
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    return difflib.get_close_matches(name, names, n=_CLOSE_MAX, cutoff=_CLOSE_CUTOFF)

@@ -1,0 +1,167 @@
+"""`[[topics]]` of a settings file: topics that a broker sees to, as plain values (pure).
+
+    [[topics]]
+    name = "orders"
+    partitions = 12
+    settings = { "retention.ms" = 86_400_000 }
+
+Guarantees: a declaration that comes out has a name that no other has, a number of partitions within
+the limits or none, and settings as texts. Whether Kafka's rules allow the name and the settings is
+NOT looked at here: the caller hands in who knows. What becomes of a declaration is
+`cluster.declared_topics`' business.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.limits import DECLARED_TOPICS_MAX, PARTITIONS_PER_TOPIC_MAX
+from penstock.core.toml_lines import line_of
+
+SECTION: Final = "topics"
+_KEYS: Final = ("name", "partitions", "routing", "settings")
+_FANOUT: Final = "fanout"
+_QUEUE: Final = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeclaration:
+    """One topic as a settings file wants it."""
+
+    name: str
+    partitions: int | None = None
+    """None: the broker's default when the topic is created, and whatever it has afterwards."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """By Kafka's names."""
+    source: str = "settings file"
+    """Where it is declared, for messages."""
+
+
+TopicCheck = Callable[[TopicDeclaration], Iterable[str]]
+"""What is wrong with a declaration beyond its form."""
+
+
+def nothing_more(_: TopicDeclaration) -> Iterable[str]:
+    """The check of who knows no rules for topics."""
+    return ()
+
+
+def read_declarations(
+    entries: list[object], lines: Mapping[str, int], file_name: str, problems: list[str]
+) -> tuple[TopicDeclaration, ...]:
+    """The declarations that are right; what is wrong with the others is added to `problems`."""
+    if len(entries) > DECLARED_TOPICS_MAX:
+        problems.append(
+            f"{file_name} declares {len(entries)} topics, more than {DECLARED_TOPICS_MAX}. Create "
+            "the rest with `penstock topic create`."
+        )
+        return ()
+    declared: dict[str, TopicDeclaration] = {}
+    for index, entry in enumerate(entries):
+        one = _Entry(f"{SECTION}[{index}]", lines, file_name)
+        found: list[str] = []
+        declaration = one.read(entry, found)
+        if declaration is not None and declaration.name in declared:
+            first = declared[declaration.name].source
+            found.append(
+                f"{one.where('name')}: the topic {declaration.name!r} is declared twice, first in "
+                f"{first}. Remove one of them."
+            )
+        elif declaration is not None and not found:
+            declared[declaration.name] = declaration
+        problems += found
+    return tuple(declared.values())
+
+
+class _Entry:
+    """Reads one table of the array."""
+
+    def __init__(self, key: str, lines: Mapping[str, int], file_name: str) -> None:
+        self._key = key
+        self._lines = lines
+        self._file_name = file_name
+
+    def where(self, name: str = "") -> str:
+        """The file and line of one of the keys."""
+        line = line_of(self._lines, f"{self._key}.{name}" if name else self._key)
+        return self._file_name if line is None else f"{self._file_name} line {line}"
+
+    def read(self, entry: object, problems: list[str]) -> TopicDeclaration | None:
+        """The declaration, or None when it has not even a name."""
+        if not isinstance(entry, dict):
+            problems.append(f"{self.where()}: a topic is declared as a table, not as {entry!r}.")
+            return None
+        problems += self._unknown_keys(entry)
+        partitions = entry.get("partitions")
+        if partitions is not None and not _is_partition_count(partitions):
+            problems.append(
+                f"{self.where('partitions')}: partitions = {partitions!r} is not a whole number "
+                f"from 1 to {PARTITIONS_PER_TOPIC_MAX}."
+            )
+            partitions = None
+        problems += self._wrong_routing(entry.get("routing", _FANOUT))
+        settings = self._settings(entry.get("settings", {}), problems)
+        name = entry.get("name")
+        if not isinstance(name, str) or not name:
+            problems.append(
+                f'{self.where("name")}: a declared topic needs a name, such as name = "orders".'
+            )
+            return None
+        return TopicDeclaration(name, partitions, settings, self.where())
+
+    def _unknown_keys(self, entry: Mapping[str, object]) -> Iterator[str]:
+        for key in entry:
+            if key not in _KEYS:
+                close = difflib.get_close_matches(key, _KEYS, n=1)
+                known = f"Did you mean {close[0]}?" if close else f"There are {', '.join(_KEYS)}."
+                yield f"{self.where(key)}: {key!r} is nothing that a topic can declare. {known}"
+
+    def _wrong_routing(self, routing: object) -> Iterator[str]:
+        if routing == _QUEUE:
+            yield (
+                f'{self.where("routing")}: routing = "queue" is not built: it comes with share '
+                'groups. Use "fanout", where every group reads every record.'
+            )
+        elif routing != _FANOUT:
+            yield f'{self.where("routing")}: routing = {routing!r} does not exist. Use "fanout".'
+
+    def _settings(self, table: object, problems: list[str]) -> dict[str, str]:
+        if not isinstance(table, dict):
+            problems.append(f"{self.where('settings')}: settings are a table, not {table!r}.")
+            return {}
+        texts: dict[str, str] = {}
+        for name, value in _flattened(table):
+            text = _text(value)
+            if text is None:
+                problems.append(
+                    f"{self.where(f'settings.{name}')}: {name} = {value!r} is not a text, a "
+                    "number, true, false or a list of texts."
+                )
+            else:
+                texts[name] = text
+        return texts
+
+
+def _is_partition_count(value: object) -> bool:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and 1 <= int(str(value)) <= PARTITIONS_PER_TOPIC_MAX
+
+
+def _flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Settings by name: TOML reads `retention.ms = 1` without quotes as a table in a table."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return None

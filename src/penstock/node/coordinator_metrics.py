@@ -1,0 +1,73 @@
+"""Groups and transactions as metrics: how many in which state, and how far behind groups are.
+
+It asks the shards that are loaded and starts none: before the first client asks for a coordinator
+there is nothing to tell, and what decides about groups is not even imported. A scrape costs a look
+at every group and every transactional id.
+"""
+
+from collections import Counter as Multiset
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from penstock.core.metrics import Family, Registry, Row
+from penstock.node.coordinators import NodeCoordinators
+from penstock.replication.manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from penstock.coordinator.runtime import Runtime
+
+GROUP_LAG = "group_lag_records"
+
+
+def register_coordinators(
+    metrics: Registry, coordinators: NodeCoordinators, replicas: ReplicaManager
+) -> None:
+    """Register everything that is known of groups and transactions."""
+
+    def lag() -> Iterator[Row]:
+        runtime = coordinators.runtime("group")
+        if runtime is not None:
+            from penstock.node.group_lag import lag_rows
+
+            yield from lag_rows(runtime, replicas)
+
+    def groups() -> Iterator[Row]:
+        return _counted(coordinators.runtime("group"), _group_states)
+
+    def transactions() -> Iterator[Row]:
+        return _counted(coordinators.runtime("transaction"), _transaction_states)
+
+    labels = ("group", "topic", "partition")
+    metrics.family(GROUP_LAG, Family("Records that a group has not read.", labels, lag))
+    metrics.family("groups", Family("Groups by type and state.", ("type", "state"), groups))
+    metrics.family("transactions", Family("Transactional ids by state.", ("state",), transactions))
+
+
+def _counted(
+    runtime: "Runtime | None", states: "Callable[[Runtime], Iterator[tuple[str, ...]]]"
+) -> Iterator[Row]:
+    if runtime is not None:
+        for labels, count in sorted(Multiset(states(runtime)).items()):
+            yield Row(labels, count)
+
+
+def _group_states(runtime: "Runtime") -> Iterator[tuple[str, ...]]:
+    from penstock.coordinator.groups.shard import GroupShard
+
+    for driver in tuple(runtime):
+        shard = driver.shard
+        assert isinstance(shard, GroupShard)
+        state = shard.state
+        for group in (*state.classic.values(), *state.consumer.values()):
+            yield group.type_name, group.state_name
+
+
+def _transaction_states(runtime: "Runtime") -> Iterator[tuple[str, ...]]:
+    from penstock.coordinator.transactions.shard import TransactionShard
+    from penstock.coordinator.transactions.states import STATE_NAMES
+
+    for driver in tuple(runtime):
+        shard = driver.shard
+        assert isinstance(shard, TransactionShard)
+        for transaction in tuple(shard.transactions.values()):
+            yield (STATE_NAMES[transaction.state],)

@@ -1,0 +1,86 @@
+"""The periodic work of storage: when each duty is due, and that one failure does not end it.
+
+Guarantees: every duty runs again after its interval, an interval that is changed is followed at
+once, and the end of `run` is the end of all. What a duty does is `storage.service`'s business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypedDict
+
+from penstock.core.settings import DiskSettings, Settings
+from penstock.node.pace import Pace
+from penstock.storage.service import StorageService
+
+logger = logging.getLogger(__name__)
+
+SPACE_SECONDS = 1.0
+"""How often free space is sampled."""
+
+Duty: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class DiskMarks(TypedDict):
+    """When a disk counts as full, as storage wants to know it."""
+
+    free_bytes_min: int
+    free_share_min: float
+
+
+def disk_marks(settings: DiskSettings) -> DiskMarks:
+    """What the settings say, in storage's units."""
+    return DiskMarks(
+        free_bytes_min=settings.free_bytes_min, free_share_min=settings.free_percent_min / 100
+    )
+
+
+class StorageDuties:
+    """Checkpoints, retention, compaction, free space and, in one mode, syncs."""
+
+    def __init__(self, storage: StorageService, settings: Settings) -> None:
+        self._storage = storage
+        self._checkpoint = Pace(settings.log.checkpoint_interval_ms)
+        self._retention = Pace(settings.log.retention_check_interval_ms)
+        self._compaction = Pace(settings.log.compaction_check_interval_ms)
+        self._sync = Pace(settings.flush.interval_ms)
+        self._syncs = settings.flush.mode == "interval"
+
+    def follow(self, settings: Settings) -> None:
+        """Keep other intervals, and watch the disks by other marks, from now on."""
+        self._storage.change_guards(**disk_marks(settings.disk))
+        self._checkpoint.change(settings.log.checkpoint_interval_ms)
+        self._retention.change(settings.log.retention_check_interval_ms)
+        self._compaction.change(settings.log.compaction_check_interval_ms)
+        self._sync.change(settings.flush.interval_ms)
+
+    async def run(self) -> None:
+        """All of it, until cancelled."""
+        storage = self._storage
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_paced(self._checkpoint, storage.checkpoint))
+            group.create_task(_paced(self._retention, storage.run_retention))
+            group.create_task(_paced(self._compaction, storage.clean_logs))
+            group.create_task(_sample(storage.sample_space))
+            if self._syncs:
+                group.create_task(_paced(self._sync, storage.flush_owed))
+
+
+async def _paced(pace: Pace, duty: Duty) -> None:
+    while True:
+        await pace.rest()
+        await _done(duty)
+
+
+async def _sample(duty: Duty) -> None:
+    while True:
+        await asyncio.sleep(SPACE_SECONDS)
+        await _done(duty)
+
+
+async def _done(duty: Duty) -> None:
+    try:
+        await duty()
+    except Exception:
+        # The next time may do; logs are served without any of this.
+        logger.exception("a periodic duty of storage failed")

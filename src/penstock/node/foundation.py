@@ -1,0 +1,114 @@
+"""What every part of a broker stands on: the data directory, its metadata and its logs, opened.
+
+The order is that of the composition root: the directory is locked, metadata is loaded and the
+cluster's id compared with the one in the directory, logs are loaded; after a crash those beyond
+their recovery point are verified, and what metadata and logs say differently is settled.
+
+Guarantees: when it returns, logs and metadata agree, and nobody else has the directory. It serves
+nobody: that is `node.wiring`.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from penstock.cluster.service import MetadataService
+from penstock.cluster.sqlite_store import SqliteMetadataStore
+from penstock.cluster.topic_rules import TopicRules
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.metrics import Registry
+from penstock.core.settings import Settings
+from penstock.node.descriptors import claim_descriptors, connections_within
+from penstock.node.identity import establish_identity, known_cluster_id
+from penstock.node.live_settings import LiveSettings
+from penstock.node.log_loading import (
+    first_free_producer_id,
+    load_logs,
+    settle_differences,
+    topics_in,
+)
+from penstock.node.topic_rules import topic_defaults
+from penstock.storage.filesystem import DiskFileSystem, FileSystem
+from penstock.storage.log_manager import LogManager
+from penstock.storage.log_settings import FlushMode
+from penstock.storage.memory_disk import MemoryDisk
+
+METADATA_FILE = "metadata.sqlite3"
+MEMORY_PATH = "/penstock"
+"""Where the logs of a broker without a disk are; a memory disk has no current directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What was opened."""
+
+    path: str
+    live: LiveSettings
+    clock: Clock
+    metrics: Registry
+    tasks: asyncio.TaskGroup
+    logs: LogManager
+    store: SqliteMetadataStore
+    metadata: MetadataService
+    directory_id: str
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the start; `live` has those of now."""
+        return self.live.current.settings
+
+
+async def lay_foundation(
+    given: Settings, stack: AsyncExitStack, filesystem: FileSystem | None
+) -> Foundation:
+    """Open everything; leaving `stack` closes it."""
+    path, filesystem = _place(given, filesystem)
+    clock, metrics = SystemClock(), Registry()
+    live, files_max = _within_descriptors(given)
+    settings = live.current.settings
+    mode = FlushMode(settings.flush.mode)
+    logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
+    logs.lock()
+    stack.callback(logs.unlock)
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+
+    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    store = await SqliteMetadataStore.open(store_path, clock=clock)
+    stack.push_async_callback(store.close)
+    metadata = MetadataService(store, rules=topic_rules(settings))
+    is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
+    stack.push_async_callback(metadata.stop)
+    directory_id = establish_identity(
+        filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
+    )
+
+    await load_logs(logs, metadata.image, topic_defaults(settings.topic_defaults))
+    if is_new:
+        found = topics_in(logs, settings.node.id)
+        await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
+    settle_differences(logs, metadata.image)
+    return Foundation(path, live, clock, metrics, tasks, logs, store, metadata, directory_id)
+
+
+def topic_rules(settings: Settings) -> TopicRules:
+    """What a new topic must be like."""
+    return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
+
+
+def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
+    """Where the data is, and on what."""
+    if settings.node.storage == "memory":
+        return MEMORY_PATH, filesystem or MemoryDisk()
+    return settings.node.data_dir, filesystem or DiskFileSystem()
+
+
+def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
+    """The settings with as many connections as there may be, and how many files may be open."""
+    files = claim_descriptors(given.listener.connections_max).files
+
+    def adapt(settings: Settings) -> Settings:
+        most = connections_within(settings.listener.connections_max, files)
+        listener = settings.listener.model_copy(update={"connections_max": most})
+        return settings.model_copy(update={"listener": listener})
+
+    return LiveSettings(given, adapt), files

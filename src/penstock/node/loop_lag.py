@@ -1,0 +1,44 @@
+"""`LoopLag`: how late the event loop is, as a histogram.
+
+Twice a second it asks to be called, and notes how long after the moment it was. What it sees is
+what every client waits before anybody looks at its request: work that holds the loop, a garbage
+collection, a processor that others use. It costs a few microseconds each time. It starts no task
+and changes nothing.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.core.metrics import Histogram, Registry
+
+INTERVAL_SECONDS: Final = 0.5
+"""Between two looks. A stop of the loop that lasts so long is always seen, a shorter one in
+proportion."""
+LAG_BOUNDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""From a millisecond, which is how exact the loop's timers are."""
+
+
+class LoopLag:
+    """Watches one event loop until it is stopped."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: Registry) -> None:
+        self._loop = loop
+        self._lags: Histogram = metrics.histogram(
+            "event_loop_lag_seconds", "How late the event loop does what is due.", LAG_BOUNDS
+        )
+        self._due = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look for the first time."""
+        self._due = self._loop.time() + INTERVAL_SECONDS
+        self._handle = self._loop.call_at(self._due, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _look(self) -> None:
+        self._lags.observe(max(0.0, self._loop.time() - self._due))
+        self.start()

@@ -1,0 +1,144 @@
+"""`SettingsReload`: reads the settings file again when it has changed or when somebody asks.
+
+Guarantees: a file is taken whole or refused whole, with every reason in the log and the outcome in
+metrics named like Prometheus' own (`config_last_reload_successful` and so on). A refused file
+changes nothing: the broker goes on with what it has and looks at the next change. One reload at a
+time. A change of the file is noticed within two looks; `core.file_watch` says what counts as one.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.core.clock import Clock
+from penstock.core.config import Loaded
+from penstock.core.errors import ConfigError
+from penstock.core.file_watch import FileWatch, Look
+from penstock.core.metrics import Registry
+from penstock.core.settings import flat_values
+from penstock.core.settings_changes import changed_settings, restart_reasons
+from penstock.node.declared_topics import DeclaredTopics
+from penstock.node.file_look import look_at
+from penstock.node.live_settings import LiveSettings
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the file: what is saved is in force within two seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """Where a broker's settings came from and can be read again."""
+
+    path: str | None
+    """The settings file; None when there is none, and then only environment and flags count."""
+    load: Callable[[], Loaded]
+    """Reads everything again; blocks."""
+    first: Loaded
+    """What was read before the start."""
+    first_look: Look | None
+    """How the file was just before that."""
+
+
+class SettingsReload:
+    """Keeps a broker's settings up with its file."""
+
+    def __init__(
+        self,
+        source: SettingsSource,
+        live: LiveSettings,
+        declared: DeclaredTopics,
+        clock: Clock,
+        metrics: Registry,
+    ) -> None:
+        self._source = source
+        self._live = live
+        self._declared = declared
+        self._clock = clock
+        self._watch = FileWatch(source.first_look)
+        self._asked = asyncio.Event()
+        self.refusal: str | None = None
+        """Why the last reload was refused; None when it was not."""
+        self._applied_at_ms = clock.now_ms()
+        self._applied = metrics.counter(
+            "config_reloads_applied_total", "Times that the settings were read again and taken."
+        )
+        self._refused = metrics.counter(
+            "config_reloads_refused_total", "Times that the settings were read again and refused."
+        )
+        metrics.gauge(
+            "config_last_reload_successful",
+            "1 when the settings that were last read are in force, 0 when they were refused.",
+            lambda: 0.0 if self.refusal else 1.0,
+        )
+        metrics.gauge(
+            "config_last_reload_success_timestamp_seconds",
+            "When settings were last taken, at the start or later, since 1970.",
+            lambda: self._applied_at_ms / 1_000,
+        )
+
+    def ask(self) -> None:
+        """Read the settings again soon, changed or not; for a signal handler on the loop."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Watch the file until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._asked.wait()
+            await self.look(look_at(self._source.path) if self._source.path else None)
+
+    async def look(self, look: Look | None) -> None:
+        """Reload if somebody asked or if the file, which is like this now, has changed."""
+        if self._asked.is_set():
+            self._asked.clear()
+            self._watch.was_read(look)
+        elif not self._watch.note(look):
+            return
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Read everything again; take it or refuse it."""
+        try:
+            # Off the loop: a large file takes its time, and clients wait for nothing.
+            loaded = await asyncio.to_thread(self._source.load)
+        except (ConfigError, OSError) as error:
+            self._refuse(str(error))
+            return
+        changed = changed_settings(self._live.given, loaded.settings)
+        reasons = restart_reasons(changed, loaded.sources)
+        if reasons:
+            self._refuse("\n".join(reasons))
+            return
+        in_force = await self._live.take(loaded.settings)
+        for line in loaded.notes:
+            logger.warning("%s", line)
+        for one in in_force:
+            logger.info("settings: %s", one)
+        values = flat_values(self._live.current.settings)
+        for one in changed:
+            if values[one.key] != one.after:
+                logger.warning(
+                    "settings: %s = %s is given and %s is in force: `penstock config explain %s "
+                    "--bootstrap-server HOST:PORT` tells why",
+                    one.key,
+                    one.after,
+                    values[one.key],
+                    one.key,
+                )
+        await self._declared.reconcile(loaded.topics)
+        self.refusal = None
+        self._applied.value += 1
+        self._applied_at_ms = self._clock.now_ms()
+        logger.info("settings: read again, %d changed", len(in_force))
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        self._refused.value += 1
+        for line in reason.splitlines():
+            logger.error("settings refused: %s", line)
+        logger.error("settings refused: nothing was changed; the broker goes on as before")

@@ -1,0 +1,118 @@
+"""Partitions, logs, syncs and disks as metrics.
+
+Everything is asked when somebody looks, of the parts that keep it; nothing is counted twice. What
+is told by topic costs one pass over the partitions for a scrape, and nothing between two.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core.metrics import HistogramRow, Histograms, Registry, Table, TableRow
+from penstock.replication.manager import ReplicaManager
+from penstock.storage.disk_guard import DiskState
+from penstock.storage.service import StorageService
+
+_TOPIC_COLUMNS: Final = (
+    ("topic_partitions", "Partitions of a topic."),
+    ("topic_size_bytes", "Size of a topic's segments, without indexes."),
+    ("topic_appended_records_total", "Records ever appended to a topic, a restart included."),
+    ("topic_appended_bytes_total", "Bytes of batches appended to a topic."),
+    ("topic_fetched_bytes_total", "Bytes of batches in answers to fetches of a topic."),
+)
+_DISK_COLUMNS: Final = (
+    ("disk_total_bytes", "Size of the disk that a data directory is on."),
+    ("disk_free_bytes", "Room on the disk that a data directory is on."),
+    ("disk_used_bytes", "What is used of that disk, by others too."),
+    ("disk_full", "Whether produce is refused for want of room: 1 is yes."),
+)
+_DIRECTORY_COLUMNS: Final = (
+    ("data_directory_offline", "Whether a write or sync failed: 1 is yes, until a restart."),
+    ("flushed_bytes_total", "Bytes of batches that a sync made durable."),
+)
+
+
+def register_storage(metrics: Registry, storage: StorageService, replicas: ReplicaManager) -> None:
+    """Register everything that is known of the log."""
+    view = _View(storage, replicas)
+    gauge = metrics.gauge
+    gauge("partitions", "Partitions served here.", lambda: len(replicas))
+    gauge("partitions_offline", "Partitions that cannot be served.", view.offline_count)
+    gauge(
+        "parked_requests",
+        "Requests that wait for records, for a sync or for their time.",
+        lambda: len(replicas.waits),
+    )
+    gauge("appended_bytes_total", "Bytes of batches appended.", lambda: replicas.appended_bytes)
+    gauge("appended_batches_total", "Batches appended.", lambda: replicas.appended_batches)
+    gauge(
+        "fetched_bytes_total",
+        "Bytes of batches in answers to fetches.",
+        lambda: replicas.fetched_bytes,
+    )
+    metrics.table(Table(_TOPIC_COLUMNS, ("topic",), view.topics))
+    metrics.table(Table(_DISK_COLUMNS, ("directory",), view.disks))
+    metrics.table(Table(_DIRECTORY_COLUMNS, ("directory",), view.directories))
+    metrics.histograms(
+        "flush_duration_seconds",
+        Histograms("How long syncs took.", ("directory",), view.flush_durations),
+    )
+
+
+class _View:
+    """The log, as rows."""
+
+    def __init__(self, storage: StorageService, replicas: ReplicaManager) -> None:
+        self._storage = storage
+        self._replicas = replicas
+
+    def offline_count(self) -> int:
+        """Partitions whose log is damaged, gone, or on a directory that failed."""
+        failed = [
+            f"{flusher.directory.path}/"
+            for flusher in self._storage.manager.flushers
+            if flusher.directory.failure is not None
+        ]
+        damaged = sum(
+            partition.log.problem is not None
+            or any(partition.log.directory.startswith(path) for path in failed)
+            for partition in tuple(self._replicas)
+        )
+        return damaged + len(self._replicas.unserved)
+
+    def topics(self) -> Iterator[TableRow]:
+        """One row for each topic that has a partition here."""
+        found: dict[str, list[int]] = {}
+        for partition in tuple(self._replicas):
+            log = partition.log
+            row = found.get(partition.name.topic)
+            if row is None:
+                row = found[partition.name.topic] = [0] * len(_TOPIC_COLUMNS)
+            row[0] += 1
+            row[1] += sum([segment.size for segment in log.segments])
+            row[2] += log.end_offset
+            row[3] += partition.appended_bytes
+            row[4] += partition.fetched_bytes
+        for topic, values in found.items():
+            yield TableRow((topic,), tuple(values))
+
+    def disks(self) -> Iterator[TableRow]:
+        """One row for each data directory whose disk was measured."""
+        for flusher in self._storage.manager.flushers:
+            path = flusher.directory.path
+            guard = self._storage.disk_guard(path)
+            free_bytes, total_bytes = guard.space
+            if total_bytes:
+                is_full = guard.state is DiskState.FULL
+                values = (total_bytes, free_bytes, total_bytes - free_bytes, int(is_full))
+                yield TableRow((path,), values)
+
+    def directories(self) -> Iterator[TableRow]:
+        """One row for each data directory."""
+        for flusher in self._storage.manager.flushers:
+            values = (int(flusher.directory.failure is not None), flusher.flushed_bytes)
+            yield TableRow((flusher.directory.path,), values)
+
+    def flush_durations(self) -> Iterator[HistogramRow]:
+        """One histogram for each data directory."""
+        for flusher in self._storage.manager.flushers:
+            yield flusher.durations.read((flusher.directory.path,))

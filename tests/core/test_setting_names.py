@@ -1,0 +1,61 @@
+"""A setting is found by each of its names, and a near miss is suggested."""
+
+import pytest
+
+from penstock.core.setting_names import closest_names, find_keys, is_live
+from penstock.core.settings import FIELDS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "topic_defaults.retention_ms",
+        "topics.retention_ms",
+        "PENSTOCK_TOPIC_DEFAULTS__RETENTION_MS",
+        "penstock_topics__retention_ms",
+        "log.retention.ms",
+    ],
+)
+def test_every_name_leads_to_the_key(name: str) -> None:
+    assert find_keys(name) == ["topic_defaults.retention_ms"]
+
+
+def test_a_section_and_a_shared_name_lead_to_several() -> None:
+    assert find_keys("flush") == ["flush.mode", "flush.interval_ms"]
+    assert find_keys("listeners") == ["listener.host", "listener.port"]
+    assert find_keys("zebra") == []
+
+
+@pytest.mark.parametrize(
+    ("miss", "hit"),
+    [
+        ("listener.prot", "listener.port"),
+        ("PENSTOCK_LISTENER__PROT", "PENSTOCK_LISTENER__PORT"),
+        ("log.retentoin.ms", "log.retention.ms"),
+    ],
+)
+def test_a_near_miss_is_suggested_in_its_own_way_of_naming(miss: str, hit: str) -> None:
+    assert hit in closest_names(miss)
+
+
+def test_nothing_is_suggested_for_nonsense() -> None:
+    assert closest_names("zebra-crossing") == []
+
+
+def test_what_cannot_change_while_a_broker_runs() -> None:
+    """Exactly these; whoever adds a setting decides and has it followed."""
+    assert {key for key in FIELDS if not is_live(key)} == {
+        "node.id",
+        "node.data_dir",
+        "node.storage",
+        "node.uvloop",
+        "listener.host",
+        "listener.port",
+        "listener.advertised_host",
+        "listener.advertised_port",
+        "flush.mode",
+        "groups.offsets_partitions",
+        "groups.offsets_segment_bytes",
+        "transactions.state_partitions",
+        "transactions.state_segment_bytes",
+    }
