@@ -26,7 +26,8 @@ class Transport(asyncio.Transport):
 
 def test_who_comes_while_it_stops_is_sent_away() -> None:
     async def stop_and_connect() -> Transport:
-        dispatcher = cast("Dispatcher", SimpleNamespace(unsent_answers=None, version_ranges={}))
+        quiet = SimpleNamespace(unsent_answers=None, version_ranges={}, quotas=None)
+        dispatcher = cast("Dispatcher", quiet)
         listener = Listener(ListenerSettings(port=0), dispatcher, Registry())
         await listener.stop()
         late = Transport()
