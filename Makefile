@@ -106,6 +106,11 @@ crash: install release ## crash points, kill -9, power cuts: the seeded sample
 chaos: install ## floods and bombs; histories of clients under faults
 	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
 
+SOAK_MINUTES ?= 30
+.PHONY: soak
+soak: install release ## a broker at its limits for SOAK_MINUTES: nothing lost, memory flat, all counted
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+
 .PHONY: compat
 compat: install release ## suites of others that are quick: the Java client, franz-go (compat/README.md)
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m compat.client_check.run
@@ -137,6 +142,10 @@ deploy-check: install ## the steps of the container file in bare systems, some m
 .PHONY: bench
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
+
+.PHONY: bench-idle
+bench-idle: install release ## CPU and memory of a broker that nobody uses, side by side
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.idle
 
 .PHONY: bench-groups
 bench-groups: install release ## groups and transactions, side by side and at scale

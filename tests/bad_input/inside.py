@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.core.config import BrokerConfig
+from penstock.core.limit_use import LimitUse
 from penstock.core.settings import Settings
 from penstock.node.server import BrokerServer
 
@@ -48,6 +49,19 @@ class InsideBroker:
                 return False
             time.sleep(0.001)
         return True
+
+    def rises(self, name: str, value: float) -> bool:
+        """Whether a metric comes to a value or above it within a short time."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while self.metrics()[name] < value:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def limits(self) -> dict[str, LimitUse]:
+        """Every limit now, by name."""
+        return {row.name: row for row in self._server.limits()}
 
     def _run(self) -> None:
         try:

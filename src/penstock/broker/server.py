@@ -9,11 +9,13 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import cast
 
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.limits_in_use import listener_limits
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -30,13 +32,12 @@ WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 """Puts something between a socket and its connection, for tests of a bad network."""
 
 
-class Usage(NamedTuple):
-    """How much of its limits a listener uses now, and what it refused since the start."""
+class _TooLate(asyncio.BufferedProtocol):
+    """A connection that was accepted while the sockets were being closed: nobody would serve it."""
 
-    connections: int
-    handled_bytes: int
-    arriving_bytes: int
-    refused: int
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """End it."""
+        cast("asyncio.Transport", transport).abort()
 
 
 class Listener:
@@ -51,6 +52,7 @@ class Listener:
     ) -> None:
         self._settings = settings
         self._wrap_connection = wrap_connection
+        self._is_stopping = False
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -86,12 +88,6 @@ class Listener:
             self._sockets.append(bound)
             self.port = bound.getsockname()[1]
 
-    def usage(self) -> Usage:
-        """How near the limits are."""
-        state = self._state
-        handled, arriving = state.handling.reserved_bytes, state.receiving.reserved_bytes
-        return Usage(len(state.connections), handled, arriving, state.refused.value)
-
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
@@ -101,6 +97,8 @@ class Listener:
         self._sockets = []
 
     def _connection(self) -> asyncio.BufferedProtocol:
+        if self._is_stopping:
+            return _TooLate()
         connection = ConnectionProtocol(self._state)
         return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
@@ -110,6 +108,7 @@ class Listener:
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         for connection in tuple(self._state.connections):
@@ -123,6 +122,10 @@ class Listener:
         self._state.stop()
         for server in self._servers:
             await server.wait_closed()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit on connections and requests, with what is used of it."""
+        return listener_limits(self._state)
 
     def close_sockets(self) -> None:
         """Let go of addresses that nobody was served on."""

@@ -7,6 +7,7 @@ from penstock.client.addresses import Address
 from penstock.cluster.service import MetadataService
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
+from penstock.node.limits_view import LimitsView
 from penstock.node.live_settings import LiveSettings
 from penstock.node.settings_reload import SettingsReload
 from penstock.replication.manager import ReplicaManager
@@ -23,6 +24,7 @@ class Served:
     replicas: ReplicaManager
     coordinators: NodeCoordinators
     listener: Listener
+    limits: LimitsView
     advertised: Address
     declared: DeclaredTopics
     reload: SettingsReload | None

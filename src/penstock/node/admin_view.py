@@ -4,7 +4,7 @@ Everything is read from memory: a probe comes every second and must not wait for
 disk said last is at most a second old.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Literal
 
 from penstock.admin.health import DirectoryFacts, Facts
@@ -14,8 +14,6 @@ from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
-from penstock.core.limit_use import LimitUse
-from penstock.core.limits import PARKED_REQUESTS_MAX, PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.version import penstock_version
@@ -85,7 +83,7 @@ class NodeView:
             is_started=True,
             is_stopping=is_stopping,
             directories=tuple(_directory(served.storage, one) for one in manager.flushers),
-            limits=tuple(_limits(served)),
+            limits=tuple(served.limits.rows()),
             damaged_partitions=len(served.replicas.unserved),
             coordinators_loading=loading,
             coordinators_failed=failed,
@@ -102,24 +100,6 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
         failure=None if directory.failure is None else str(directory.failure),
         flush_seconds=flusher.under_way_seconds(),
     )
-
-
-def _limits(served: Served) -> Iterator[LimitUse]:
-    listener, usage = served.live.current.settings.listener, served.listener.usage()
-    yield LimitUse(
-        "connections", usage.connections, listener.connections_max, usage.refused, "connections"
-    )
-    half = listener.request_bytes_in_flight_max // 2
-    yield LimitUse("request_bytes_handled", usage.handled_bytes, half, None, "bytes")
-    yield LimitUse("request_bytes_arriving", usage.arriving_bytes, half, None, "bytes")
-    waiting, partitions = len(served.replicas.waits), len(served.replicas)
-    yield LimitUse("parked_requests", waiting, PARKED_REQUESTS_MAX, None, "requests")
-    yield LimitUse("partitions", partitions, PARTITIONS_PER_BROKER_MAX, None, "partitions")
-    for flusher in served.storage.manager.flushers:
-        space = served.storage.disk_guard(flusher.directory.path).space
-        if space.total_bytes:
-            used_bytes = space.total_bytes - space.free_bytes
-            yield LimitUse("disk_used_bytes", used_bytes, space.total_bytes, None, "bytes")
 
 
 class OwnListener:

@@ -17,6 +17,7 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
 from penstock.node.settings_reload import SettingsSource
@@ -118,6 +119,10 @@ class BrokerServer:
     def metrics(self) -> Mapping[str, float]:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit now, with what is used of it and what was refused for it."""
+        return self._running.limits.rows()
 
     def collect_metrics(self) -> list[Collected]:
         """Every metric now, with what an exporter must know of it."""

@@ -22,9 +22,10 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.client.addresses import Address
-from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
@@ -42,6 +43,7 @@ from penstock.node.adapters import (
 )
 from penstock.node.admin import AdminPort
 from penstock.node.admin_parts import Served
+from penstock.node.broker_administration import Brokers
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
@@ -49,17 +51,19 @@ from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.group_administration import Groups
+from penstock.node.limits_view import LimitsView, refused_batches_family
 from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.quota_administration import QuotaChanges
 from penstock.node.settings_reload import SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
-from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
+from penstock.storage.disk_guard import DiskGuard
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
@@ -74,6 +78,7 @@ class Parts:
 
     metadata: MetadataService
     metrics: Registry
+    limits: LimitsView
     advertised_host: str
     advertised_port: int
     listening_port: int
@@ -95,13 +100,15 @@ async def start_parts(
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
-    defaults = topic_defaults(settings.topic_defaults)
-    topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
+    disk = storage.disk_guard(ground.path)
+    topics = Topics(settings.node.id, metadata, storage, replicas, ground.topic_defaults)
+    brokers = Brokers(settings.node.id, metadata, ground.live.current, topics)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
     groups = Groups(metadata, settings.groups)
+    quotas = _quotas(settings, clock, ground.metrics)
     services = BrokerServices(
         current=ground.live.current,
         node_id=settings.node.id,
@@ -109,6 +116,8 @@ async def start_parts(
         metadata=metadata,
         topics=topics,
         groups=groups,
+        brokers=brokers,
+        quota_administration=QuotaChanges(metadata, quotas),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -118,17 +127,18 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, ground.path),
-        topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(ground.settings),
+        accepts_produce=ProduceGate(disk),
+        quotas=quotas,
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
+    limits = _show_limits(listener, services, disk, ground.metrics)
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
     _start_duties(ground, storage, topics, stack)
     ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
+    ground.live.end_with(lambda _: brokers.follow())
     declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
@@ -138,6 +148,7 @@ async def start_parts(
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
+        limits=limits,
         advertised_host=host,
         advertised_port=port,
         listening_port=listener.port,
@@ -166,6 +177,7 @@ def _serve_admin(
             replicas=replicas,
             coordinators=coordinators,
             listener=listener,
+            limits=parts.limits,
             advertised=Address(parts.advertised_host, parts.advertised_port),
             declared=parts.declared,
             reload=parts.reload,
@@ -193,7 +205,6 @@ async def _follow_file(
     ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
     """Declared topics are made now, and the file is watched if there is one."""
-    ground.live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
     declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
     ground.metrics.gauge(
         "declared_topic_problems",
@@ -214,6 +225,18 @@ async def _end(duty: asyncio.Task[None]) -> None:
     await asyncio.wait([duty])
 
 
+def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
+    """What counts the use of quotas; there are none yet."""
+    given = settings.quotas
+    quotas = Quotas(
+        clock,
+        Windows(given.window_count, given.window_seconds * 1000),
+        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
+    )
+    quotas.register(metrics)
+    return quotas
+
+
 def _bind(
     services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
 ) -> tuple[Listener, str, int]:
@@ -225,6 +248,17 @@ def _bind(
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
     return listener, host, settings.advertised_port or listener.port
+
+
+def _show_limits(
+    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
+) -> LimitsView:
+    """Every limit, for operators and as metrics."""
+    refused = services.refused_batches
+    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
+    view.show(metrics)
+    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
+    return view
 
 
 def _register(
