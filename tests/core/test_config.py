@@ -214,6 +214,8 @@ def test_every_setting_says_what_it_is() -> None:
         "groups",
         "transactions",
         "disk",
+        "quotas",
+        "admin",
     }
 
 

@@ -15,12 +15,14 @@ import logging
 from collections import Counter as Multiset
 from typing import Final, cast
 
+from penstock.broker import endings
 from penstock.broker.alarms import NEVER, Alarms
-from penstock.broker.budget import MemoryBudget
+from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
 from penstock.core.errors import PeerError
-from penstock.core.limits import SLOW_READER_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
+from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
 from penstock.protocol.connection import ServerConnection
@@ -32,6 +34,9 @@ logger = logging.getLogger(__name__)
 SHORT_READ_BYTES: Final = 4_096
 """What a connection may send that was silent while memory became short: enough for most requests,
 and 48 MiB if all twelve thousand do it."""
+
+_STALL_LOOKS: Final = 4
+"""How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
 
 
 class ListenerState(Alarms):
@@ -45,7 +50,9 @@ class ListenerState(Alarms):
         self.loop = asyncio.get_running_loop()
         super().__init__(self.loop)
         # Halves, so that who sends and never finishes takes nothing from those who are answered.
-        self.handling = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.handling = RequestBudget(
+            settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
+        )
         self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.unsent = dispatcher.unsent_answers
         self.quotas = dispatcher.quotas
@@ -55,20 +62,11 @@ class ListenerState(Alarms):
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
         self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
-        self.refused = counter("connections_refused_total", "Connections above a limit, closed.")
-        self.broken = counter("protocol_errors_total", "Connections closed for bytes not Kafka's.")
-        self.timed_out = counter(
-            "connections_timed_out_total", "Connections ended by a time limit."
-        )
+        self.endings = endings.Endings(metrics)
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
-        metrics.gauge(
-            "request_bytes_in_flight",
-            "Bytes of requests being received or handled.",
-            lambda: self.handling.reserved_bytes + self.receiving.reserved_bytes,
-        )
-
+        endings.show_budgets(metrics, self.handling, self.receiving)
         metrics.gauge(
             "unsent_answer_bytes",
             "Bytes of answers that clients are slow to take.",
@@ -78,6 +76,7 @@ class ListenerState(Alarms):
     def follow(self, settings: ListenerSettings) -> None:
         """Use other limits from now on; connections that are above them stay until they end."""
         self.settings = settings
+        self.handling.requests_max = settings.requests_in_flight_max
         self.handling.resize(settings.request_bytes_in_flight_max // 2)
         self.receiving.resize(settings.request_bytes_in_flight_max // 2)
         now = self.loop.time()
@@ -107,9 +106,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_reads_paused",
         "_resumes",
         "_session",
+        "_stall",
         "_state",
         "_transport",
-        "_unsent_before",
         "_unsent_counted",
         "check_at",
         "check_key",
@@ -119,13 +118,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._state = state
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
+        write, end, resume = self._write, self.abort, self._resume_soon
         self._session = Session(
-            state.dispatcher,
-            state.handling,
-            self._write,
-            self.abort,
-            self._resume_soon,
-            self._mute,
+            state.dispatcher, state.handling, write, end, resume, self._mute
         )
         self._transport: asyncio.Transport | None = None
         self._address = ""
@@ -133,7 +128,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._last_request_at = 0.0
         self._muted_until = 0.0
         self._is_held = False
-        self._unsent_before = -1
+        self._stall = Stall()
         self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
@@ -155,15 +150,17 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.connections.add(self)
         state.by_address[self._address] += 1
         settings = state.settings
-        if (
-            len(state.connections) > settings.connections_max
-            or state.by_address[self._address] > settings.connections_per_address_max
-        ):
-            state.refused.value += 1
+        refusal = ""
+        if len(state.connections) > settings.connections_max:
+            refusal = endings.TOO_MANY
+        elif state.by_address[self._address] > settings.connections_per_address_max:
+            refusal = endings.TOO_MANY_OF_ADDRESS
+        if refusal:
+            state.endings.refused[refusal].value += 1
             self.abort()
             return
         state.opened.value += 1
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
         self._last_request_at = state.loop.time()
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
         if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
@@ -196,11 +193,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks."""
+        state = self._state
+        now = state.loop.time()
         self._is_writable = False
-        self._unsent_before = -1
+        self._stall.begin(now)
         self._frame_since = None
         self._update_reading()
-        self._state.check_by(self, self._state.loop.time() + SLOW_READER_SECONDS_MAX)
+        state.check_by(self, now + state.settings.slow_reader_seconds_max / _STALL_LOOKS)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -314,6 +313,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if (
             self._partial_bytes
             and receiving.is_spent
+            and self._partial_bytes + self._reader.needs_bytes > SMALL_REQUEST_BYTES
             and not receiving.may_finish(self._resume_soon)
         ):
             receiving.wait(self._resume_soon)
@@ -376,7 +376,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return not (session.in_flight or session.wants_room or self._resumes)
 
     def _peer_was_wrong(self, error: PeerError) -> None:
-        self._state.broken.value += 1
+        self._state.endings.count_broken(error)
         logger.info("closing the connection from %s: %s", self._address, error)
         self.abort()
 
@@ -394,13 +394,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         settings = self._state.settings
         frame_limit = settings.frame_completion_seconds_max
         if self._frame_since is not None and now - self._frame_since >= frame_limit:
-            self._time_out("a request was begun and not finished")
-        elif not self._is_writable and self._unsent_before == self._unsent():
-            self._time_out("the client does not read its answers")
+            self._time_out(endings.UNFINISHED_REQUEST)
+        elif not self._is_writable and self._stall.lasts(
+            unsent_bytes(self._transport), now, settings.slow_reader_seconds_max
+        ):
+            self._time_out(endings.UNREAD_ANSWERS)
         elif not self._session.in_flight and self._is_idle(now):
-            self._time_out("the connection was idle")
+            self._time_out(endings.IDLE)
         else:
-            self._unsent_before = self._unsent()
             self._state.check_by(self, self.next_check(now))
 
     def _is_idle(self, now: float) -> bool:
@@ -417,12 +418,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._session.is_muted:
             moments.append(self._muted_until)
         if not self._is_writable:
-            moments.append(now + SLOW_READER_SECONDS_MAX)
+            moments.append(now + settings.slow_reader_seconds_max / _STALL_LOOKS)
         return min(moments)
-
-    def _unsent(self) -> int:
-        assert self._transport is not None
-        return self._transport.get_write_buffer_size()
 
     def _count_unsent(self, unsent_bytes: int) -> None:
         """Count the answers that wait for this client, once they are more than its buffer holds."""
@@ -431,8 +428,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._unsent_counted = unsent_bytes
 
     def _time_out(self, reason: str) -> None:
-        self._state.timed_out.value += 1
-        logger.info("closing the connection from %s: %s", self._address, reason)
+        self._state.endings.timed_out[reason].value += 1
+        logger.info(
+            "closing the connection from %s: %s", self._address, endings.TIME_LIMITS[reason]
+        )
         self.abort()
 
     # --- Shutdown ---
@@ -443,7 +442,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self._is_draining = True
         if self._session.is_muted:
-            # The broker stops: what was received is answered now, not when the quota would allow.
             self._end_mute()
         self._update_reading()
         self._close_if_drained()

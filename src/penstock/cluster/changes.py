@@ -20,6 +20,7 @@ from penstock.cluster import values
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
+    BrokerSettingsImage,
     GroupImage,
     MetadataImage,
     PartitionImage,
@@ -85,6 +86,14 @@ class QuotasChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSettingsChanged:
+    """A broker, or all brokers, have these settings changed and no others; None for nothing."""
+
+    name: str
+    changed: BrokerSettingsImage | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """A broker is there; with a new epoch it has restarted."""
 
@@ -120,6 +129,7 @@ Change = (
     | TopicSettingsChanged
     | GroupSettingsChanged
     | QuotasChanged
+    | BrokerSettingsChanged
     | BrokerRegistered
     | BrokerRemoved
     | ProducerIdsTaken
@@ -151,6 +161,8 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
                 others.append(GroupSettingsChanged(key.name, _group(pair)))
             case KeyKind.QUOTAS:
                 others.append(QuotasChanged(entity_of_text(key.name), _quotas(pair)))
+            case KeyKind.BROKER_SETTINGS:
+                others.append(BrokerSettingsChanged(key.name, _of_broker(pair)))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
@@ -176,9 +188,13 @@ def _group(pair: KeyValue | None) -> GroupImage | None:
 
 
 def _quotas(pair: KeyValue | None) -> QuotaImage | None:
+    return pair and QuotaImage(values.read_quotas(pair.value), pair.mod_revision)
+
+
+def _of_broker(pair: KeyValue | None) -> BrokerSettingsImage | None:
     if pair is None:
         return None
-    return QuotaImage(values.read_quotas(pair.value), pair.mod_revision)
+    return BrokerSettingsImage(values.read_settings(pair.value), pair.mod_revision)
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -222,6 +238,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
             changes.extend(_topic_difference(known, topic))
     changes.extend(_group_differences(before.groups, after.groups))
     changes.extend(_quota_differences(before.quotas, after.quotas))
+    changes.extend(_broker_setting_differences(before.broker_settings, after.broker_settings))
     changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
     for broker_id, broker in after.brokers.items():
         if before.brokers.get(broker_id) != broker:
@@ -265,12 +282,17 @@ def _group_differences(
 def _quota_differences(
     before: Mapping[QuotaEntity, QuotaImage], after: Mapping[QuotaEntity, QuotaImage]
 ) -> Iterable[Change]:
-    for entity, quotas in after.items():
-        if before.get(entity) != quotas:
-            yield QuotasChanged(entity, quotas)
-    for entity in before:
-        if entity not in after:
-            yield QuotasChanged(entity, None)
+    for entity in sorted(before.keys() | after.keys(), key=QuotaEntity.text):
+        if before.get(entity) != after.get(entity):
+            yield QuotasChanged(entity, after.get(entity))
+
+
+def _broker_setting_differences(
+    before: Mapping[str, BrokerSettingsImage], after: Mapping[str, BrokerSettingsImage]
+) -> Iterable[Change]:
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield BrokerSettingsChanged(name, after.get(name))
 
 
 class _Draft:
@@ -285,6 +307,7 @@ class _Draft:
         self._brokers = dict(image.brokers)
         self._groups: dict[str, GroupImage | None] = {}
         self._quotas: dict[QuotaEntity, QuotaImage | None] = {}
+        self._broker_settings: dict[str, BrokerSettingsImage | None] = {**image.broker_settings}
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -303,8 +326,19 @@ class _Draft:
                 self._groups[name] = group
             case QuotasChanged(entity, quotas):
                 self._quotas[entity] = quotas
-            case BrokerRegistered() | BrokerRemoved():
-                self._change_broker(change)
+            case BrokerSettingsChanged(name, changed):
+                self._broker_settings[name] = changed
+            case _:
+                self._take_other(change)
+
+    def _take_other(
+        self, change: BrokerRegistered | BrokerRemoved | ProducerIdsTaken | ClusterNamed
+    ) -> None:
+        match change:
+            case BrokerRegistered(broker):
+                self._brokers[broker.id] = broker
+            case BrokerRemoved(broker_id):
+                self._brokers.pop(broker_id, None)
             case ProducerIdsTaken(next_producer_id, revision):
                 self._producer_ids = (next_producer_id, revision)
             case ClusterNamed(cluster_id):
@@ -321,17 +355,14 @@ class _Draft:
             brokers=MappingProxyType(self._brokers),
             groups=_changed(image.groups, self._groups),
             quotas=_changed(image.quotas, self._quotas),
+            broker_settings=MappingProxyType(
+                {name: one for name, one in self._broker_settings.items() if one is not None}
+            ),
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],
             producer_ids_revision=self._producer_ids[1],
         )
-
-    def _change_broker(self, change: BrokerRegistered | BrokerRemoved) -> None:
-        if isinstance(change, BrokerRegistered):
-            self._brokers[change.broker.id] = change.broker
-        else:
-            self._brokers.pop(change.broker_id, None)
 
     def _topic(self, name: str) -> TopicImage | None:
         return self._topics[name] if name in self._topics else self._image.topics.get(name)

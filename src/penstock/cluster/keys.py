@@ -12,6 +12,8 @@ several clusters. Below it (the values are in `values`):
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
     quotas/<entity>                 quotas of a user, client id or address, or of a default
+    configs/broker/<id>             settings of a broker that were changed while it ran
+    configs/broker/default          the same for all brokers
     declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
@@ -32,6 +34,11 @@ DEFAULT_ROOT = "/penstock/default/"
 """Root of a cluster that was given no name: there is one in a store that serves one host."""
 
 
+ALL_BROKERS: Final = ""
+"""The name of all brokers together where settings are meant: Kafka's empty resource name."""
+_DEFAULT_BROKER: Final = "default"
+
+
 class KeyKind(Enum):
     """What a key holds."""
 
@@ -43,6 +50,7 @@ class KeyKind(Enum):
     TOPIC_SETTINGS = "topic_settings"
     GROUP_SETTINGS = "group_settings"
     QUOTAS = "quotas"
+    BROKER_SETTINGS = "broker_settings"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -52,7 +60,8 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic or group, topic id of a partition, or an entity that has quotas."""
+    """Name of a topic, group or broker (`ALL_BROKERS` for all), topic id of a partition, or an
+    entity that has quotas."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -107,6 +116,10 @@ class Keys:
         """The quotas of one entity."""
         return f"{self.root}quotas/{entity.text()}"
 
+    def broker_settings(self, name: str) -> str:
+        """What was changed of a broker's settings, or of all brokers' (`ALL_BROKERS`)."""
+        return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
+
     def declaration(self, name: str) -> str:
         """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
         return f"{self.root}declared/{name}"
@@ -135,6 +148,9 @@ class Keys:
             return ParsedKey(KeyKind.GROUP_SETTINGS, unquote(number))
         if kind == "quotas" and name and not slash:
             return ParsedKey(KeyKind.QUOTAS, name)
+        if kind == "configs" and name == "broker":
+            is_shared = number == _DEFAULT_BROKER
+            return ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS if is_shared else number)
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))

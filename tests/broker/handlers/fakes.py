@@ -11,6 +11,7 @@ from uuid import UUID
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
@@ -59,6 +60,10 @@ class Nobody:
 
     async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
         raise AssertionError("not used here")
+
+    @property
+    def layers(self) -> BrokerLayers:
+        return NO_LAYERS
 
     def describe_settings(self, name: str) -> NoReturn:
         raise AssertionError("not used here")
@@ -184,6 +189,7 @@ class FakeServices:
             topics=Nobody(),
             groups=Nobody(),
             quota_administration=Nobody(),
+            brokers=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
@@ -194,8 +200,6 @@ class FakeServices:
             tasks=RunAtOnce(),
             api_ranges={},
             accepts_produce=lambda: self.refusal,
-            topic_defaults={},
-            broker_configs=lambda: (),
         )
 
     def context(self, api_version: int) -> RequestContext:
