@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import quota_changes
-from penstock.cluster.changes import QuotasChanged, apply, difference
+from penstock.cluster.changes import QuotasChanged, apply
+from penstock.cluster.differences import difference
 from penstock.cluster.image import MetadataImage, QuotaImage
 from penstock.cluster.keys import KeyKind, Keys, ParsedKey
 from penstock.cluster.persistent_map import PersistentMap

@@ -91,16 +91,6 @@ class GroupAdministration(Protocol):
         ...
 
 
-class QuotaAdministration(Protocol):
-    """The quotas of users, client ids and addresses. None of them need exist to have some."""
-
-    async def change(
-        self, changes: Sequence[QuotaChange], *, validate_only: bool
-    ) -> list[PenstockError | None]:
-        """One outcome for each entity; when the call returns, its quotas are in force."""
-        ...
-
-
 class BrokerAdministration(Protocol):
     """The settings of this broker."""
 
@@ -113,6 +103,16 @@ class BrokerAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each; when the call returns, the topics follow."""
+        ...
+
+
+class QuotaAdministration(Protocol):
+    """The quotas of users, client ids and addresses. None of them need exist to have some."""
+
+    async def change(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each entity; when the call returns, its quotas are in force."""
         ...
 
 
@@ -249,8 +249,8 @@ class BrokerServices:
     metadata: Metadata
     topics: TopicAdministration
     groups: GroupAdministration
-    quota_administration: QuotaAdministration
     brokers: BrokerAdministration
+    quota_administration: QuotaAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader

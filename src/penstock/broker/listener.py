@@ -126,9 +126,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._address = ""
         self._frame_since: float | None = None
         self._last_request_at = 0.0
+        self._stall = Stall()
         self._muted_until = 0.0
         self._is_held = False
-        self._stall = Stall()
         self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
@@ -429,9 +429,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _time_out(self, reason: str) -> None:
         self._state.endings.timed_out[reason].value += 1
-        logger.info(
-            "closing the connection from %s: %s", self._address, endings.TIME_LIMITS[reason]
-        )
+        why = endings.TIME_LIMITS[reason]
+        logger.info("closing the connection from %s: %s", self._address, why)
         self.abort()
 
     # --- Shutdown ---
@@ -442,6 +441,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self._is_draining = True
         if self._session.is_muted:
-            self._end_mute()
+            self._end_mute()  # what was received is answered now, not when the quota would allow
         self._update_reading()
         self._close_if_drained()

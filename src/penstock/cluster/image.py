@@ -64,21 +64,21 @@ class GroupImage:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaImage:
-    """The quotas of one entity."""
-
-    quotas: Mapping[str, float]
-    """By Kafka's names; what is not here has no bound."""
-    revision: int
-    """Revision of the store at which they were written."""
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerSettingsImage:
     """What was changed of a broker's settings while it ran, or of all brokers'."""
 
     settings: Mapping[str, str]
     """By Kafka's names, as they were given."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaImage:
+    """The quotas of one entity."""
+
+    quotas: Mapping[str, float]
+    """By Kafka's names; what is not here has no bound."""
     revision: int
     """Revision of the store at which they were written."""
 
@@ -115,12 +115,12 @@ class MetadataImage:
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
     """By name: the groups that have settings of their own."""
-    quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
-    """By entity: those that have quotas."""
     broker_settings: Mapping[str, BrokerSettingsImage] = field(
         default_factory=lambda: MappingProxyType({})
     )
     """By broker id as text, and by `keys.ALL_BROKERS` for all."""
+    quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
+    """By entity: those that have quotas."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(

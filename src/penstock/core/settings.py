@@ -325,8 +325,8 @@ class Settings(Section):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
-    quotas: QuotasSettings = QuotasSettings()
     admin: AdminSettings = AdminSettings()
+    quotas: QuotasSettings = QuotasSettings()
 
     @property
     def host(self) -> str:

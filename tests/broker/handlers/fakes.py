@@ -58,12 +58,12 @@ class Nobody:
     ) -> NoReturn:
         raise AssertionError("not used here")
 
-    async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
-        raise AssertionError("not used here")
-
     @property
     def layers(self) -> BrokerLayers:
         return NO_LAYERS
+
+    async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
+        raise AssertionError("not used here")
 
     def describe_settings(self, name: str) -> NoReturn:
         raise AssertionError("not used here")
@@ -188,8 +188,8 @@ class FakeServices:
             metadata=Nobody(),
             topics=Nobody(),
             groups=Nobody(),
-            quota_administration=Nobody(),
             brokers=Nobody(),
+            quota_administration=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
