@@ -215,7 +215,6 @@ def test_every_setting_says_what_it_is() -> None:
         "groups",
         "transactions",
         "disk",
-        "quotas",
         "admin",
     }
 

@@ -118,9 +118,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._state = state
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
-        write, end, resume = self._write, self.abort, self._resume_soon
         self._session = Session(
-            state.dispatcher, state.handling, write, end, resume, self._mute
+            state.dispatcher,
+            state.handling,
+            self._write,
+            self.abort,
+            self._resume_soon,
+            self._mute,
         )
         self._transport: asyncio.Transport | None = None
         self._address = ""

@@ -289,6 +289,12 @@ class _Draft:
             producer_ids_revision=self._producer_ids[1],
         )
 
+    def _change_broker(self, change: BrokerRegistered | BrokerRemoved) -> None:
+        if isinstance(change, BrokerRegistered):
+            self._brokers[change.broker.id] = change.broker
+        else:
+            self._brokers.pop(change.broker_id, None)
+
     def _topic(self, name: str) -> TopicImage | None:
         return self._topics[name] if name in self._topics else self._image.topics.get(name)
 
