@@ -12,12 +12,15 @@ from uuid import UUID
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.quotas.meter import RequestMeter
+from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
@@ -85,6 +88,31 @@ class GroupAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each group; when the call returns, its next heartbeat follows them."""
+        ...
+
+
+class BrokerAdministration(Protocol):
+    """The settings of this broker."""
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """What was given to this broker, by Kafka's names, as of now."""
+        ...
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each; when the call returns, the topics follow."""
+        ...
+
+
+class QuotaAdministration(Protocol):
+    """The quotas of users, client ids and addresses. None of them need exist to have some."""
+
+    async def change(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each entity; when the call returns, its quotas are in force."""
         ...
 
 
@@ -221,6 +249,8 @@ class BrokerServices:
     metadata: Metadata
     topics: TopicAdministration
     groups: GroupAdministration
+    brokers: BrokerAdministration
+    quota_administration: QuotaAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
@@ -232,14 +262,12 @@ class BrokerServices:
     api_ranges: Mapping[int, VersionRange]
     accepts_produce: Callable[[], PenstockError | None]
     """None when the disk has room, else the reason why produce is refused."""
-    topic_defaults: Mapping[str, str]
-    """What a topic gets that does not say otherwise, by Kafka's names."""
-    broker_configs: Callable[[], Iterable[DescribedConfig]]
     unsent_answers: MemoryBudget = field(
         default_factory=lambda: MemoryBudget(UNSENT_ANSWER_BYTES_MAX)
     )
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
+    quotas: Quotas = field(default_factory=Quotas)
     refused_batches: dict[int, int] = field(default_factory=dict)
     """How many batches producers were refused, by the error code that they were told."""
 
@@ -262,6 +290,8 @@ class RequestContext(NamedTuple):
     is_version_unsupported: bool
     client_host: str = ""
     """The address that the client connects from."""
+    meter: RequestMeter | None = None
+    """Counts what the request costs, while any quota is set."""
 
 
 class NoAnswer:

@@ -33,6 +33,7 @@ from penstock.cli.doctor_judging import (
     judge_versions,
 )
 from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
+from penstock.cli.numbers import Number
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
@@ -69,7 +70,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look 
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

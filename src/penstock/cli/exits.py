@@ -17,11 +17,13 @@ from typing import Final
 from penstock.core.errors import (
     AdminUnreachableError,
     AnswerLostError,
+    BrokerAnswerError,
     BrokerUnreachableError,
     ConfigError,
     CorruptBatchError,
     CorruptIndexError,
     PenstockError,
+    UnknownTopicOrPartitionError,
 )
 
 DONE: Final = 0
@@ -32,6 +34,13 @@ UNKNOWN: Final = 4
 DEGRADED: Final = 5
 CRITICAL: Final = 6
 INTERRUPTED: Final = 130
+
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What a broker calls it; the table of codes would take longer to import than a help to print."""
+_UNKNOWN_TOPIC_STEP: Final = (
+    "`penstock topic list` shows the topics and how many partitions each has; "
+    "`penstock topic create NAME` makes one."
+)
 
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
     (
@@ -56,6 +65,7 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
         "It may or may not have been carried out: look before you repeat it.",
     ),
     (ConfigError, USAGE, ""),
+    (UnknownTopicOrPartitionError, FAILED, _UNKNOWN_TOPIC_STEP),
     (CorruptBatchError, FAILED, "`penstock log dump` shows how far the file is good."),
     (CorruptIndexError, FAILED, "A broker rebuilds it from its segment at the next start."),
 )
@@ -69,6 +79,8 @@ def code_of(error: PenstockError) -> int:
 def explanation(error: PenstockError) -> str:
     """One or two lines for a person."""
     step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
+    if isinstance(error, BrokerAnswerError) and error.name == _UNKNOWN_TOPIC:
+        step = _UNKNOWN_TOPIC_STEP
     return f"penstock: {error}\n{step}".rstrip()
 
 

@@ -13,7 +13,14 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.numbers import WholeNumber
+from penstock.cli.options import (
+    blamed_on,
+    bootstrap_option,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import note, print_json, print_table
 from penstock.client import offset_reset
 from penstock.client.cluster import Cluster
@@ -53,7 +60,7 @@ _SCENARIOS: Final = (
 @click.option("--to-earliest", is_flag=True, help="To the first record that is kept.")
 @click.option("--to-latest", is_flag=True, help="After the last record.")
 @click.option("--to-current", is_flag=True, help="To what is committed; the end where nothing is.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option("--to-offset", type=WholeNumber(min=0), help="To this offset.")
 @click.option(
     "--to-timestamp",
     metavar="TIME",
@@ -131,12 +138,13 @@ def _check_scope(scenario: Scenario, topics: Sequence[str], *, all_topics: bool)
 
 def _at_time(text: str) -> Scenario:
     """A bare number is milliseconds here: there is --to-offset for offsets."""
-    start = parse_start(text)
-    if start.kind not in {AT_TIMESTAMP, AT_OFFSET}:
-        raise InvalidRequestError(
-            f"{text!r} is no time. Use an ISO time such as 2024-05-01T12:00:00Z, or milliseconds "
-            "since 1970."
-        )
+    with blamed_on("--to-timestamp"):
+        start = parse_start(text)
+        if start.kind not in {AT_TIMESTAMP, AT_OFFSET}:
+            raise InvalidRequestError(
+                f"{text!r} is no time. Use an ISO time such as 2024-05-01T12:00:00Z, or "
+                "milliseconds since 1970."
+            )
     return Scenario(offset_reset.TO_TIMESTAMP, start.value)
 
 

@@ -114,7 +114,7 @@ def print_colored(parts: Sequence[tuple[str, str]]) -> None:
         return
     from rich.text import Text
 
-    console().print(Text.assemble(*parts), soft_wrap=True)
+    console().print(Text.assemble(*parts))
 
 
 def note(message: str) -> None:

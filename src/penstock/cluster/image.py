@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.quota_entities import QuotaEntity
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
@@ -63,6 +64,26 @@ class GroupImage:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSettingsImage:
+    """What was changed of a broker's settings while it ran, or of all brokers'."""
+
+    settings: Mapping[str, str]
+    """By Kafka's names, as they were given."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaImage:
+    """The quotas of one entity."""
+
+    quotas: Mapping[str, float]
+    """By Kafka's names; what is not here has no bound."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
@@ -94,6 +115,12 @@ class MetadataImage:
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
     """By name: the groups that have settings of their own."""
+    broker_settings: Mapping[str, BrokerSettingsImage] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By broker id as text, and by `keys.ALL_BROKERS` for all."""
+    quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
+    """By entity: those that have quotas."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(
@@ -117,6 +144,11 @@ class MetadataImage:
         """What a group overrides; nothing for most."""
         group = self.groups.get(name)
         return NO_SETTINGS if group is None else group.settings
+
+    def settings_of_broker(self, name: str) -> Mapping[str, str]:
+        """What was changed of a broker's settings, or of all brokers'."""
+        found = self.broker_settings.get(name)
+        return NO_SETTINGS if found is None else found.settings
 
     def partition(self, name: str, index: int) -> PartitionImage | None:
         """One partition of a topic."""

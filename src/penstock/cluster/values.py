@@ -128,16 +128,33 @@ def _read_partition(value: bytes) -> _PartitionValue:
 
 
 def write_settings(settings: Mapping[str, str]) -> bytes:
-    """The settings that a topic or a group overrides."""
+    """The settings that a topic, a group or a broker overrides."""
     return _encode({"settings": dict(settings)})
 
 
 def read_settings(value: bytes) -> Mapping[str, str]:
-    """The settings that a topic or a group overrides."""
+    """The settings that a topic, a group or a broker overrides."""
     settings = _decode(value).get("settings")
     if not isinstance(settings, dict) or not all(isinstance(v, str) for v in settings.values()):
         raise StoreError("settings in the metadata store are not a table of texts")
     return settings
+
+
+def write_quotas(quotas: Mapping[str, float]) -> bytes:
+    """The quotas of a user, client id or address."""
+    return _encode({"quotas": dict(quotas)})
+
+
+def read_quotas(value: bytes) -> Mapping[str, float]:
+    """The quotas of a user, client id or address."""
+    quotas = _decode(value).get("quotas")
+    if not isinstance(quotas, dict) or not all(_is_number(v) for v in quotas.values()):
+        raise StoreError("quotas in the metadata store are not a table of numbers above 0")
+    return {name: float(v) for name, v in quotas.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def write_declared(given: SetByFile) -> bytes:

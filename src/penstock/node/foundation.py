@@ -9,9 +9,13 @@ nobody: that is `node.wiring`.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from penstock.cluster.broker_changes import broker_layers
+from penstock.cluster.broker_configs import static_layer
+from penstock.cluster.described_configs import topic_defaults
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
@@ -29,7 +33,6 @@ from penstock.node.log_loading import (
     topics_in,
 )
 from penstock.node.stand_ins import StandIns
-from penstock.node.topic_rules import topic_defaults
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import FlushMode
@@ -53,6 +56,8 @@ class Foundation:
     store: SqliteMetadataStore
     metadata: MetadataService
     directory_id: str
+    topic_defaults: Mapping[str, str]
+    """What topics followed that do not say otherwise when their logs were loaded."""
     admin: AdminPort
 
     @property
@@ -85,12 +90,16 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
         filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
     )
 
-    await load_logs(logs, metadata.image, topic_defaults(settings.topic_defaults))
+    layers = broker_layers(metadata.image, settings.node.id, static_layer(settings))
+    defaults = topic_defaults(layers)
+    await load_logs(logs, metadata.image, defaults)
     if is_new:
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
-    return Foundation(path, live, clock, metrics, tasks, logs, store, metadata, directory_id, admin)
+    return Foundation(
+        path, live, clock, metrics, tasks, logs, store, metadata, directory_id, defaults, admin
+    )
 
 
 def topic_rules(settings: Settings) -> TopicRules:

@@ -22,9 +22,10 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.client.addresses import Address
-from penstock.cluster.broker_configs import describe_broker
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
@@ -42,6 +43,7 @@ from penstock.node.adapters import (
 )
 from penstock.node.admin import AdminPort
 from penstock.node.admin_parts import Served
+from penstock.node.broker_administration import Brokers
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
@@ -54,11 +56,11 @@ from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.quota_administration import QuotaChanges
 from penstock.node.settings_reload import SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
-from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.disk_guard import DiskGuard
@@ -98,13 +100,15 @@ async def start_parts(
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
-    disk, defaults = storage.disk_guard(ground.path), topic_defaults(settings.topic_defaults)
-    topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
+    disk = storage.disk_guard(ground.path)
+    topics = Topics(settings.node.id, metadata, storage, replicas, ground.topic_defaults)
+    brokers = Brokers(settings.node.id, metadata, ground.live.current, topics)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
     groups = Groups(metadata, settings.groups)
+    quotas = _quotas(settings, clock, ground.metrics)
     services = BrokerServices(
         current=ground.live.current,
         node_id=settings.node.id,
@@ -112,6 +116,8 @@ async def start_parts(
         metadata=metadata,
         topics=topics,
         groups=groups,
+        brokers=brokers,
+        quota_administration=QuotaChanges(metadata, quotas),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -122,8 +128,7 @@ async def start_parts(
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(disk),
-        topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(ground.settings),
+        quotas=quotas,
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
@@ -133,6 +138,7 @@ async def start_parts(
     await topics.host_all()
     _start_duties(ground, storage, topics, stack)
     ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
+    ground.live.end_with(lambda _: brokers.follow())
     declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
@@ -199,7 +205,6 @@ async def _follow_file(
     ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
     """Declared topics are made now, and the file is watched if there is one."""
-    ground.live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
     declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
     ground.metrics.gauge(
         "declared_topic_problems",
@@ -218,6 +223,18 @@ async def _end(duty: asyncio.Task[None]) -> None:
     """Cancel a duty and wait for its end: what it uses is stopped next."""
     duty.cancel()
     await asyncio.wait([duty])
+
+
+def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
+    """What counts the use of quotas; there are none yet."""
+    given = settings.quotas
+    quotas = Quotas(
+        clock,
+        Windows(given.window_count, given.window_seconds * 1000),
+        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
+    )
+    quotas.register(metrics)
+    return quotas
 
 
 def _bind(

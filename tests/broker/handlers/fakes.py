@@ -11,7 +11,9 @@ from uuid import UUID
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.current_settings import CurrentSettings
@@ -54,6 +56,13 @@ class Nobody:
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    @property
+    def layers(self) -> BrokerLayers:
+        return NO_LAYERS
+
+    async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
         raise AssertionError("not used here")
 
     def describe_settings(self, name: str) -> NoReturn:
@@ -179,6 +188,8 @@ class FakeServices:
             metadata=Nobody(),
             topics=Nobody(),
             groups=Nobody(),
+            brokers=Nobody(),
+            quota_administration=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
@@ -189,8 +200,6 @@ class FakeServices:
             tasks=RunAtOnce(),
             api_ranges={},
             accepts_produce=lambda: self.refusal,
-            topic_defaults={},
-            broker_configs=lambda: (),
         )
 
     def context(self, api_version: int) -> RequestContext:
