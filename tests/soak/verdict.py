@@ -197,7 +197,7 @@ def _unexpected(found: Findings) -> list[str]:
 
 def _memory(found: Findings, bounds: Bounds) -> list[str]:
     problems = []
-    if abs(found.memory_slope) > bounds.memory_mb_per_hour:
+    if found.memory_slope > bounds.memory_mb_per_hour:
         bound = bounds.memory_mb_per_hour
         problems.append(f"memory: {found.memory_slope:+.1f} MB/h, more than {bound:g}")
     if found.memory_mb_max > bounds.memory_mb:
