@@ -1,5 +1,6 @@
 """Sockets: pipelines, addresses, limits, and a stop that finishes what was accepted."""
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -10,9 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker import server
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.handlers import HANDLERS
+from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
-from penstock.core.settings import Settings
+from penstock.core.metrics import Registry
+from penstock.core.settings import ListenerSettings, Settings
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchResponse
@@ -30,6 +35,8 @@ from tests.broker.handlers.asker import (
     fresh_name,
     produce_request,
 )
+from tests.broker.handlers.fakes import FakeServices
+from tests.broker.handlers.quotas import set_quotas
 
 LONG_MS = 20_000
 TOPIC = "records"
@@ -215,15 +222,17 @@ def settles(broker: Broker, name: str, value: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("limit", ["connections_max", "connections_per_address_max"])
-def test_a_connection_too_many_is_closed_and_the_others_live(limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("connections_max", "all"), ("connections_per_address_max", "address")]
+)
+def test_a_connection_too_many_is_closed_and_the_others_live(limit: str, reason: str) -> None:
     with limited(**{limit: 2}) as broker, contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(Asker(broker.port)) for _ in range(2))
         assert serves(first)
         assert serves(second)
         third = stack.enter_context(Asker(broker.port))
         assert not serves(third)
-        assert broker.metrics()["connections_refused_total"] == 1
+        assert broker.metrics()[f'connections_refused_total{{reason="{reason}"}}'] == 1
         assert serves(first)
         second.close()
         assert settles(broker, "connections", 1)
@@ -236,6 +245,27 @@ def test_each_address_has_its_own_limit() -> None:
         assert not serves(stack.enter_context(Asker(broker.port)))
         other = stack.enter_context(Asker(broker.port, source="127.0.0.2"))
         assert serves(other)
+
+
+def test_an_answer_that_the_socket_does_not_take_counts() -> None:
+    """Also one below 1 MiB, which is what consumers ask for: thousands of them are gigabytes."""
+
+    async def go() -> tuple[float, float]:
+        metrics = Registry()
+        dispatcher = Dispatcher(FakeServices().services, HANDLERS, metrics)
+        state = ListenerState(ListenerSettings(), dispatcher, metrics)
+        ours, peer = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.connect_accepted_socket(lambda: ConnectionProtocol(state), ours)
+        protocol._write([bytes(500_000)], 500_000)
+        waiting = metrics.snapshot()["unsent_answer_bytes"]
+        protocol.abort()
+        peer.close()
+        await asyncio.sleep(0)
+        state.stop()
+        return waiting, metrics.snapshot()["unsent_answer_bytes"]
+
+    assert asyncio.run(go()) == (500_000, 0)
 
 
 # --- Stopping ---
@@ -292,6 +322,54 @@ def test_a_produce_that_was_accepted_is_answered_and_kept() -> None:
             answer = asker.receive(ProduceResponse)
             assert answer.responses[0].partition_responses[0].base_offset == 0
             assert asker.is_closed()
+
+
+@pytest.fixture
+def muted() -> Iterator[tuple[Broker, Asker]]:
+    """A broker, and a connection that has to wait for a minute; a request of it is here already."""
+    broker = Broker()
+    broker.start()
+    with Asker(broker.port) as admin, Asker(broker.port, client_id="slow") as asker:
+        admin.create(TOPIC)
+        set_quotas(admin, {"client-id": "slow"}, producer_byte_rate=1_000)
+        asker.send_together(
+            (produce_request(TOPIC, {0: batch_of(bytes(70_000))}), NAMED), (ApiVersionsRequest(), 0)
+        )
+        assert asker.receive(ProduceResponse).throttle_time_ms > 50_000
+        yield broker, asker
+        broker.stop()
+
+
+def test_who_has_to_wait_does_not_hold_the_stop_up(muted: tuple[Broker, Asker]) -> None:
+    broker, asker = muted
+    assert asker.is_silent(0.02)
+    begun = time.monotonic()
+    with stopping(broker):
+        assert asker.receive(ApiVersionsResponse).api_keys
+        assert asker.is_closed()
+    assert time.monotonic() - begun < 2.0
+
+
+def test_who_has_to_wait_and_sends_no_more_is_still_served(muted: tuple[Broker, Asker]) -> None:
+    """Its last request was accepted: it is answered when the wait is over, or the broker stops."""
+    broker, asker = muted
+    asker.finish_sending()
+    assert asker.is_silent(0.02)
+    with stopping(broker):
+        assert asker.receive(ApiVersionsResponse).api_keys
+        assert asker.is_closed()
+
+
+def test_who_has_to_wait_and_hangs_up_is_forgotten_with_the_broker(
+    muted: tuple[Broker, Asker],
+) -> None:
+    broker, asker = muted
+    asker.reset()
+    asker.close()
+    begun = time.monotonic()
+    with stopping(broker):
+        pass
+    assert time.monotonic() - begun < 2.0
 
 
 def test_idle_connections_are_closed_and_new_ones_refused() -> None:

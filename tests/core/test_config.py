@@ -210,10 +210,12 @@ def test_every_setting_says_what_it_is() -> None:
         "listener",
         "flush",
         "topic_defaults",
+        "quotas",
         "log",
         "groups",
         "transactions",
         "disk",
+        "admin",
     }
 
 

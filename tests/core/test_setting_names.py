@@ -58,4 +58,12 @@ def test_what_cannot_change_while_a_broker_runs() -> None:
         "groups.offsets_segment_bytes",
         "transactions.state_partitions",
         "transactions.state_segment_bytes",
+        "quotas.window_count",
+        "quotas.window_seconds",
+        "quotas.controller_window_count",
+        "quotas.controller_window_seconds",
+        "admin.enabled",
+        "admin.host",
+        "admin.port",
+        "admin.allowed_hosts",
     }

@@ -3,10 +3,11 @@
 Bytes are received into the buffer of the frame they belong to and never copied again. What is
 guaranteed for each connection:
 
-- reading pauses while its requests, its unsent answers or the node's memory budget are at a bound;
+- reading pauses while its requests, its unsent answers or the node's memory budget are at a bound,
+  and while a quota says that its client has to wait; answers still go out;
 - a peer that breaks the protocol is disconnected and counted; the others notice nothing;
 - a request that was begun and not finished, a peer that takes no answer, and an idle connection are
-  each ended after their time. One timer serves all connections: an idle one costs no wake-ups.
+  each ended after their time (`alarms`).
 """
 
 import asyncio
@@ -14,12 +15,14 @@ import logging
 from collections import Counter as Multiset
 from typing import Final, cast
 
-from penstock.broker.budget import MemoryBudget
+from penstock.broker import endings
+from penstock.broker.alarms import NEVER, Alarms
+from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
-from penstock.core.deadlines import DeadlineTable
 from penstock.core.errors import PeerError
-from penstock.core.limits import SLOW_READER_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
+from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
 from penstock.protocol.connection import ServerConnection
@@ -28,14 +31,15 @@ from penstock.protocol.framing import ReadArena
 
 logger = logging.getLogger(__name__)
 
-_NEVER: Final = float("inf")
-
 SHORT_READ_BYTES: Final = 4_096
 """What a connection may send that was silent while memory became short: enough for most requests,
 and 48 MiB if all twelve thousand do it."""
 
+_STALL_LOOKS: Final = 4
+"""How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
 
-class ListenerState:
+
+class ListenerState(Alarms):
     """What the connections of one listener share."""
 
     def __init__(
@@ -44,33 +48,25 @@ class ListenerState:
         self.settings = settings
         self.dispatcher = dispatcher
         self.loop = asyncio.get_running_loop()
+        super().__init__(self.loop)
         # Halves, so that who sends and never finishes takes nothing from those who are answered.
-        self.handling = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.handling = RequestBudget(
+            settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
+        )
         self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.unsent = dispatcher.unsent_answers
+        self.quotas = dispatcher.quotas
         self.arena = ReadArena()
         self.connections: set[ConnectionProtocol] = set()
         self.by_address: Multiset[str] = Multiset()
-        self.deadlines: DeadlineTable[ConnectionProtocol] = DeadlineTable()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = _NEVER
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
         self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
-        self.refused = counter("connections_refused_total", "Connections above a limit, closed.")
-        self.broken = counter("protocol_errors_total", "Connections closed for bytes not Kafka's.")
-        self.timed_out = counter(
-            "connections_timed_out_total", "Connections ended by a time limit."
-        )
+        self.endings = endings.Endings(metrics)
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
-        metrics.gauge(
-            "request_bytes_in_flight",
-            "Bytes of requests being received or handled.",
-            lambda: self.handling.reserved_bytes + self.receiving.reserved_bytes,
-        )
-
+        endings.show_budgets(metrics, self.handling, self.receiving)
         metrics.gauge(
             "unsent_answer_bytes",
             "Bytes of answers that clients are slow to take.",
@@ -80,47 +76,17 @@ class ListenerState:
     def follow(self, settings: ListenerSettings) -> None:
         """Use other limits from now on; connections that are above them stay until they end."""
         self.settings = settings
+        self.handling.requests_max = settings.requests_in_flight_max
         self.handling.resize(settings.request_bytes_in_flight_max // 2)
         self.receiving.resize(settings.request_bytes_in_flight_max // 2)
         now = self.loop.time()
         for connection in self.connections:
             self.check_by(connection, connection.next_check(now))
 
-    def check_by(self, connection: "ConnectionProtocol", deadline: float) -> None:
-        """Have `connection.check_time` called at `deadline` or before."""
-        if deadline < connection.check_at:
-            if connection.check_key is not None:
-                self.deadlines.discard(connection, connection.check_key)
-            connection.check_at = deadline
-            connection.check_key = self.deadlines.add(connection, deadline)
-            self._set_alarm()
-
     def forget(self, connection: "ConnectionProtocol") -> None:
         """The connection is gone."""
         self.connections.discard(connection)
-        if connection.check_key is not None:
-            self.deadlines.discard(connection, connection.check_key)
-
-    def _set_alarm(self) -> None:
-        deadline = self.deadlines.next_deadline()
-        if deadline is not None and deadline < self._alarm_at:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm_at = deadline
-            self._alarm = self.loop.call_at(deadline, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm, self._alarm_at = None, _NEVER
-        now = self.loop.time()
-        for connection in self.deadlines.expire(now):
-            connection.check_at, connection.check_key = _NEVER, None
-            connection.check_time(now)
-        self._set_alarm()
-
-    def stop(self) -> None:
-        """No more timers."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.stop_checking(connection)
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -131,16 +97,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_connection",
         "_frame_since",
         "_is_draining",
+        "_is_held",
         "_is_writable",
         "_last_request_at",
+        "_muted_until",
         "_partial_bytes",
         "_reader",
         "_reads_paused",
         "_resumes",
         "_session",
+        "_stall",
         "_state",
         "_transport",
-        "_unsent_before",
         "_unsent_counted",
         "check_at",
         "check_key",
@@ -151,20 +119,27 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
         self._session = Session(
-            state.dispatcher, state.handling, self._write, self.abort, self._resume_soon
+            state.dispatcher,
+            state.handling,
+            self._write,
+            self.abort,
+            self._resume_soon,
+            self._mute,
         )
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._frame_since: float | None = None
         self._last_request_at = 0.0
-        self._unsent_before = -1
+        self._stall = Stall()
+        self._muted_until = 0.0
+        self._is_held = False
         self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
         self._is_draining = False
         self._partial_bytes = 0
-        self.check_at = _NEVER
+        self.check_at = NEVER
         self.check_key: int | None = None
 
     # --- Called by the event loop ---
@@ -179,17 +154,23 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.connections.add(self)
         state.by_address[self._address] += 1
         settings = state.settings
-        if (
-            len(state.connections) > settings.connections_max
-            or state.by_address[self._address] > settings.connections_per_address_max
-        ):
-            state.refused.value += 1
+        refusal = ""
+        if len(state.connections) > settings.connections_max:
+            refusal = endings.TOO_MANY
+        elif state.by_address[self._address] > settings.connections_per_address_max:
+            refusal = endings.TOO_MANY_OF_ADDRESS
+        if refusal:
+            state.endings.refused[refusal].value += 1
             self.abort()
             return
         state.opened.value += 1
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
         self._last_request_at = state.loop.time()
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
+        if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
+            # It came too soon after others of its address: closed, as in Kafka, and not at once.
+            self._is_held = True
+            self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go; few, for who does not know yet that memory is short."""
@@ -216,11 +197,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks."""
+        state = self._state
+        now = state.loop.time()
         self._is_writable = False
-        self._unsent_before = -1
+        self._stall.begin(now)
         self._frame_since = None
         self._update_reading()
-        self._state.check_by(self, self._state.loop.time() + SLOW_READER_SECONDS_MAX)
+        state.check_by(self, now + state.settings.slow_reader_seconds_max / _STALL_LOOKS)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -301,7 +284,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if handled:
             self._last_request_at = self._state.loop.time()
             self._frame_since = None
-        if self._session.wants_room or not self._is_writable:
+        if self._session.wants_room or self._session.is_muted or not self._is_writable:
             # What is missing may be here or on its way: it is we who do not look.
             self._frame_since = None
         elif self._reader.frame_started and self._frame_since is None:
@@ -312,7 +295,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        pause = not self._is_writable or self._session.wants_room or self._is_draining
+        is_full = self._session.wants_room or self._session.is_muted
+        pause = not self._is_writable or is_full or self._is_draining
         if pause:
             self._state.receiving.finished(self._resume_soon)
         else:
@@ -333,11 +317,28 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if (
             self._partial_bytes
             and receiving.is_spent
+            and self._partial_bytes + self._reader.needs_bytes > SMALL_REQUEST_BYTES
             and not receiving.may_finish(self._resume_soon)
         ):
             receiving.wait(self._resume_soon)
             return True
         return False
+
+    def _mute(self, wait_ms: int) -> None:
+        """Read and handle nothing for a time; answers still go out."""
+        state = self._state
+        self._session.is_muted = True
+        self._muted_until = max(self._muted_until, state.loop.time() + wait_ms / 1000)
+        state.check_by(self, self._muted_until)
+        # Not now: some event loops begin to read from a new connection only after this.
+        state.loop.call_soon(self._update_reading)
+
+    def _end_mute(self) -> None:
+        if self._is_held:
+            self.abort()
+        else:
+            self._session.is_muted = False
+            self._resume()
 
     def _resume_soon(self) -> None:
         self._resumes = True
@@ -379,7 +380,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return not (session.in_flight or session.wants_room or self._resumes)
 
     def _peer_was_wrong(self, error: PeerError) -> None:
-        self._state.broken.value += 1
+        self._state.endings.count_broken(error)
         logger.info("closing the connection from %s: %s", self._address, error)
         self.abort()
 
@@ -392,16 +393,19 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def check_time(self, now: float) -> None:
         """End the connection if it has used up a time limit, else look again when it might have."""
         assert self._transport is not None
+        if self._session.is_muted and now >= self._muted_until:
+            self._end_mute()
         settings = self._state.settings
         frame_limit = settings.frame_completion_seconds_max
         if self._frame_since is not None and now - self._frame_since >= frame_limit:
-            self._time_out("a request was begun and not finished")
-        elif not self._is_writable and self._unsent_before == self._unsent():
-            self._time_out("the client does not read its answers")
+            self._time_out(endings.UNFINISHED_REQUEST)
+        elif not self._is_writable and self._stall.lasts(
+            unsent_bytes(self._transport), now, settings.slow_reader_seconds_max
+        ):
+            self._time_out(endings.UNREAD_ANSWERS)
         elif not self._session.in_flight and self._is_idle(now):
-            self._time_out("the connection was idle")
+            self._time_out(endings.IDLE)
         else:
-            self._unsent_before = self._unsent()
             self._state.check_by(self, self.next_check(now))
 
     def _is_idle(self, now: float) -> bool:
@@ -415,13 +419,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             moments = [self._last_request_at + settings.connection_idle_seconds_max]
         if self._frame_since is not None:
             moments.append(self._frame_since + settings.frame_completion_seconds_max)
+        if self._session.is_muted:
+            moments.append(self._muted_until)
         if not self._is_writable:
-            moments.append(now + SLOW_READER_SECONDS_MAX)
+            moments.append(now + settings.slow_reader_seconds_max / _STALL_LOOKS)
         return min(moments)
-
-    def _unsent(self) -> int:
-        assert self._transport is not None
-        return self._transport.get_write_buffer_size()
 
     def _count_unsent(self, unsent_bytes: int) -> None:
         """Count the answers that wait for this client, once they are more than its buffer holds."""
@@ -430,8 +432,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._unsent_counted = unsent_bytes
 
     def _time_out(self, reason: str) -> None:
-        self._state.timed_out.value += 1
-        logger.info("closing the connection from %s: %s", self._address, reason)
+        self._state.endings.timed_out[reason].value += 1
+        why = endings.TIME_LIMITS[reason]
+        logger.info("closing the connection from %s: %s", self._address, why)
         self.abort()
 
     # --- Shutdown ---
@@ -441,5 +444,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._is_draining = True
+        if self._session.is_muted:
+            self._end_mute()  # what was received is answered now, not when the quota would allow
         self._update_reading()
         self._close_if_drained()

@@ -8,10 +8,14 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
+from typing import cast
 
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.limits_in_use import listener_limits
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -24,14 +28,31 @@ FREE_PORT_TRIES = 8
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
 
+WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
+"""Puts something between a socket and its connection, for tests of a bad network."""
+
+
+class _TooLate(asyncio.BufferedProtocol):
+    """A connection that was accepted while the sockets were being closed: nobody would serve it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """End it."""
+        cast("asyncio.Transport", transport).abort()
+
 
 class Listener:
     """Accepts Kafka clients on one host and port."""
 
     def __init__(
-        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+        self,
+        settings: ListenerSettings,
+        dispatcher: Dispatcher,
+        metrics: Registry,
+        wrap_connection: WrapConnection | None = None,
     ) -> None:
         self._settings = settings
+        self._wrap_connection = wrap_connection
+        self._is_stopping = False
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -71,11 +92,15 @@ class Listener:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(
-                lambda: ConnectionProtocol(self._state), sock=bound, backlog=BACKLOG
-            )
+            server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
         self._sockets = []
+
+    def _connection(self) -> asyncio.BufferedProtocol:
+        if self._is_stopping:
+            return _TooLate()
+        connection = ConnectionProtocol(self._state)
+        return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
     def follow(self, settings: Settings) -> None:
         """Use other limits from now on; the address stays what it is."""
@@ -83,6 +108,7 @@ class Listener:
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         for connection in tuple(self._state.connections):
@@ -96,6 +122,10 @@ class Listener:
         self._state.stop()
         for server in self._servers:
             await server.wait_closed()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit on connections and requests, with what is used of it."""
+        return listener_limits(self._state)
 
     def close_sockets(self) -> None:
         """Let go of addresses that nobody was served on."""

@@ -5,6 +5,8 @@
     2    the command was used wrongly, or a setting is wrong
     3    no broker could be reached; nothing was sent
     4    the outcome is unknown: a request was sent and its answer never came
+    5    the broker is degraded (`penstock status`)
+    6    the broker is critical (`penstock status`)
     130  interrupted (Ctrl-C)
 
 A script may repeat after 3 without harm; after 4 it must look first.
@@ -13,6 +15,7 @@ A script may repeat after 3 without harm; after 4 it must look first.
 from typing import Final
 
 from penstock.core.errors import (
+    AdminUnreachableError,
     AnswerLostError,
     BrokerAnswerError,
     BrokerUnreachableError,
@@ -28,6 +31,8 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 UNKNOWN: Final = 4
+DEGRADED: Final = 5
+CRITICAL: Final = 6
 INTERRUPTED: Final = 130
 
 _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -38,6 +43,14 @@ _UNKNOWN_TOPIC_STEP: Final = (
 )
 
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
+    (
+        AdminUnreachableError,
+        UNREACHABLE,
+        (
+            "Name the admin port with --admin: a broker says it in its log when it starts, and has "
+            "none with --no-admin."
+        ),
+    ),
     (
         BrokerUnreachableError,
         UNREACHABLE,

@@ -193,6 +193,10 @@ class PolicyViolationError(MetadataError):
     """A request above a limit that this broker sets."""
 
 
+class UnsupportedEntityError(MetadataError):
+    """A kind of entity that has no quotas."""
+
+
 class DuplicateBrokerError(MetadataError):
     """Another broker with this id is registered."""
 
@@ -218,6 +222,10 @@ class FencedLeaderEpochError(PenstockError):
 
 class UnknownLeaderEpochError(PenstockError):
     """The caller's leader epoch is newer than ours."""
+
+
+class ThrottledError(PenstockError):
+    """A quota is used up; the answer says how long to wait."""
 
 
 class RequestTimedOutError(PenstockError):
@@ -256,6 +264,10 @@ class ClientError(PenstockError):
 
 class BrokerUnreachableError(ClientError):
     """No broker took the request: no connection, or none of it was sent. Safe to repeat."""
+
+
+class AdminUnreachableError(BrokerUnreachableError):
+    """Nobody answers at the admin port of a broker."""
 
 
 class AnswerLostError(ClientError):
