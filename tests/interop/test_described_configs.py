@@ -23,7 +23,7 @@ DEFAULT_SOURCE = 5
 Configs = Mapping[str, DescribeConfigsResourceResult]
 
 MISSING_SETTINGS = {
-    r"add\.partitions\.to\.txn\.|controlled\.|controller\.|early\.start\.|initial\.broker\."
+    r"add\.partitions\.to\.txn\.|controlled\.|controller\.(?!quota)|early\.start\.|initial\.broker\."
     r"|inter\.broker\.|leader\.imbalance\.|auto\.leader\.|metadata\.|num\.replica\."
     r"|process\.roles|replica\.|replication\.quota\.|request\.timeout|security\.inter\."
     r"|alter\.log\.dirs\.|socket\.connection\.setup\.": "there is one broker",
@@ -32,7 +32,7 @@ MISSING_SETTINGS = {
     r"group\.share\.|share\.": "no share groups yet",
     r"group\.streams\.": "no groups of the streams protocol yet",
     r"remote\.|follower\.fetch\.": "no tiered storage yet",
-    r"quota\.window|client\.quota|max\.connection\.creation": "no quotas yet",
+    r"max\.connection\.creation": "a quota of single addresses",
     r"background\.threads|num\.(?!part)|queued\.max\.requests|.*purgatory|offsets\.load"
     r"|group\.coordinator\.(?!rebalance)|log\.cleaner\.(backoff|dedupe|io|threads)"
     r"|transaction\.state\.log\.load|socket\.(listen|receive|send)"
@@ -41,7 +41,7 @@ MISSING_SETTINGS = {
         "other storage engine"
     ),
     r"metric|kafka\.metrics|telemetry": "metrics are pulled, and settings of their own",
-    r".*\.policy\.class|config\.providers": "no plug-ins of Java classes",
+    r".*\.policy\.class|config\.providers|client\.quota\.callback": "no plug-ins of Java classes",
     r"max\.connections\.per\.ip\.overrides": "one bound for every address",
     r"max\.request\.partition\.size": "a fixed bound of the same size",
     r"transaction\.partition\.verification": "transactions are always verified",

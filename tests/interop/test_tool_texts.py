@@ -37,6 +37,14 @@ def test_what_no_two_runs_share_does_not_count() -> None:
     assert lines_of("kafka-topics", first, ()) == ("exit 0", "Topic: a TopicId: ID at ADDRESS")
 
 
+def test_a_rate_does_not_count_whatever_its_digits_are() -> None:
+    lines = {
+        lines_of("x", Output(0, f'{{"sent":4,"avg_throughput":{rate}}}', ""), ())
+        for rate in ("25.0", "25.641025641025642", "1.0E-4")
+    }
+    assert lines == {("exit 0", '{"sent":4,"avg_throughput":NUMBER}')}
+
+
 def test_the_rest_counts() -> None:
     first = lines_of("kafka-topics", Output(0, "partitions 3", "x"), ())
     assert first != lines_of("kafka-topics", Output(1, "partitions 3", "x"), ())

@@ -14,7 +14,6 @@ NOT_SERVED: Final = (
     "SaslHandshake|SaslAuthenticate",
     "(?:Describe|Create|Delete)Acls",
     "(?:Create|Renew|Expire|Describe)DelegationToken",
-    "(?:Describe|Alter)ClientQuotas",
     "(?:Describe|Alter)UserScramCredentials",
     "AlterReplicaLogDirs",
     "UnregisterBroker|AddRaftVoter|RemoveRaftVoter",

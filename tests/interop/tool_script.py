@@ -180,6 +180,12 @@ _CONFIGS = _steps(
     "kafka-configs --alter --entity-type groups --entity-name readers"
     " --delete-config consumer.session.timeout.ms",
     "kafka-configs --describe --entity-type groups --entity-name readers",
+    "kafka-configs --alter --entity-type clients --entity-name app"
+    " --add-config producer_byte_rate=1048576,request_percentage=50",
+    "kafka-configs --describe --entity-type clients --entity-name app",
+    "kafka-configs --alter --entity-type clients --entity-name app"
+    " --delete-config producer_byte_rate,request_percentage",
+    "kafka-configs --describe --entity-type clients --entity-name app",
     "kafka-configs --describe --entity-type client-metrics",
     "kafka-client-metrics --list",
     "kafka-client-metrics --describe",

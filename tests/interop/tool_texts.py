@@ -35,6 +35,7 @@ RULES: Final = (
     _rule("moment", r"\b1[6-9]\d{11}\b", "TIME"),
     _rule("day and time", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.:,]\d{3}", "TIME"),
     _rule("size of a log", r'(?<="size":)\d+', "SIZE"),
+    _rule("measured rate", r'(?<="avg_throughput":)[^,}]+', "NUMBER"),
     _rule("measured number", r"\b\d+\.\d{2,}\b", "NUMBER"),
     _rule("measured time", r"\d+ ms (?=\d+(?:\.\d)?th)", "NUMBER ms "),
     _rule("measured time", r"(?<=th = )\d+", "NUMBER"),

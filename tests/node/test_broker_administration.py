@@ -43,12 +43,18 @@ def test_a_change_outlives_the_broker_and_wins_over_its_file(tmp_path: Path) -> 
         assert retention(asker, "orders") == ("6000", STATIC)
 
 
-def test_logs_that_run_follow(tmp_path: Path) -> None:
+def test_logs_follow_while_they_run_and_when_they_are_opened_again(tmp_path: Path) -> None:
+    edit = ("log.segment.bytes", SET, "1048576")
     with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
         asker.create("orders")
-        edit = ("log.segment.bytes", SET, "1048576")
         assert increment(asker, BROKER, "", edit).error_code == ErrorCode.NONE
-        for _ in range(3):
-            assert asker.produce("orders", batch_of(b"x" * 600_000)).error_code == ErrorCode.NONE
-        segments = list((tmp_path / "orders-0").glob("*.log"))
-        assert len(segments) == 3
+        assert segments_after(asker, tmp_path, batches=3) == 3
+    with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
+        assert segments_after(asker, tmp_path, batches=2) == 5
+
+
+def segments_after(asker: Asker, folder: Path, *, batches: int) -> int:
+    """How many files `orders` has, after this many batches of which no two fit into one."""
+    for _ in range(batches):
+        assert asker.produce("orders", batch_of(b"x" * 600_000)).error_code == ErrorCode.NONE
+    return len(list((folder / "orders-0").glob("*.log")))
