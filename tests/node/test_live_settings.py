@@ -219,7 +219,7 @@ def test_every_live_setting_reaches_the_part_that_acts_on_it(
         same = {"listener.port": 0, "node.storage": "memory"}
         await running.takes(toml_of({**same, **wanted}))
         assert running.reload.refusal is None
-        assert {key: read() for key, read in found.items()} == pytest.approx(wanted)
+        assert {key: read() for key, read in found.items()} == pytest.approx(wanted, rel=0, abs=1e-6)
 
     run(scenario, caplog)
 
