@@ -106,6 +106,11 @@ crash: install release ## crash points, kill -9, power cuts: the seeded sample
 chaos: install ## floods and bombs; histories of clients under faults
 	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
 
+SOAK_MINUTES ?= 30
+.PHONY: soak
+soak: install release ## a broker at its limits for SOAK_MINUTES: nothing lost, memory flat, all counted
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+
 .PHONY: compat
 compat: install release ## suites of others that are quick: the Java client, franz-go (compat/README.md)
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m compat.client_check.run
@@ -130,14 +135,26 @@ reference: install ## write the generated files anew
 docs: install ## the documentation's site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: deploy-check
+deploy-check: install ## the steps of the container file in bare systems, some minutes; needs root and debootstrap
+	$(BIN)/python tools/container_steps.py
+
 .PHONY: bench
 bench: install release ## side by side with Apache Kafka, interleaved, medians and spread
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.side_by_side
+
+.PHONY: bench-idle
+bench-idle: install release ## CPU and memory of a broker that nobody uses, side by side
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.idle
 
 .PHONY: bench-groups
 bench-groups: install release ## groups and transactions, side by side and at scale
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
+
+.PHONY: bench-testing
+bench-testing: install ## what a broker costs a test, beside Apache Kafka; writes the table
+	$(BIN)/python -m benchmarks.testing_start --markdown
 
 .PHONY: bench-spark
 bench-spark: install release ## format("penstock") beside Spark's own connector, and real-time mode

@@ -3,14 +3,20 @@
 In development mode asyncio warns about callbacks that took over 100 ms. On a loaded machine that
 is any of them, and tests that look at what was logged would find it. In the same way Hypothesis
 fails an example that took over 200 ms. How long something may take has tests of its own.
+
+No broker of a test opens an admin port, unless the test is about it: there is one port 8080.
 """
 
 import logging
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["pytester"]
+
 logging.getLogger("asyncio").setLevel(logging.ERROR)
+os.environ.setdefault("PENSTOCK_ADMIN__ENABLED", "false")
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]

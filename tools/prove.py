@@ -229,6 +229,12 @@ PROOFS = (
         (lines_like(r"IdleConnections\(|ManyPartitions\("),),
     ),
     Proof(
+        "soak",
+        "Half an hour at the limits: mixed load, full disk, settings changed each minute",
+        ("make", "soak"),
+        (lines_like(r"^soak of "),),
+    ),
+    Proof(
         "group-scale",
         "1,000 members of one group, 10,000 groups, 1 million offsets",
         pytest_of("tests/scale/test_groups.py", marker="scale"),

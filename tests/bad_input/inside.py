@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.core.config import BrokerConfig
+from penstock.core.limit_use import LimitUse
 from penstock.core.settings import Settings
 from penstock.node.server import BrokerServer
 
@@ -24,7 +25,7 @@ class InsideBroker:
 
     def __init__(self, **listener: float) -> None:
         """`listener` are settings of that section."""
-        tree = Settings.model_validate({"listener": listener})
+        tree = Settings.model_validate({"listener": listener, "admin": {"enabled": False}})
         self._settings = BrokerConfig(port=0, storage="memory", data_dir="/inside", settings=tree)
         self._server = BrokerServer(self._settings)
         self._ready = threading.Event()
@@ -48,6 +49,19 @@ class InsideBroker:
                 return False
             time.sleep(0.001)
         return True
+
+    def rises(self, name: str, value: float) -> bool:
+        """Whether a metric comes to a value or above it within a short time."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while self.metrics()[name] < value:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def limits(self) -> dict[str, LimitUse]:
+        """Every limit now, by name."""
+        return {row.name: row for row in self._server.limits()}
 
     def _run(self) -> None:
         try:

@@ -6,7 +6,7 @@ more `protocol_errors_total`; a request that was answered with a code is none; n
 to what they were.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -25,6 +25,11 @@ def broker() -> Iterator[InsideBroker]:
         yield running
 
 
+def total(metrics: Mapping[str, float], name: str) -> float:
+    """A counter over all its reasons."""
+    return sum(value for key, value in metrics.items() if key.startswith(f"{name}{{"))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_bad_input_is_counted(broker: InsideBroker, case: Case) -> None:
     assert broker.settles("connections", 0)
@@ -34,9 +39,9 @@ def test_bad_input_is_counted(broker: InsideBroker, case: Case) -> None:
     after = broker.metrics()
     is_wrong = case.expected == CLOSED and not case.finishes
     if not case.finishes:
-        grown = after["protocol_errors_total"] - before["protocol_errors_total"]
+        grown = total(after, "protocol_errors_total") - total(before, "protocol_errors_total")
         assert grown == (1 if is_wrong else 0)
     assert after["handler_failures_total"] == before["handler_failures_total"] == 0
-    assert after["connections_timed_out_total"] == 0
+    assert total(after, "connections_timed_out_total") == 0
     assert after["request_bytes_in_flight"] == 0
     assert after["parked_requests"] == 0

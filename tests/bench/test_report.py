@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.bench.charts import distribution, percentiles, round_steps, throughput
 from penstock.bench.comparison import Comparison
-from penstock.bench.figures_text import counts_between, edges_between, histogram_lines, rows_of
+from penstock.bench.figures_text import counts_between, edges_between, histogram_bars, rows_of
 from penstock.bench.histogram import Histogram
 from penstock.bench.html_page import page
 from penstock.bench.measurement import ClientResult, Measurement, joined
@@ -145,11 +145,11 @@ def test_the_terminals_histogram_counts_everything() -> None:
         histogram.record(value)
     edges = edges_between(histogram.min_us, histogram.max_us)
     assert sum(counts_between(histogram, edges)) == 6
-    lines = histogram_lines(histogram, 80)
+    lines = ["".join(one) for one in histogram_bars(histogram, 80)]
     assert sum(int(line.split()[-1]) for line in lines) == 6
     assert all(len(line) <= 80 for line in lines)
-    assert any("#" in line for line in histogram_lines(histogram, 80, is_plain=True))
-    assert histogram_lines(Histogram(), 80) == []
+    assert any("#" in one.bar for one in histogram_bars(histogram, 80, is_plain=True))
+    assert histogram_bars(Histogram(), 80) == []
 
 
 def test_figures_have_units() -> None:

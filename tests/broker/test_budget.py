@@ -1,6 +1,6 @@
 """The memory budget: bounded, fair, and never stuck."""
 
-from penstock.broker.budget import MemoryBudget
+from penstock.broker.budget import MemoryBudget, RequestBudget
 
 
 def test_waiters_go_on_in_their_order_while_there_is_budget() -> None:
@@ -90,3 +90,49 @@ def test_who_leaves_lets_the_next_one_finish() -> None:
     assert budget.left_bytes == 0
     budget.release(15)
     assert budget.left_bytes == 5
+
+
+def test_a_number_of_requests_is_a_bound_of_its_own() -> None:
+    budget = RequestBudget(1_000, requests_max=2)
+    resumed: list[str] = []
+    budget.reserve(1)
+    spent = [budget.is_spent]
+    budget.reserve(1)
+    assert [*spent, budget.is_spent] == [False, True]
+    budget.wait(lambda: resumed.append("on"))
+    budget.release(1)
+    assert resumed == ["on"]
+    assert budget.requests == 1
+    assert (budget.pauses, budget.request_pauses) == (1, 1)
+
+
+def test_the_bytes_of_requests_are_still_bounded() -> None:
+    budget = RequestBudget(100, requests_max=50)
+    budget.reserve(100)
+    assert budget.is_spent
+    budget.wait(lambda: None)
+    assert (budget.pauses, budget.request_pauses) == (1, 0)
+    budget.release(100)
+    assert not budget.is_spent
+
+
+def test_a_request_that_holds_nothing_is_not_counted() -> None:
+    budget = RequestBudget(100, requests_max=1)
+    for _ in range(5):
+        budget.reserve(0)
+    assert not budget.is_spent
+    for _ in range(5):
+        budget.release(0)
+    assert budget.requests == 0
+
+
+def test_who_waits_already_is_one_pause() -> None:
+    budget = MemoryBudget(1)
+    budget.reserve(1)
+
+    def resume() -> None:
+        raise AssertionError("nothing was released")
+
+    budget.wait(resume)
+    budget.wait(resume)
+    assert budget.pauses == budget.waiting_count == 1

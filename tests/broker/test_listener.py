@@ -1,5 +1,6 @@
 """Sockets: pipelines, addresses, limits, and a stop that finishes what was accepted."""
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -10,9 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker import server
+from penstock.broker.dispatch import Dispatcher
+from penstock.broker.handlers import HANDLERS
+from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
-from penstock.core.settings import Settings
+from penstock.core.metrics import Registry
+from penstock.core.settings import ListenerSettings, Settings
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchResponse
@@ -30,6 +35,7 @@ from tests.broker.handlers.asker import (
     fresh_name,
     produce_request,
 )
+from tests.broker.handlers.fakes import FakeServices
 
 LONG_MS = 20_000
 TOPIC = "records"
@@ -215,15 +221,17 @@ def settles(broker: Broker, name: str, value: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("limit", ["connections_max", "connections_per_address_max"])
-def test_a_connection_too_many_is_closed_and_the_others_live(limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("connections_max", "all"), ("connections_per_address_max", "address")]
+)
+def test_a_connection_too_many_is_closed_and_the_others_live(limit: str, reason: str) -> None:
     with limited(**{limit: 2}) as broker, contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(Asker(broker.port)) for _ in range(2))
         assert serves(first)
         assert serves(second)
         third = stack.enter_context(Asker(broker.port))
         assert not serves(third)
-        assert broker.metrics()["connections_refused_total"] == 1
+        assert broker.metrics()[f'connections_refused_total{{reason="{reason}"}}'] == 1
         assert serves(first)
         second.close()
         assert settles(broker, "connections", 1)
@@ -236,6 +244,27 @@ def test_each_address_has_its_own_limit() -> None:
         assert not serves(stack.enter_context(Asker(broker.port)))
         other = stack.enter_context(Asker(broker.port, source="127.0.0.2"))
         assert serves(other)
+
+
+def test_an_answer_that_the_socket_does_not_take_counts() -> None:
+    """Also one below 1 MiB, which is what consumers ask for: thousands of them are gigabytes."""
+
+    async def go() -> tuple[float, float]:
+        metrics = Registry()
+        dispatcher = Dispatcher(FakeServices().services, HANDLERS, metrics)
+        state = ListenerState(ListenerSettings(), dispatcher, metrics)
+        ours, peer = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.connect_accepted_socket(lambda: ConnectionProtocol(state), ours)
+        protocol._write([bytes(500_000)], 500_000)
+        waiting = metrics.snapshot()["unsent_answer_bytes"]
+        protocol.abort()
+        peer.close()
+        await asyncio.sleep(0)
+        state.stop()
+        return waiting, metrics.snapshot()["unsent_answer_bytes"]
+
+    assert asyncio.run(go()) == (500_000, 0)
 
 
 # --- Stopping ---

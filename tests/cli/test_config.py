@@ -9,6 +9,12 @@ from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
 
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests switch the admin port off by the environment; here that would be a setting."""
+    monkeypatch.delenv("PENSTOCK_ADMIN__ENABLED", raising=False)
+
+
 @pytest.fixture
 def good_file(tmp_path: Path) -> str:
     path = tmp_path / "penstock.toml"

@@ -108,7 +108,9 @@ def test_the_nearest_mount_counts(tmp_path: Path) -> None:
 
 def test_this_machine_has_limits_clocks_and_versions() -> None:
     assert 0 < probe_limits().files_soft <= probe_limits().files_hard
-    assert probe_clock(None).is_monotonic
+    clock = probe_clock(None)
+    assert clock.is_monotonic
+    assert clock.is_synchronized in {True, False, None}
     assert probe_versions().python.startswith("3.")
 
 

@@ -110,6 +110,7 @@ def test_a_folder_to_be_made_is_fine_unless_it_cannot_be() -> None:
 
 def test_notes_are_no_findings() -> None:
     assert levels(judge_directory(replace(DIRECTORY, sync_ms=0.001), SETTINGS)) == {FINE, NOTE}
+    assert levels(judge_clock(replace(CLOCK, is_synchronized=False))) == {NOTE}
     memory = settings_of({"node.storage": "memory"})
     assert levels(judge_directory(DIRECTORY, memory)) == {NOTE}
     plain = VersionFacts("1", "3.11", is_compiled=False, extras={"spark": False})
@@ -145,7 +146,6 @@ def test_memory_that_is_not_told_is_a_note() -> None:
     [
         ({"now_ms": 1000}, "before 2025"),
         ({"is_monotonic": False}, "went back"),
-        ({"is_synchronized": False}, "no time service"),
         ({"broker_newest_ms": NOW_MS + 60_000}, "60.0 s in the future"),
     ],
 )

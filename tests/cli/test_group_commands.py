@@ -360,8 +360,8 @@ def test_nothing_to_reset(penstock: Penstock) -> None:
         (("reset-offsets", "billing", "--topic", "orders:7", "--to-latest"), 1, "it has 0 to 1"),
         (("reset-offsets", "billing", "--topic", "gone", "--to-latest"), 1, "gone"),
         (("reset-offsets", "billing", "--topic", "orders", "--shift-by", "1"), 1, "orders-1"),
-        (("reset-offsets", "billing", "--all-topics", "--to-timestamp", "soon"), 1, "'soon'"),
-        (("reset-offsets", "billing", "--all-topics", "--to-timestamp", "latest"), 1, "no time"),
+        (("reset-offsets", "billing", "--all-topics", "--to-timestamp", "soon"), 2, "'soon'"),
+        (("reset-offsets", "billing", "--all-topics", "--to-timestamp", "latest"), 2, "no time"),
     ],
 )
 def test_what_cannot_be_names_the_reason(

@@ -213,20 +213,45 @@ def test_a_refused_record(penstock: Penstock, fake: FakeCluster, lines: Path) ->
 @pytest.mark.parametrize(
     "words",
     [
-        ("consume", "orders", "--from", "soon"),
-        ("consume", "orders", "--show", "colour"),
         ("consume", "nothing"),
         ("topic", "describe", "nothing"),
+        ("topic", "configure", "nothing", "retention.ms=1"),
+        ("topic", "alter", "nothing", "--partitions", "2"),
         ("topic", "delete", "nothing"),
-        ("produce", "orders", "--header", "x"),
-        ("topic", "list", "--bootstrap-server", "a:b"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(
-    penstock: Penstock, fake: FakeCluster, words: tuple[str, ...]
+def test_a_topic_that_is_not_there_comes_with_a_remedy(
+    penstock: Penstock, words: tuple[str, ...]
+) -> None:
+    outcome = penstock(*words)
+    assert (outcome.code, outcome.output) == (1, "")
+    problem, remedy = outcome.errors.splitlines()
+    assert "nothing" in problem
+    assert "penstock topic list" in remedy
+    assert "penstock topic create" in remedy
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("consume", "orders", "--from", "NONSENSE"), "'NONSENSE' names no position. Use earliest"),
+        (("consume", "orders", "--show", "colour"), "'colour' is no part of a record; there are"),
+        (("produce", "orders", "--header", "x"), "header 'x' is not of the form name=value"),
+        (("topic", "list", "--bootstrap-server", "a:b"), "a:b"),
+        (("topic", "list", "--timeout", "soon"), "'soon' is not a number above 0."),
+        (("topic", "list", "--timeout", "0"), "'0' is not a number above 0."),
+        (("topic", "list", "--timeout", "nan"), "'nan' is not a number above 0."),
+        (("topic", "create", "orders", "--partitions", "many"), "a whole number of 1 or more."),
+        (("topic", "create", "orders", "--partitions", "0"), "a whole number of 1 or more."),
+        (("topic", "create", "orders", "--partitions", "1.5"), "a whole number of 1 or more."),
+        (("consume", "orders", "--count", "-1"), "'-1' is not a whole number of 0 or more."),
+    ],
+)
+def test_wrong_usage_is_2_and_says_what_is_possible(
+    penstock: Penstock, fake: FakeCluster, words: tuple[str, ...], told: str
 ) -> None:
     fake.add_topic("orders")
     outcome = penstock(*words)
-    assert outcome.code in {1, 2}
-    assert outcome.output == ""
-    assert len(outcome.errors.splitlines()) == 1
+    assert (outcome.code, outcome.output) == (2, "")
+    assert told in outcome.errors
+    assert not fake.requests

@@ -1,25 +1,89 @@
 """The broker's settings on the wire: Kafka's names and units, and where each value comes from."""
 
-from penstock.cluster.broker_configs import describe_broker
-from penstock.cluster.topic_configs import ConfigSource, parse_value
+from penstock.cluster.broker_configs import (
+    DYNAMIC_CONFIGS,
+    describe_broker,
+    describe_shared,
+    static_layer,
+)
+from penstock.cluster.described_configs import BrokerLayers, ConfigSource, DescribedConfig
+from penstock.cluster.topic_configs import parse_value
 from penstock.core.settings import ListenerSettings, Settings, TopicDefaultsSettings
+
+CHANGED = Settings(
+    topic_defaults=TopicDefaultsSettings(
+        partitions_default=3, auto_create=False, retention_ms=5_000
+    ),
+    listener=ListenerSettings(connection_idle_seconds_max=1.5),
+)
+
+
+def by_name(entries: tuple[DescribedConfig, ...]) -> dict[str, DescribedConfig]:
+    return {entry.config.name: entry for entry in entries}
+
+
+def test_only_what_was_given_is_in_the_static_layer() -> None:
+    assert static_layer(Settings()) == {}
+    assert static_layer(CHANGED) == {
+        "auto.create.topics.enable": "false",
+        "connections.max.idle.ms": "1500",
+        "log.retention.ms": "5000",
+        "num.partitions": "3",
+    }
 
 
 def test_values_are_those_in_force_in_kafkas_units() -> None:
-    settings = Settings(
-        topic_defaults=TopicDefaultsSettings(partitions_default=3, auto_create=False),
-        listener=ListenerSettings(connection_idle_seconds_max=1.5),
-    )
-    found = {entry.config.name: entry for entry in describe_broker(settings)}
+    found = by_name(describe_broker(BrokerLayers(static=static_layer(CHANGED))))
     assert found["num.partitions"].value == "3"
     assert found["num.partitions"].source is ConfigSource.STATIC_BROKER
     assert [synonym.value for synonym in found["num.partitions"].synonyms] == ["3", "1"]
     assert found["auto.create.topics.enable"].value == "false"
     assert found["connections.max.idle.ms"].value == "1500"
     assert found["log.segment.bytes"].source is ConfigSource.DEFAULT
+    assert found["log.retention.ms"].value == "5000"
     assert list(found) == sorted(found)
 
 
-def test_every_value_has_its_type() -> None:
-    for entry in describe_broker(Settings()):
-        parse_value(entry.config, entry.value)
+def test_what_is_given_in_hours_has_no_milliseconds() -> None:
+    found = by_name(describe_broker(BrokerLayers()))
+    retention = found["log.retention.ms"]
+    assert (retention.value, retention.source) == (None, ConfigSource.DEFAULT)
+    assert found["log.retention.hours"].value == "168"
+    assert found["log.retention.minutes"].value is None
+
+
+def test_a_change_over_the_wire_wins_over_the_file() -> None:
+    layers = BrokerLayers(
+        own={"log.retention.ms": "7"},
+        shared={"log.retention.ms": "6", "message.max.bytes": "100"},
+        static=static_layer(CHANGED),
+    )
+    found = by_name(describe_broker(layers))
+    assert found["log.retention.ms"].value == "7"
+    assert found["log.retention.ms"].source is ConfigSource.DYNAMIC_BROKER
+    assert [one.value for one in found["log.retention.ms"].synonyms] == ["7", "6", "5000", "168"]
+    assert found["message.max.bytes"].source is ConfigSource.DYNAMIC_ALL_BROKERS
+
+
+def test_only_what_was_changed_for_all_brokers_is_theirs() -> None:
+    layers = BrokerLayers(
+        own={"log.retention.ms": "7", "log.roll.ms": "9"}, shared={"log.retention.ms": "6"}
+    )
+    (entry,) = describe_shared(layers)
+    assert (entry.config.name, entry.value) == ("log.retention.ms", "6")
+    assert entry.source is ConfigSource.DYNAMIC_ALL_BROKERS
+    assert [one.source for one in entry.synonyms] == [ConfigSource.DYNAMIC_ALL_BROKERS]
+    assert describe_shared(BrokerLayers()) == ()
+
+
+def test_only_what_can_be_changed_is_not_read_only() -> None:
+    entries = describe_broker(BrokerLayers())
+    changeable = {entry.config.name for entry in entries if not entry.is_read_only}
+    assert changeable == DYNAMIC_CONFIGS.keys()
+
+
+def test_every_value_has_its_type_and_its_meaning() -> None:
+    for entry in describe_broker(BrokerLayers()):
+        assert entry.config.documentation.endswith(".")
+        if entry.value is not None:
+            parse_value(entry.config, entry.value)

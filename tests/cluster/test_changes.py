@@ -16,7 +16,7 @@ from penstock.cluster.changes import (
     interpret,
 )
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage
-from penstock.cluster.keys import KeyKind, Keys, ParsedKey
+from penstock.cluster.keys import ALL_BROKERS, KeyKind, Keys, ParsedKey
 from penstock.cluster.store import Event, KeyValue
 from penstock.core.errors import StoreError
 
@@ -84,7 +84,9 @@ def test_newer_values_are_refused() -> None:
         (KEYS.cluster_id(), ParsedKey(KeyKind.CLUSTER_ID)),
         (KEYS.format(), ParsedKey(KeyKind.FORMAT)),
         (KEYS.root + "acls/x", ParsedKey(KeyKind.UNKNOWN)),
-        (KEYS.root + "configs/broker/1", ParsedKey(KeyKind.UNKNOWN)),
+        (KEYS.broker_settings("1"), ParsedKey(KeyKind.BROKER_SETTINGS, "1")),
+        (KEYS.broker_settings(ALL_BROKERS), ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS)),
+        (KEYS.root + "configs/user/1", ParsedKey(KeyKind.UNKNOWN)),
     ],
 )
 def test_keys_are_taken_apart_as_they_were_put_together(key: str, parsed: ParsedKey) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.described_configs import ConfigSource, Synonym
 from penstock.cluster.group_configs import (
     ASSIGNMENT_INTERVAL,
     GROUP_CONFIGS,
@@ -17,7 +18,7 @@ from penstock.cluster.group_configs import (
     value_in_force,
 )
 from penstock.cluster.topic_config_table import SettingType
-from penstock.cluster.topic_configs import ConfigSource, Synonym, parse_value
+from penstock.cluster.topic_configs import parse_value
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
 

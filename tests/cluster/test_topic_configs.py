@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.described_configs import NO_LAYERS, broker_synonyms
 from penstock.cluster.topic_config_table import SettingType
 from penstock.cluster.topic_configs import (
     TOPIC_CONFIGS,
-    ConfigSource,
-    Synonym,
     check_override,
-    describe,
     parse_topic_settings,
     parse_value,
 )
@@ -32,8 +30,8 @@ def test_a_setting_is_kafkas(name: str) -> None:
     assert ours.type is SettingType[kafkas["type"]]
     assert ours.default == kafkas["default"]
     assert ours.sensitive == kafkas["sensitive"]
-    expected = [[ours.synonym, ours.default]] if ours.synonym else []
-    assert kafkas["default_synonyms"] == expected
+    followed = broker_synonyms(ours.synonym, NO_LAYERS) if ours.synonym else ()
+    assert [[one.name, one.value] for one in followed] == kafkas["default_synonyms"]
     assert ours.documentation.endswith(".")
     parse_value(ours, ours.default)
 
@@ -160,21 +158,3 @@ def test_settings_get_types_and_the_broker_gives_defaults() -> None:
     assert parse_topic_settings({}).cleanup_delete
     with pytest.raises(InvalidTopicConfigError):
         parse_topic_settings({"retention.ms": "soon"})
-
-
-def test_describe_says_where_a_value_comes_from() -> None:
-    described = {
-        entry.config.name: entry
-        for entry in describe({"retention.ms": "5"}, {"segment.bytes": "2097152"})
-    }
-    assert list(described) == sorted(KAFKA)
-    retention = described["retention.ms"]
-    assert (retention.value, retention.source) == ("5", ConfigSource.TOPIC)
-    assert retention.synonyms == (Synonym("retention.ms", "5", ConfigSource.TOPIC),)
-    segment = described["segment.bytes"]
-    assert (segment.value, segment.source) == ("2097152", ConfigSource.STATIC_BROKER)
-    assert segment.synonyms == (
-        Synonym("log.segment.bytes", "2097152", ConfigSource.STATIC_BROKER),
-        Synonym("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
-    )
-    assert described["flush.ms"].source is ConfigSource.DEFAULT

@@ -11,6 +11,8 @@ from penstock.storage.filesystem import DiskFileSystem, FileSystem, read_fully, 
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
+from penstock.testing.switched_disk import SwitchedDisk
+from penstock.testing.volatile_disk import VolatileDisk
 
 MAKERS: dict[str, Callable[[], FileSystem]] = {
     "disk": DiskFileSystem,
@@ -18,6 +20,9 @@ MAKERS: dict[str, Callable[[], FileSystem]] = {
     "faulty": lambda: FaultyDisk(MemoryDisk()),
     "faulty on disk": lambda: FaultyDisk(DiskFileSystem()),
     "recording": RecordingDisk,
+    "switched": lambda: SwitchedDisk(MemoryDisk()),
+    "switched on disk": lambda: SwitchedDisk(DiskFileSystem()),
+    "volatile": VolatileDisk,
 }
 
 

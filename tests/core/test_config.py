@@ -214,6 +214,7 @@ def test_every_setting_says_what_it_is() -> None:
         "groups",
         "transactions",
         "disk",
+        "admin",
     }
 
 

@@ -58,4 +58,8 @@ def test_what_cannot_change_while_a_broker_runs() -> None:
         "groups.offsets_segment_bytes",
         "transactions.state_partitions",
         "transactions.state_segment_bytes",
+        "admin.enabled",
+        "admin.host",
+        "admin.port",
+        "admin.allowed_hosts",
     }

@@ -8,7 +8,8 @@ import pytest
 from penstock.core.errors import DiskFullError, StoreError
 from penstock.node.adapters import LoopTimer, ProducerIdBlocks
 from penstock.node.disk import ProduceGate
-from penstock.storage.disk_guard import DiskState
+from penstock.storage.disk_guard import DiskGuard, DiskState
+from penstock.storage.filesystem import Space
 
 
 class Blocks:
@@ -71,19 +72,21 @@ def test_the_last_alarm_counts() -> None:
     assert asyncio.run(wait()) == ["second"]
 
 
-class Disk:
-    """A storage service that knows one state."""
-
-    def __init__(self, state: DiskState) -> None:
-        self.state = state
-
-    def disk_guard(self, path: str) -> "Disk":
-        assert path == "/data"
-        return self
+def guard_in(state: DiskState) -> DiskGuard:
+    """A guard of a disk of 1,000 MiB, by what is free of it."""
+    free_mib = {DiskState.OPEN: 500, DiskState.LOW: 150, DiskState.FULL: 12}[state]
+    guard = DiskGuard(free_bytes_min=100 << 20)
+    assert guard.sample(Space(free_mib << 20, 1_000 << 20)) is state
+    return guard
 
 
 @pytest.mark.parametrize("state", DiskState)
-@pytest.mark.uncompiled
 def test_only_a_full_disk_closes_the_gate(state: DiskState) -> None:
-    refusal = ProduceGate(Disk(state), "/data")()  # type: ignore[arg-type]
+    refusal = ProduceGate(guard_in(state))()
     assert isinstance(refusal, DiskFullError) == (state is DiskState.FULL)
+
+
+def test_a_closed_gate_says_when_it_opens() -> None:
+    refusal = str(ProduceGate(guard_in(DiskState.FULL))())
+    assert "12 MiB free" in refusal
+    assert "until 120 MiB are free" in refusal

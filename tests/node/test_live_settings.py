@@ -116,7 +116,7 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     assert isinstance(expiration, ProducerExpiration)
     assert isinstance(groups, Groups)
     state = listener._state
-    guard = next(iter(duties._storage._guards.values()))
+    guard = duties._storage.disk_guard(next(iter(duties._storage.manager.flushers)).directory.path)
     shards = coordinators._kind("group").make_shard()
     times = shards.state.times  # type: ignore[attr-defined]
     of_groups = shards.state.settings  # type: ignore[attr-defined]
@@ -140,6 +140,7 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
             "connections_per_address_max",
             "connection_idle_seconds_max",
             "frame_completion_seconds_max",
+            "slow_reader_seconds_max",
         )
     }
     session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -147,7 +148,8 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     return {
         **listed,
         "node.log_level": lambda: logging.getLevelName(logging.getLogger("penstock").level).lower(),
-        "listener.request_bytes_in_flight_max": lambda: state.handling._bytes_max * 2 + 1,
+        "listener.requests_in_flight_max": lambda: state.handling.requests_max,
+        "listener.request_bytes_in_flight_max": lambda: state.handling.bytes_max * 2 + 1,
         "flush.interval_ms": lambda: duties._sync.interval_seconds * 1_000,
         "log.retention_check_interval_ms": lambda: duties._retention.interval_seconds * 1_000,
         "log.compaction_check_interval_ms": lambda: duties._compaction.interval_seconds * 1_000,

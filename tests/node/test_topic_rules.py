@@ -1,16 +1,9 @@
 """Settings as each layer wants them."""
 
 from penstock.cluster.topic_configs import parse_topic_settings
-from penstock.core.settings import TopicDefaultsSettings
-from penstock.node.topic_rules import log_settings, produce_rules, topic_defaults
+from penstock.node.topic_rules import log_settings, produce_rules
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, NONE
-
-
-def test_only_what_the_user_changed_is_a_default() -> None:
-    assert topic_defaults(TopicDefaultsSettings()) == {}
-    changed = TopicDefaultsSettings(retention_ms=5_000, message_bytes_max=100)
-    assert topic_defaults(changed) == {"retention.ms": "5000", "max.message.bytes": "100"}
 
 
 def test_rules_for_producers() -> None:

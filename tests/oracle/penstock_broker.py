@@ -57,7 +57,7 @@ def penstock_broker(
     parts = (str(_without_hypothesis(folder)), str(ROOT / "src"), inherited)
     path = os.pathsep.join(part for part in parts if part)
     # The installed package must not be hidden by a source tree that tests have on their path.
-    own = {"PYTHONPATH": "" if installed else path}
+    own = {"PYTHONPATH": "" if installed else path, "PENSTOCK_ADMIN__ENABLED": "false"}
     recipe = Recipe("penstock", command, {**own, **(environment or {})}, data)
     return RunningBroker(recipe, folder=folder, port=port)
 

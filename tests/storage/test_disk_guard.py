@@ -41,3 +41,18 @@ def test_a_small_disk_is_not_refused_for_being_small() -> None:
 def test_no_guard() -> None:
     guard = DiskGuard(free_bytes_min=0)
     assert states(guard, GIB, 0) == [DiskState.OPEN]
+
+
+def test_the_marks_are_told() -> None:
+    guard = DiskGuard(free_bytes_min=100 * MIB)
+    guard.sample(Space(GIB, 1_000 * GIB))
+    assert guard.marks == (100 * MIB, 120 * MIB, 200 * MIB)
+    assert guard.space == Space(GIB, 1_000 * GIB)
+
+
+def test_marks_that_change_count_from_the_next_measurement() -> None:
+    guard = DiskGuard(free_bytes_min=100 * MIB)
+    assert states(guard, 1_000 * GIB, 150 * MIB) == [DiskState.LOW]
+    guard.change_marks(free_bytes_min=200 * MIB, free_share_min=0.0)
+    assert guard.state is DiskState.LOW
+    assert states(guard, 1_000 * GIB, 150 * MIB) == [DiskState.FULL]

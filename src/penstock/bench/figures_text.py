@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.bench.histogram import Histogram
 from penstock.bench.measurement import PERCENTILES, Measurement
@@ -116,7 +116,15 @@ def counts_between(histogram: Histogram, edges: Sequence[int]) -> list[int]:
     return counts
 
 
-def histogram_lines(histogram: Histogram, width: int, *, is_plain: bool = False) -> list[str]:
+class Bar(NamedTuple):
+    """One line of a histogram, padded so that lines stand under each other."""
+
+    label: str
+    bar: str
+    share: str
+
+
+def histogram_bars(histogram: Histogram, width: int, *, is_plain: bool = False) -> list[Bar]:
     """A histogram of text, one line for each range of latencies."""
     if not histogram.count:
         return []
@@ -130,13 +138,14 @@ def histogram_lines(histogram: Histogram, width: int, *, is_plain: bool = False)
     label_width = max(map(len, labels))
     bar_width = max(10, width - label_width - 22)
     most = max(counts)
-    lines = []
+    bars = []
     for label, count in zip(labels, counts, strict=True):
         bar = _bar(count / most * bar_width, is_plain=is_plain)
         share = count / histogram.count
         percent = "<0.01 %" if 0 < share < 0.0001 else f"{share:.2%}".replace("%", " %")
-        lines.append(f"{label:>{label_width}}  {bar:<{bar_width}} {percent:>8} {count:>9,}")
-    return lines
+        share_text = f" {percent:>8} {count:>9,}"
+        bars.append(Bar(f"{label:>{label_width}}  ", f"{bar:<{bar_width}}", share_text))
+    return bars
 
 
 def _bar(length: float, *, is_plain: bool) -> str:

@@ -1,15 +1,15 @@
 """What AlterConfigs and IncrementalAlterConfigs share: which resource may be changed, and how.
 
-Topics and groups can be changed. Settings of the broker and of client metrics cannot yet: they are
-refused by name, because a setting that is taken and ignored is a promise broken in silence. Checks
-come in Kafka's order, with Kafka's codes and words where Kafka refuses too. To delete what was
-never set is no change and succeeds, as in Kafka.
+Topics, groups, this broker and all brokers can be changed. Settings of client metrics cannot: they
+are refused by name, because a setting that is taken and ignored is a promise broken in silence.
+Checks come in Kafka's order, with Kafka's codes and words where Kafka refuses too. To delete what
+was never set is no change and succeeds, as in Kafka.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.context import RequestContext
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
@@ -26,6 +26,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+_CHANGEABLE: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER)
 _SHOWN_CHARACTERS_MAX: Final = 249
 """Of what a client sent and is told again; Kafka's bound on names."""
 
@@ -48,14 +49,21 @@ class AskedChange(NamedTuple):
     """AlterConfigs: settings that are not named go back to their defaults."""
 
 
+class _Owner(Protocol):
+    """Whoever keeps the settings of one kind of resource."""
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]: ...
+
+
 async def change_configs(
     context: RequestContext, asked: Sequence[AskedChange], *, validate_only: bool
 ) -> list[PenstockError | None]:
     """One outcome for each resource, in the order asked; None is success."""
     times = Counter((one.resource_type, one.resource_name) for one in asked)
     outcomes: list[PenstockError | None] = []
-    of_topics: dict[int, SettingsChange] = {}
-    of_groups: dict[int, SettingsChange] = {}
+    changes: dict[int, dict[int, SettingsChange]] = {kind: {} for kind in _CHANGEABLE}
     for place, one in enumerate(asked):
         refusal: PenstockError | None = None
         try:
@@ -64,22 +72,23 @@ async def change_configs(
             _check_edits(one)
             change = _checked(one, context)
             if change is not None:
-                is_group = one.resource_type == ResourceType.GROUP
-                (of_groups if is_group else of_topics)[place] = change
+                changes[one.resource_type][place] = change
         except PenstockError as error:
             refusal = error
         outcomes.append(refusal)
     services = context.services
-    changed = [
-        *await services.topics.change_settings(
-            tuple(of_topics.values()), validate_only=validate_only
-        ),
-        *await services.groups.change_settings(
-            tuple(of_groups.values()), validate_only=validate_only
-        ),
-    ]
-    for place, outcome in zip((*of_topics, *of_groups), changed, strict=True):
-        outcomes[place] = outcome
+    owners: dict[int, _Owner] = {
+        ResourceType.TOPIC: services.topics,
+        ResourceType.GROUP: services.groups,
+        ResourceType.BROKER: services.brokers,
+    }
+    for kind, owner in owners.items():
+        if changes[kind]:
+            changed = await owner.change_settings(
+                tuple(changes[kind].values()), validate_only=validate_only
+            )
+            for place, outcome in zip(changes[kind], changed, strict=True):
+                outcomes[place] = outcome
     return outcomes
 
 
@@ -98,12 +107,13 @@ def _check_edits(asked: AskedChange) -> None:
 def _checked(asked: AskedChange, context: RequestContext) -> SettingsChange | None:
     """What is to be done, None for nothing; refuses what cannot be."""
     match asked.resource_type:
-        case ResourceType.TOPIC | ResourceType.GROUP:
-            return SettingsChange(
-                asked.resource_name, tuple(map(_setting_edit, asked.edits)), asked.replaces_all
-            )
-        case ResourceType.BROKER:
-            _refuse_broker(asked, context)
+        case ResourceType.TOPIC | ResourceType.GROUP | ResourceType.BROKER as kind:
+            name = asked.resource_name
+            if kind == ResourceType.BROKER and name:
+                _check_node_id(name, context)
+                name = str(context.services.node_id)
+            edits = tuple(map(_setting_edit, asked.edits))
+            return SettingsChange(name, edits, asked.replaces_all)
         case ResourceType.BROKER_LOGGER if not asked.replaces_all:
             _check_node_id(asked.resource_name, context)
             if asked.edits:
@@ -136,30 +146,6 @@ def _check_node_id(name: str, context: RequestContext) -> None:
     if node_id != context.services.node_id:
         raise InvalidRequestError(
             f"Unexpected broker id, expected {context.services.node_id}, but received {node_id}"
-        )
-
-
-def _refuse_broker(asked: AskedChange, context: RequestContext) -> None:
-    """No setting of the broker can change while it runs; its settings file has them all."""
-    if asked.resource_name:
-        _check_node_id(asked.resource_name, context)
-    known = {described.config.name for described in context.services.broker_configs()}
-    changed = []
-    for edit in asked.edits:
-        match _kind(edit):
-            case EditKind.SET:
-                changed.append(_shown(edit))
-            case EditKind.APPEND | EditKind.SUBTRACT as kind:
-                if edit.name not in known:
-                    raise InvalidTopicConfigError(f"Unknown config name: {_shown(edit)}")
-                raise InvalidTopicConfigError(
-                    f"Config value {kind.name.lower()} is not allowed for config key: {edit.name}"
-                )
-            case EditKind.DELETE:
-                pass
-    if changed:
-        raise InvalidRequestError(
-            f"Cannot update these configs dynamically: [{', '.join(changed)}]"
         )
 
 

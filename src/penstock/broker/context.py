@@ -14,10 +14,10 @@ from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.clock import Clock
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
@@ -85,6 +85,21 @@ class GroupAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each group; when the call returns, its next heartbeat follows them."""
+        ...
+
+
+class BrokerAdministration(Protocol):
+    """The settings of this broker."""
+
+    @property
+    def layers(self) -> BrokerLayers:
+        """What was given to this broker, by Kafka's names, as of now."""
+        ...
+
+    async def change_settings(
+        self, changes: Sequence[SettingsChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each; when the call returns, the topics follow."""
         ...
 
 
@@ -221,6 +236,7 @@ class BrokerServices:
     metadata: Metadata
     topics: TopicAdministration
     groups: GroupAdministration
+    brokers: BrokerAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
@@ -232,14 +248,17 @@ class BrokerServices:
     api_ranges: Mapping[int, VersionRange]
     accepts_produce: Callable[[], PenstockError | None]
     """None when the disk has room, else the reason why produce is refused."""
-    topic_defaults: Mapping[str, str]
-    """What a topic gets that does not say otherwise, by Kafka's names."""
-    broker_configs: Callable[[], Iterable[DescribedConfig]]
     unsent_answers: MemoryBudget = field(
         default_factory=lambda: MemoryBudget(UNSENT_ANSWER_BYTES_MAX)
     )
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
+    refused_batches: dict[int, int] = field(default_factory=dict)
+    """How many batches producers were refused, by the error code that they were told."""
+
+    def count_refused_batch(self, code: int) -> None:
+        """A producer is told this error of one batch."""
+        self.refused_batches[code] = self.refused_batches.get(code, 0) + 1
 
     @property
     def settings(self) -> Settings:

@@ -21,6 +21,7 @@ from penstock.broker.context import (
     VersionRange,
 )
 from penstock.broker.request_metrics import RequestMetrics
+from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError
 from penstock.core.metrics import Registry
@@ -80,7 +81,7 @@ class Dispatcher:
             int(key): (handler.versions.lowest, handler.versions.highest)
             for key, handler in handlers.items()
         }
-        self.requests: Final = RequestMetrics(handlers, services.clock.monotonic, metrics)
+        self.requests: Final = RequestMetrics(handlers, stopwatch(services.clock), metrics)
         self._failures = metrics.counter(
             "handler_failures_total", "Requests that ended in an error nobody expected."
         )

@@ -142,11 +142,13 @@ class FetchSessionCache:
         partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
     ) -> None:
         self._draw_session_id = draw_session_id
-        self._sessions_max = sessions_max
+        self.sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         """By id, least recently used first."""
         self._partition_count = 0
+        self.refusals = 0
+        """Requests for a session that got none and were answered without."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -163,7 +165,10 @@ class FetchSessionCache:
         return self._continue(request, now)
 
     def _start(self, partitions: list[SessionPartition], now: float) -> FetchSession | None:
-        if not partitions or not self._make_room(len(partitions), now):
+        if not partitions:
+            return None
+        if not self._make_room(len(partitions), now):
+            self.refusals += 1
             return None
         session_id = self._draw_session_id()
         while session_id in self._sessions or session_id <= 0:
@@ -221,7 +226,7 @@ class FetchSessionCache:
         if partition_count > self._partitions_max:
             return False
         while (
-            len(self._sessions) >= self._sessions_max
+            len(self._sessions) >= self.sessions_max
             or self._partition_count + partition_count > self._partitions_max
         ):
             oldest = next(iter(self._sessions.values()), None)
@@ -237,7 +242,7 @@ class FetchSessionCache:
 
     def validate(self) -> None:
         """Assert what must hold."""
-        assert len(self._sessions) <= self._sessions_max
+        assert len(self._sessions) <= self.sessions_max
         assert self._partition_count == sum(len(s.partitions) for s in self._sessions.values())
         assert self._partition_count <= self._partitions_max
         assert all(0 not in (s.id, s.next_epoch) for s in self._sessions.values())

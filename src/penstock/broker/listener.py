@@ -14,12 +14,14 @@ import logging
 from collections import Counter as Multiset
 from typing import Final, cast
 
-from penstock.broker.budget import MemoryBudget
+from penstock.broker import endings
+from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
 from penstock.core.deadlines import DeadlineTable
 from penstock.core.errors import PeerError
-from penstock.core.limits import SLOW_READER_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
+from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
 from penstock.protocol.connection import ServerConnection
@@ -34,6 +36,9 @@ SHORT_READ_BYTES: Final = 4_096
 """What a connection may send that was silent while memory became short: enough for most requests,
 and 48 MiB if all twelve thousand do it."""
 
+_STALL_LOOKS: Final = 4
+"""How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
+
 
 class ListenerState:
     """What the connections of one listener share."""
@@ -45,7 +50,9 @@ class ListenerState:
         self.dispatcher = dispatcher
         self.loop = asyncio.get_running_loop()
         # Halves, so that who sends and never finishes takes nothing from those who are answered.
-        self.handling = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.handling = RequestBudget(
+            settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
+        )
         self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.unsent = dispatcher.unsent_answers
         self.arena = ReadArena()
@@ -57,20 +64,11 @@ class ListenerState:
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
         self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
-        self.refused = counter("connections_refused_total", "Connections above a limit, closed.")
-        self.broken = counter("protocol_errors_total", "Connections closed for bytes not Kafka's.")
-        self.timed_out = counter(
-            "connections_timed_out_total", "Connections ended by a time limit."
-        )
+        self.endings = endings.Endings(metrics)
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
-        metrics.gauge(
-            "request_bytes_in_flight",
-            "Bytes of requests being received or handled.",
-            lambda: self.handling.reserved_bytes + self.receiving.reserved_bytes,
-        )
-
+        endings.show_budgets(metrics, self.handling, self.receiving)
         metrics.gauge(
             "unsent_answer_bytes",
             "Bytes of answers that clients are slow to take.",
@@ -80,6 +78,7 @@ class ListenerState:
     def follow(self, settings: ListenerSettings) -> None:
         """Use other limits from now on; connections that are above them stay until they end."""
         self.settings = settings
+        self.handling.requests_max = settings.requests_in_flight_max
         self.handling.resize(settings.request_bytes_in_flight_max // 2)
         self.receiving.resize(settings.request_bytes_in_flight_max // 2)
         now = self.loop.time()
@@ -138,9 +137,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_reads_paused",
         "_resumes",
         "_session",
+        "_stall",
         "_state",
         "_transport",
-        "_unsent_before",
         "_unsent_counted",
         "check_at",
         "check_key",
@@ -157,7 +156,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._address = ""
         self._frame_since: float | None = None
         self._last_request_at = 0.0
-        self._unsent_before = -1
+        self._stall = Stall()
         self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
@@ -179,15 +178,17 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.connections.add(self)
         state.by_address[self._address] += 1
         settings = state.settings
-        if (
-            len(state.connections) > settings.connections_max
-            or state.by_address[self._address] > settings.connections_per_address_max
-        ):
-            state.refused.value += 1
+        refusal = ""
+        if len(state.connections) > settings.connections_max:
+            refusal = endings.TOO_MANY
+        elif state.by_address[self._address] > settings.connections_per_address_max:
+            refusal = endings.TOO_MANY_OF_ADDRESS
+        if refusal:
+            state.endings.refused[refusal].value += 1
             self.abort()
             return
         state.opened.value += 1
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
+        self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
         self._last_request_at = state.loop.time()
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
 
@@ -216,11 +217,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks."""
+        state = self._state
+        now = state.loop.time()
         self._is_writable = False
-        self._unsent_before = -1
+        self._stall.begin(now)
         self._frame_since = None
         self._update_reading()
-        self._state.check_by(self, self._state.loop.time() + SLOW_READER_SECONDS_MAX)
+        state.check_by(self, now + state.settings.slow_reader_seconds_max / _STALL_LOOKS)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -333,6 +336,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if (
             self._partial_bytes
             and receiving.is_spent
+            and self._partial_bytes + self._reader.needs_bytes > SMALL_REQUEST_BYTES
             and not receiving.may_finish(self._resume_soon)
         ):
             receiving.wait(self._resume_soon)
@@ -379,7 +383,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return not (session.in_flight or session.wants_room or self._resumes)
 
     def _peer_was_wrong(self, error: PeerError) -> None:
-        self._state.broken.value += 1
+        self._state.endings.count_broken(error)
         logger.info("closing the connection from %s: %s", self._address, error)
         self.abort()
 
@@ -395,13 +399,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         settings = self._state.settings
         frame_limit = settings.frame_completion_seconds_max
         if self._frame_since is not None and now - self._frame_since >= frame_limit:
-            self._time_out("a request was begun and not finished")
-        elif not self._is_writable and self._unsent_before == self._unsent():
-            self._time_out("the client does not read its answers")
+            self._time_out(endings.UNFINISHED_REQUEST)
+        elif not self._is_writable and self._stall.lasts(
+            unsent_bytes(self._transport), now, settings.slow_reader_seconds_max
+        ):
+            self._time_out(endings.UNREAD_ANSWERS)
         elif not self._session.in_flight and self._is_idle(now):
-            self._time_out("the connection was idle")
+            self._time_out(endings.IDLE)
         else:
-            self._unsent_before = self._unsent()
             self._state.check_by(self, self.next_check(now))
 
     def _is_idle(self, now: float) -> bool:
@@ -416,12 +421,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._frame_since is not None:
             moments.append(self._frame_since + settings.frame_completion_seconds_max)
         if not self._is_writable:
-            moments.append(now + SLOW_READER_SECONDS_MAX)
+            moments.append(now + settings.slow_reader_seconds_max / _STALL_LOOKS)
         return min(moments)
-
-    def _unsent(self) -> int:
-        assert self._transport is not None
-        return self._transport.get_write_buffer_size()
 
     def _count_unsent(self, unsent_bytes: int) -> None:
         """Count the answers that wait for this client, once they are more than its buffer holds."""
@@ -430,8 +431,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._unsent_counted = unsent_bytes
 
     def _time_out(self, reason: str) -> None:
-        self._state.timed_out.value += 1
-        logger.info("closing the connection from %s: %s", self._address, reason)
+        self._state.endings.timed_out[reason].value += 1
+        logger.info(
+            "closing the connection from %s: %s", self._address, endings.TIME_LIMITS[reason]
+        )
         self.abort()
 
     # --- Shutdown ---

@@ -8,10 +8,13 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.limits_in_use import listener_limits
 from penstock.broker.listener import ConnectionProtocol, ListenerState
 from penstock.core.errors import ConfigError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -24,14 +27,22 @@ FREE_PORT_TRIES = 8
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
 
+WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
+"""Puts something between a socket and its connection, for tests of a bad network."""
+
 
 class Listener:
     """Accepts Kafka clients on one host and port."""
 
     def __init__(
-        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+        self,
+        settings: ListenerSettings,
+        dispatcher: Dispatcher,
+        metrics: Registry,
+        wrap_connection: WrapConnection | None = None,
     ) -> None:
         self._settings = settings
+        self._wrap_connection = wrap_connection
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -71,11 +82,13 @@ class Listener:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            server = await loop.create_server(
-                lambda: ConnectionProtocol(self._state), sock=bound, backlog=BACKLOG
-            )
+            server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
         self._sockets = []
+
+    def _connection(self) -> asyncio.BufferedProtocol:
+        connection = ConnectionProtocol(self._state)
+        return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
     def follow(self, settings: Settings) -> None:
         """Use other limits from now on; the address stays what it is."""
@@ -96,6 +109,10 @@ class Listener:
         self._state.stop()
         for server in self._servers:
             await server.wait_closed()
+
+    def limits(self) -> list[LimitUse]:
+        """Every limit on connections and requests, with what is used of it."""
+        return listener_limits(self._state)
 
     def close_sockets(self) -> None:
         """Let go of addresses that nobody was served on."""

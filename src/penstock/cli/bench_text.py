@@ -5,11 +5,13 @@ import shutil
 import click
 
 from penstock.bench.comparison import Comparison, summed
-from penstock.bench.figures_text import histogram_lines, rate_text, rows_of, workload_text
+from penstock.bench.figures_text import histogram_bars, rate_text, rows_of, workload_text
 from penstock.bench.measurement import Measurement, latency_meaning
-from penstock.cli.output import can_draw, print_table
+from penstock.cli.output import can_draw, print_colored, print_table
 
 _WIDTH_MAX = 100
+_DISAGREE = "rounds disagree"
+_COLORS = {"better": "green", "worse": "red", _DISAGREE: "yellow"}
 
 
 def print_measurement(measured: Measurement) -> None:
@@ -36,7 +38,7 @@ def print_comparison(compared: Comparison) -> None:
         for line in compared.lines()
     ]
     headings = ["median of rounds", first.bootstrap, second.bootstrap, "ratio", "spread", ""]
-    print_table(headings, rows)
+    print_table(headings, rows, styles=_COLORS)
     for one in (first, second):
         click.echo(f"\n{one.bootstrap}")
         _print_histogram(one)
@@ -45,18 +47,20 @@ def print_comparison(compared: Comparison) -> None:
 
 def _verdict(ratio: float, *, is_more_better: bool, agree: bool) -> str:
     if not agree:
-        return "rounds disagree"
+        return _DISAGREE
     return "better" if (ratio > 1) == is_more_better else "worse"
 
 
 def _print_histogram(measured: Measurement) -> None:
     width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
-    lines = histogram_lines(measured.latency, width, is_plain=not can_draw())
-    if lines:
+    bars = histogram_bars(measured.latency, width, is_plain=not can_draw())
+    if bars:
         click.echo(f"\nLatency of {latency_meaning(measured.workload)}")
-        click.echo("\n".join(lines))
+    for bar in bars:
+        print_colored([(bar.label, ""), (bar.bar, "cyan"), (bar.share, "")])
 
 
 def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
     for one in notes:
-        click.echo(f"\nNote: {one}")
+        click.echo()
+        print_colored([("Note: ", "bold yellow"), (one, "")])

@@ -21,6 +21,11 @@ _NO_ID: Final = UUID(int=0)
 _DYNAMIC: Final = frozenset({"broker", "all brokers"})
 """Sources of values that were changed over the wire, which win over a file."""
 
+_PARTS_OF_OTHERS: Final = frozenset(
+    {"listener.port", "listener.advertised_port", "flush.interval_ms"}
+)
+"""Settings that are one part of Kafka's setting, or a special case of it."""
+
 
 def settings_in_force(bootstrap: str, timeout_seconds: float) -> dict[str, dict[str, object]]:
     """What the broker at an address tells of its settings, by Kafka's names."""
@@ -49,9 +54,11 @@ def _setting_steps(
     info: SettingInfo, loaded: Loaded, found: Mapping[str, object], problems: list[str]
 ) -> Iterator[str]:
     wanted = _kafka_text(info, loaded.value(info.key))
-    if wanted is None or wanted == found["value"]:
+    # A value that Kafka gives in a coarser unit: nobody has changed it.
+    in_force = _kafka_text(info, info.default) if found["value"] is None else found["value"]
+    if wanted is None or wanted == in_force:
         return
-    line = f"{info.key}: {info.kafka_name} {found['value']} -> {wanted}"
+    line = f"{info.key}: {info.kafka_name} {in_force} -> {wanted}"
     if found["source"] in _DYNAMIC:
         yield f"{line} is NOT done: it was changed over the wire, which wins over the file"
     elif info.is_live:
@@ -62,6 +69,8 @@ def _setting_steps(
 
 def _kafka_text(info: SettingInfo, value: object) -> str | None:
     """A value as Kafka writes it; None where Kafka's setting is another thing."""
+    if info.key in _PARTS_OF_OTHERS:
+        return None
     if isinstance(value, bool):
         return str(shown(value))
     if isinstance(value, float) and info.unit == "seconds" and info.kafka_name.endswith(".ms"):

@@ -88,14 +88,16 @@ def print_one(document: Mapping[str, object]) -> None:
     if document["kafka"]:
         click.echo(f"  Kafka's name: {document['kafka']}")
     if "broker" in document:
-        click.echo(f"  in force:     {_in_force(document['broker'])}")
+        click.echo(f"  in force:     {_in_force(document['broker'], document['default'])}")
 
 
-def _in_force(broker: object) -> str:
+def _in_force(broker: object, default: object) -> str:
     if not isinstance(broker, dict):
         return "a broker does not tell this setting over the wire"
     source = _SOURCES.get(str(broker["source"]), broker["source"])
-    return f"{broker['value']} on {broker['address']}, from {source}"
+    # Kafka gives it in a coarser unit as long as nobody changes it.
+    value = shown(default) if broker["value"] is None else broker["value"]
+    return f"{value} on {broker['address']}, from {source}"
 
 
 def shown(value: object) -> object:

@@ -11,7 +11,14 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.numbers import WholeNumber
+from penstock.cli.options import (
+    blamed_on,
+    bootstrap_option,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import json_line
 from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
 from penstock.client.positions import parse_start
@@ -36,12 +43,12 @@ from penstock.client.topic_reader import TopicReader
     help="earliest, latest, an offset, -N for the last N of each partition, an ISO time, or "
     "@ and milliseconds since 1970.",
 )
-@click.option("--count", type=click.IntRange(min=0), help="End after this many records.")
+@click.option("--count", type=WholeNumber(min=0), help="End after this many records.")
 @click.option("--follow", is_flag=True, help="Wait for new records; Ctrl-C ends.")
 @click.option(
     "--partition",
     "partitions",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     multiple=True,
     help="Only this partition; may be repeated.",
 )
@@ -67,8 +74,10 @@ def consume(
     as_json: bool,
 ) -> None:
     """Write the records of TOPIC to standard output, one a line."""
-    parts = parse_parts(show)
-    first = parse_start(start)
+    with blamed_on("--show"):
+        parts = parse_parts(show)
+    with blamed_on("--from"):
+        first = parse_start(start)
     output = sys.stdout.buffer
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         places = cluster.partitions_of(topic, partitions)

@@ -22,6 +22,8 @@ from penstock.cli.doctor_host import (
 )
 from penstock.cli.doctor_judging import (
     FINDING,
+    FINE,
+    NOTE,
     Judgement,
     judge_clock,
     judge_cluster,
@@ -31,12 +33,14 @@ from penstock.cli.doctor_judging import (
     judge_versions,
 )
 from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
+from penstock.cli.numbers import Number
 from penstock.cli.options import examples, json_option
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
 from penstock.client.addresses import Address, parse_addresses
 from penstock.core.settings import Settings
 
+_COLORS = {FINE: "green", NOTE: "yellow", FINDING: "bold red"}
 _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look at the local one)
 
 
@@ -66,7 +70,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look 
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=5.0,
     show_default=True,
     metavar="SECONDS",
@@ -92,13 +96,14 @@ def doctor(
     if as_json:
         print_json({"findings": len(found), "checks": [one.document() for one in judgements]})
     else:
-        print_table(
-            ["check", "", "what"], [[one.check, one.level, one.words] for one in judgements]
-        )
+        rows = [[one.check, one.level, one.words] for one in judgements]
+        print_table(["check", "", "what"], rows, styles=_COLORS)
         for one in found:
-            click.echo(f"\n{one.check}: {one.words}.\n  {one.remedy}")
+            click.echo()
+            print_colored([(f"{one.check}: ", _COLORS[FINDING]), (f"{one.words}.", "")])
+            click.echo(f"  {one.remedy}")
         if not found:
-            click.echo("\nNothing was found.")
+            click.echo("\nNothing was found that needs you.")
     return exits.FAILED if found else exits.DONE
 
 

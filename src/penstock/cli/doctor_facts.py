@@ -84,7 +84,7 @@ class AddressFacts:
     speaks_kafka: bool = False
     speak_problem: str = ""
     answer_ms: float = 0.0
-    """From the start of connecting until the broker told its versions."""
+    """How long one question and its answer took."""
     cluster_id: str | None = None
     """What the broker at this address calls its cluster; None when it was not asked."""
 

@@ -3,6 +3,7 @@
 Where the system does not tell (no /proc, no time service), a fact stays unknown.
 """
 
+import ctypes
 import os
 import platform
 import resource
@@ -23,8 +24,8 @@ from penstock.cli.doctor_facts import (
     PortFacts,
     VersionFacts,
 )
-from penstock.cli.version import penstock_version
 from penstock.client.blocking import reason
+from penstock.core.version import penstock_version
 
 EXTRAS: Final = {
     "spark": ("pyspark", "pyarrow", "pandas"),
@@ -35,6 +36,9 @@ EXTRAS: Final = {
 _SYNCS: Final = 5
 _SYNC_BYTES: Final = b"\0" * 4096
 _COMPILED_MODULE: Final = "penstock.broker.session"
+_TIMEX_BYTES: Final = 512
+_CLOCK_UNSYNCHRONIZED: Final = 5
+"""TIME_ERROR of adjtimex(2)."""
 _UNLIMITED: Final = 2**62
 
 
@@ -194,9 +198,14 @@ def probe_clock(broker_newest_ms: int | None) -> ClockFacts:
 
 
 def _is_synchronized() -> bool | None:
-    """What systemd's time service says; other services and systems do not say it in a file."""
-    folder = Path("/run/systemd/timesync")
-    return True if (folder / "synchronized").exists() else None
+    """What the kernel says, whichever time service there is; None where it cannot be asked."""
+    try:
+        ask = ctypes.CDLL(None).adjtimex
+    except (OSError, AttributeError):
+        return None  # not Linux
+    # All zero: nothing is changed, only told. The structure has some 200 bytes.
+    state = int(ask(ctypes.create_string_buffer(_TIMEX_BYTES)))
+    return None if state < 0 else state != _CLOCK_UNSYNCHRONIZED
 
 
 def probe_versions() -> VersionFacts:

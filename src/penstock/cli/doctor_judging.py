@@ -238,9 +238,9 @@ def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
     elif facts.is_synchronized is False:
         yield Judgement(
             "clock",
-            FINDING,
-            "no time service keeps the clock right",
-            "Let one do it: `timedatectl set-ntp true`, or chrony.",
+            NOTE,
+            "the kernel knows of no time service that keeps the clock right; that is well only in "
+            "a virtual machine whose host does it",
         )
     else:
         how = "" if facts.is_synchronized is None else ", and a time service keeps it right"
@@ -324,7 +324,7 @@ def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
             f"{name} takes connections and does not answer as a broker: {seen.speak_problem}",
             "It is another service, or a listener with TLS or SASL: name a PLAINTEXT one.",
         )
-    return Judgement(check, FINE, f"{name} answers as a broker after {seen.answer_ms:.0f} ms")
+    return Judgement(check, FINE, f"{name} answers as a broker, in {seen.answer_ms:.1f} ms")
 
 
 def _judge_advertised(
@@ -352,4 +352,4 @@ def _judge_advertised(
     if seen.cluster_id is not None and seen.cluster_id != cluster_id:
         words = f"{name} is of another cluster ({seen.cluster_id}): clients would mix up two"
         return Judgement("advertised", FINDING, words, remedy)
-    return Judgement("advertised", FINE, f"{name} answers after {seen.answer_ms:.0f} ms")
+    return Judgement("advertised", FINE, f"{name} answers, in {seen.answer_ms:.1f} ms")

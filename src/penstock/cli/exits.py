@@ -5,6 +5,8 @@
     2    the command was used wrongly, or a setting is wrong
     3    no broker could be reached; nothing was sent
     4    the outcome is unknown: a request was sent and its answer never came
+    5    the broker is degraded (`penstock status`)
+    6    the broker is critical (`penstock status`)
     130  interrupted (Ctrl-C)
 
 A script may repeat after 3 without harm; after 4 it must look first.
@@ -13,12 +15,15 @@ A script may repeat after 3 without harm; after 4 it must look first.
 from typing import Final
 
 from penstock.core.errors import (
+    AdminUnreachableError,
     AnswerLostError,
+    BrokerAnswerError,
     BrokerUnreachableError,
     ConfigError,
     CorruptBatchError,
     CorruptIndexError,
     PenstockError,
+    UnknownTopicOrPartitionError,
 )
 
 DONE: Final = 0
@@ -26,9 +31,26 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 UNKNOWN: Final = 4
+DEGRADED: Final = 5
+CRITICAL: Final = 6
 INTERRUPTED: Final = 130
 
+_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
+"""What a broker calls it; the table of codes would take longer to import than a help to print."""
+_UNKNOWN_TOPIC_STEP: Final = (
+    "`penstock topic list` shows the topics and how many partitions each has; "
+    "`penstock topic create NAME` makes one."
+)
+
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
+    (
+        AdminUnreachableError,
+        UNREACHABLE,
+        (
+            "Name the admin port with --admin: a broker says it in its log when it starts, and has "
+            "none with --no-admin."
+        ),
+    ),
     (
         BrokerUnreachableError,
         UNREACHABLE,
@@ -43,6 +65,7 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
         "It may or may not have been carried out: look before you repeat it.",
     ),
     (ConfigError, USAGE, ""),
+    (UnknownTopicOrPartitionError, FAILED, _UNKNOWN_TOPIC_STEP),
     (CorruptBatchError, FAILED, "`penstock log dump` shows how far the file is good."),
     (CorruptIndexError, FAILED, "A broker rebuilds it from its segment at the next start."),
 )
@@ -56,6 +79,8 @@ def code_of(error: PenstockError) -> int:
 def explanation(error: PenstockError) -> str:
     """One or two lines for a person."""
     step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
+    if isinstance(error, BrokerAnswerError) and error.name == _UNKNOWN_TOPIC:
+        step = _UNKNOWN_TOPIC_STEP
     return f"penstock: {error}\n{step}".rstrip()
 
 

@@ -23,6 +23,7 @@ from penstock.cli.group_text import (
     print_lag,
     remark_on,
 )
+from penstock.cli.numbers import Number, WholeNumber
 from penstock.cli.options import (
     bootstrap_option,
     edits_arguments,
@@ -171,11 +172,11 @@ def describe(
 @click.option(
     "--watch",
     "watch_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="SECONDS",
     help="Show it again and again, this far apart; Ctrl-C ends.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="With --watch: end after so many times.")
+@click.option("--count", type=WholeNumber(min=1), help="With --watch: end after so many times.")
 @bootstrap_option
 @timeout_option
 @json_option("Print a JSON document; with --watch one a line.")

@@ -2,7 +2,7 @@
 
 Nothing is changed without `--execute`. The group must have no members, at the plan and at the
 commit: the coordinator checks the second. All partitions are committed in one request. The plan is
-made by `client.offset_reset`; this module collects what that needs to know.
+made by `client.offset_reset`, of what `client.reset_facts` knows.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,21 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.numbers import WholeNumber
+from penstock.cli.options import (
+    blamed_on,
+    bootstrap_option,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import note, print_json, print_table
 from penstock.client import offset_reset
-from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
-from penstock.client.groups import EMPTY, GroupNotEmptyError, Groups
-from penstock.client.offset_reset import Bounds, Change, Scenario, plan
+from penstock.client.groups import Groups
+from penstock.client.offset_reset import Change, Scenario, plan
 from penstock.client.positions import AT_OFFSET, AT_TIMESTAMP, parse_start
+from penstock.client.reset_facts import check_empty, find_bounds
 from penstock.client.reset_file import read_plan, write_plan
 from penstock.core.errors import InvalidRequestError
 from penstock.core.types import TopicPartition
@@ -53,7 +60,7 @@ _SCENARIOS: Final = (
 @click.option("--to-earliest", is_flag=True, help="To the first record that is kept.")
 @click.option("--to-latest", is_flag=True, help="After the last record.")
 @click.option("--to-current", is_flag=True, help="To what is committed; the end where nothing is.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="To this offset.")
+@click.option("--to-offset", type=WholeNumber(min=0), help="To this offset.")
 @click.option(
     "--to-timestamp",
     metavar="TIME",
@@ -104,8 +111,9 @@ def reset_offsets(
     _check_scope(scenario, topics, all_topics=all_topics)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         groups = Groups(cluster)
-        _check_empty(groups, name)
-        changes = plan(scenario, _known(cluster, groups, name, scenario, topics))
+        check_empty(groups, name)
+        places = _places(cluster, scenario, topics)
+        changes = plan(scenario, find_bounds(cluster, groups, name, scenario, places))
         if execute and changes:
             groups.commit(name, {change.at: change.offset for change in changes})
     _print(name, changes, executed=execute, export=export, as_json=as_json)
@@ -130,12 +138,13 @@ def _check_scope(scenario: Scenario, topics: Sequence[str], *, all_topics: bool)
 
 def _at_time(text: str) -> Scenario:
     """A bare number is milliseconds here: there is --to-offset for offsets."""
-    start = parse_start(text)
-    if start.kind not in {AT_TIMESTAMP, AT_OFFSET}:
-        raise InvalidRequestError(
-            f"{text!r} is no time. Use an ISO time such as 2024-05-01T12:00:00Z, or milliseconds "
-            "since 1970."
-        )
+    with blamed_on("--to-timestamp"):
+        start = parse_start(text)
+        if start.kind not in {AT_TIMESTAMP, AT_OFFSET}:
+            raise InvalidRequestError(
+                f"{text!r} is no time. Use an ISO time such as 2024-05-01T12:00:00Z, or "
+                "milliseconds since 1970."
+            )
     return Scenario(offset_reset.TO_TIMESTAMP, start.value)
 
 
@@ -161,45 +170,19 @@ def _parse_topic(text: str) -> tuple[str, list[int]]:
 # --- What is known ---
 
 
-def _check_empty(groups: Groups, name: str) -> None:
-    """A group that is not there yet is fine: the commit makes it."""
-    found = groups.find(name)
-    if found is not None and found.state != EMPTY:
-        count = len(found.members)
-        raise GroupNotEmptyError(
-            f"group {name} is {found.state} with {count} member{'' if count == 1 else 's'}, and "
-            "offsets can be moved only while it has none. Stop them and try again."
-        )
-
-
-def _known(
-    cluster: Cluster, groups: Groups, name: str, scenario: Scenario, topics: Sequence[str]
-) -> dict[TopicPartition, Bounds]:
-    committed = groups.committed(name)
+def _places(
+    cluster: Cluster, scenario: Scenario, topics: Sequence[str]
+) -> list[TopicPartition] | None:
+    """The partitions that were named; None for all that the group committed."""
     if scenario.kind == offset_reset.FROM_FILE:
-        places = list(scenario.offsets)
-    elif topics:
-        places = [
-            at
-            for topic, numbers in map(_parse_topic, topics)
-            for at in cluster.partitions_of(topic, numbers)
-        ]
-    else:
-        places = list(committed)
-    first = cluster.find_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
-    end = cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
-    at_time = dict.fromkeys(places, offset_reset.NO_OFFSET)
-    if scenario.kind == offset_reset.TO_TIMESTAMP:
-        at_time = cluster.find_offsets(dict.fromkeys(places, scenario.value))
-    return {
-        at: Bounds(
-            first[at],
-            end[at],
-            committed[at].offset if at in committed else None,
-            at_time[at],
-        )
-        for at in places
-    }
+        return list(scenario.offsets)
+    if not topics:
+        return None
+    return [
+        at
+        for topic, numbers in map(_parse_topic, topics)
+        for at in cluster.partitions_of(topic, numbers)
+    ]
 
 
 # --- What is shown ---

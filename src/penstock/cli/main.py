@@ -37,6 +37,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
+    "status": ("penstock.cli.status", "status", "Show how a broker is: health and limits."),
     "table": ("penstock.cli.table", "table", "Topics into Iceberg and Delta tables."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "txn": ("penstock.cli.txn", "txn", "Look at transactions, abort one that hangs."),
@@ -103,7 +104,7 @@ class LazyGroup(click.Group):
         "penstock consume orders",
     )
     + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker, 4 outcome unknown, "
-    "130 interrupted.",
+    "5 degraded and 6 critical (status), 130 interrupted.",
 )
 def penstock() -> None:
     """A Kafka-compatible streaming broker, and the tools to work with one."""

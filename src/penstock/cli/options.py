@@ -1,11 +1,14 @@
 """Options that several commands share, and the examples under their help."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.cli.numbers import Number
 from penstock.cli.output import Style, choose_style
+from penstock.core.errors import InvalidRequestError
 
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
@@ -16,6 +19,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def examples(*lines: str) -> str:
     """Command lines for the end of a help text; click keeps a block after a backspace as it is."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@contextmanager
+def blamed_on(option: str) -> Iterator[None]:
+    """What cannot be read inside is a mistake in this option: wrong usage, not failed work."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
 
 
 def json_option(help_text: str = "Print a JSON document.") -> Callable[[Command], Command]:
@@ -42,7 +54,7 @@ def timeout_option(command: Command) -> Command:
     return click.option(
         "--timeout",
         "timeout_seconds",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Number(min=0, min_open=True),
         default=30.0,
         show_default=True,
         metavar="SECONDS",

@@ -10,7 +10,7 @@ both win over the environment.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -72,11 +72,16 @@ def json_line(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-    """A table of text; None is shown as a dash."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    title: str = "",
+    styles: Mapping[str, str] | None = None,
+) -> None:
+    """A table of text; None is shown as a dash. `styles` has the colour of a cell by its text."""
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if is_rich():
-        _print_rich_table(columns, texts, title)
+        _print_rich_table(columns, texts, title, styles or {})
         return
     widths = [max(len(row[i]) for row in [columns, *texts]) for i in range(len(columns))]
     for row in [columns, *texts]:
@@ -84,7 +89,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
         click.echo("  ".join(cells).rstrip())
 
 
-def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+def _print_rich_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str,
+    styles: Mapping[str, str],
+) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -93,8 +103,18 @@ def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], tit
         table.add_column(name, overflow="fold")
     for row in rows:
         # Text, not markup: a topic setting may hold square brackets.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in row))
     console().print(table)
+
+
+def print_colored(parts: Sequence[tuple[str, str]]) -> None:
+    """One line of parts, each a text and its colour; a pipe gets the texts alone."""
+    if not is_rich():
+        click.echo("".join(text for text, _ in parts).rstrip())
+        return
+    from rich.text import Text
+
+    console().print(Text.assemble(*parts))
 
 
 def note(message: str) -> None:

@@ -16,7 +16,14 @@ import click
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
 from penstock.cli.lines import bursts_of_lines
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.numbers import WholeNumber
+from penstock.cli.options import (
+    blamed_on,
+    bootstrap_option,
+    examples,
+    json_option,
+    timeout_option,
+)
 from penstock.cli.output import note, print_json
 from penstock.cli.progress import progress_line
 from penstock.cli.record_text import LineFormat, parse_headers
@@ -49,7 +56,7 @@ _ACKS = {"all": -1, "1": 1, "0": 0}
 )
 @click.option(
     "--partition",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Send to this partition; without it by key, or in turns.",
 )
 @click.option(
@@ -86,7 +93,8 @@ def produce(
     line_format = LineFormat(
         _separator(key_separator), None if null_marker is None else null_marker.encode()
     )
-    record_headers = parse_headers(headers)
+    with blamed_on("--header"):
+        record_headers = parse_headers(headers)
     with _input(path) as descriptor, open_cluster(bootstrap, timeout_seconds) as cluster:
         writer = TopicWriter(
             cluster,

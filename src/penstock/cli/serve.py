@@ -54,8 +54,21 @@ GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
     type=click.Choice(["always", "interval", "os"]),
     help="When records reach the disk. Default: always, before they are acknowledged.",
 )
+@click.option(
+    "--admin-port",
+    type=int,
+    help="Port of metrics, health and the REST API, on 127.0.0.1; 0 takes a free one. "
+    "Default: 8080, if it is free.",
+)
+@click.option("--no-admin", is_flag=True, help="Serve no admin port.")
 def serve(
-    file: str | None, host: str | None, port: int | None, data_dir: str | None, flush: str | None
+    file: str | None,
+    host: str | None,
+    port: int | None,
+    data_dir: str | None,
+    flush: str | None,
+    admin_port: int | None,
+    no_admin: bool,
 ) -> None:
     """Run a broker until it is stopped by Ctrl-C or SIGTERM.
 
@@ -69,6 +82,8 @@ def serve(
         "listener.port": port,
         "node.data_dir": data_dir,
         "flush.mode": flush,
+        "admin.port": admin_port,
+        "admin.enabled": False if no_admin else None,
     }
     first_look = look_at(file) if file is not None else None
     loaded = load(file, flags)
@@ -113,6 +128,7 @@ async def _serve(source: "SettingsSource", started_at: float) -> None:
             f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
             f"(data in {settings.data_dir}, flush {settings.flush.mode})"
         )
+        await server.wait_for_admin()  # so that what it imports is not looked through either
         _calm_garbage_collector()
         await stop.wait()
         logging.getLogger("penstock").info("stopping: finishing what was accepted")

@@ -5,22 +5,13 @@ words. Fields of the documents are part of the interface and only ever grow. It 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from penstock.cli.output import print_table
+from penstock.client.setting_sources import source_text
 from penstock.protocol.messages.describe_configs import DescribeConfigsResourceResult
-
-_SOURCES: Final[Mapping[int, str]] = {
-    1: "topic",
-    2: "broker",
-    3: "all brokers",
-    4: "settings file",
-    5: "default",
-    8: "group",
-}
-"""Where the value of a setting comes from, by Kafka's number."""
 
 
 def parse_settings(texts: Sequence[str], where: str) -> dict[str, str]:
@@ -58,7 +49,7 @@ def setting_documents(configs: Iterable[DescribeConfigsResourceResult]) -> list[
         {
             "name": config.name,
             "value": config.value,
-            "source": _SOURCES.get(config.config_source, str(config.config_source)),
+            "source": source_text(config.config_source),
         }
         for config in sorted(configs, key=lambda config: config.name)
     ]

@@ -9,6 +9,7 @@ import click
 
 from penstock.cli import exits
 from penstock.cli.extras import extras_named
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
 from penstock.cli.table_again import backfill, care
@@ -52,7 +53,7 @@ table.add_command(run)
 @click.option(
     "--rows",
     "row_count_max",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=10,
     show_default=True,
     help="Rows of the sample to show.",

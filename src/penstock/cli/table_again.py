@@ -7,7 +7,7 @@ import click
 
 from penstock.cli import exits
 from penstock.cli.extras import extras_named
-from penstock.cli.options import examples, json_option
+from penstock.cli.options import blamed_on, examples, json_option
 from penstock.cli.output import print_json, print_table
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
@@ -54,7 +54,8 @@ def backfill(
     Offsets in JSON are {"topic": {"0": 42}}. One that was interrupted goes on when it is started
     again with the same positions.
     """
-    words = (position_word(start), position_word(end))
+    with blamed_on("--from or --to"):
+        words = (position_word(start), position_word(end))
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.pipeline_runs import session_of

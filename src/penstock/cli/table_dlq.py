@@ -3,6 +3,7 @@
 import click
 
 from penstock.cli.extras import extras_named
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.record_text import timestamp_text
@@ -40,9 +41,9 @@ def dlq() -> None:
 @click.argument("file", metavar="FILE")
 @click.option("--error-class", type=click.Choice(_ERROR_CLASSES), help="Only these.")
 @click.option("--topic", help="Only records of this topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only records of this partition.")
+@click.option("--partition", type=WholeNumber(min=0), help="Only records of this partition.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Records to show."
+    "--limit", type=WholeNumber(min=1), default=50, show_default=True, help="Records to show."
 )
 @json_option()
 def list_(
@@ -93,8 +94,8 @@ def list_(
 )
 @click.argument("file", metavar="FILE")
 @click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
-@click.argument("offset", type=click.IntRange(min=0))
+@click.argument("partition", type=WholeNumber(min=0))
+@click.argument("offset", type=WholeNumber(min=0))
 @json_option()
 def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> None:
     """Show one bad record of FILE: key, value, headers, and the reason of each attempt."""
@@ -120,9 +121,9 @@ def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> N
 @click.argument("file", metavar="FILE")
 @click.option("--error-class", type=click.Choice(_ERROR_CLASSES), help="Only these.")
 @click.option("--topic", help="Only records of this topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only records of this partition.")
-@click.option("--from", "from_offset", type=click.IntRange(min=0), help="Only from this offset on.")
-@click.option("--to", "to_offset", type=click.IntRange(min=0), help="Only before this offset.")
+@click.option("--partition", type=WholeNumber(min=0), help="Only records of this partition.")
+@click.option("--from", "from_offset", type=WholeNumber(min=0), help="Only from this offset on.")
+@click.option("--to", "to_offset", type=WholeNumber(min=0), help="Only before this offset.")
 @spark_options
 @json_option()
 def replay(

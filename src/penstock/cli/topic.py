@@ -8,6 +8,7 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     bootstrap_option,
     edits_arguments,
@@ -49,12 +50,12 @@ def topic() -> None:
 @click.argument("name")
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Number of partitions; without it the broker's default.",
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Copies of each partition; without it the broker's default.",
 )
 @click.option(
@@ -154,7 +155,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     required=True,
     help="How many the topic shall have; there is no way back to fewer.",
 )

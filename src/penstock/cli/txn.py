@@ -14,6 +14,7 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
 from penstock.client.transactions import (
@@ -95,13 +96,13 @@ def txn() -> None:
     "--producer-id",
     "producer_ids",
     multiple=True,
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Only those of this producer; may be repeated.",
 )
 @click.option(
     "--longer-than",
     "longer_than_ms",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="MILLISECONDS",
     help="Only transactions that are open for longer than this.",
 )
@@ -170,7 +171,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout_seconds: float, as_
 @click.option(
     "--partition",
     "partitions",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     multiple=True,
     help="Only this partition; may be repeated.",
 )
@@ -212,7 +213,7 @@ def producers(
 @click.option(
     "--silent-for",
     "silent_for_ms",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=SILENT_FOR_MS_DEFAULT,
     show_default=True,
     metavar="MILLISECONDS",
@@ -251,11 +252,11 @@ def hanging(
 @click.option(
     "--topic", required=True, shell_complete=complete_topics, help="Topic that it hangs in."
 )
-@click.option("--partition", required=True, type=click.IntRange(min=0), help="Partition of it.")
+@click.option("--partition", required=True, type=WholeNumber(min=0), help="Partition of it.")
 @click.option(
     "--start-offset",
     required=True,
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Where it begins; `penstock txn producers TOPIC --open` shows it.",
 )
 @click.option("--force", is_flag=True, help="Also when a coordinator knows it.")

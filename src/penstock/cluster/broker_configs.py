@@ -2,202 +2,311 @@
 
 A row is here only when Penstock has the setting or the bound and it means what Kafka's
 documentation says, in Kafka's unit. What Penstock has alone is in `penstock config explain`, not
-on the wire; what Kafka has alone is not shown, because a value nobody acts on is a lie. None of
-these can be changed over the wire yet, so all are read-only there.
+on the wire; what Kafka has alone is not shown, because a value nobody acts on is a lie
+(docs/behaviour.md lists what is missing).
+
+What topics follow that do not say otherwise can be changed over the wire while the broker runs, for
+one broker or for all (`broker_changes`); everything else is read-only there, as most of it is in
+Kafka.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
 
+from penstock.cluster.described_configs import (
+    TOPIC_DEFAULTS,
+    TOPIC_SYNONYMS,
+    BrokerLayers,
+    ConfigSource,
+    DescribedConfig,
+    Synonym,
+    broker_synonyms,
+)
 from penstock.cluster.topic_config_table import SettingType, TopicConfig
-from penstock.cluster.topic_configs import ConfigSource, DescribedConfig, Synonym
 from penstock.core.limits import (
+    BROKER_KEEP_ALIVE_SECONDS,
+    BROKER_SESSION_SECONDS,
     FETCH_BYTES_MAX,
     FETCH_SESSIONS_MAX,
     FRAME_BYTES_MAX,
 )
-from penstock.core.settings import Settings
+from penstock.core.settings import FIELDS, Settings, flat_values
+
+_BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
+_SHORT, _LONG, _LIST = SettingType.SHORT, SettingType.LONG, SettingType.LIST
+
+_SETTINGS: Final[Mapping[str, SettingType]] = {
+    "groups.consumer_assignment_interval_ms": _INT,
+    "groups.consumer_assignment_interval_ms_max": _INT,
+    "groups.consumer_assignment_interval_ms_min": _INT,
+    "groups.consumer_heartbeat_interval_ms": _INT,
+    "groups.consumer_heartbeat_interval_ms_max": _INT,
+    "groups.consumer_heartbeat_interval_ms_min": _INT,
+    "groups.consumer_members_max": _INT,
+    "groups.consumer_migration_policy": _STRING,
+    "groups.consumer_session_timeout_ms": _INT,
+    "groups.consumer_session_timeout_ms_max": _INT,
+    "groups.consumer_session_timeout_ms_min": _INT,
+    "groups.initial_rebalance_delay_ms": _INT,
+    "groups.members_max": _INT,
+    "groups.offset_metadata_bytes_max": _INT,
+    "groups.offsets_partitions": _INT,
+    "groups.offsets_retention_check_interval_ms": _LONG,
+    "groups.offsets_retention_minutes": _INT,
+    "groups.offsets_segment_bytes": _INT,
+    "groups.session_timeout_ms_max": _INT,
+    "groups.session_timeout_ms_min": _INT,
+    "listener.connections_max": _INT,
+    "listener.connections_per_address_max": _INT,
+    "listener.request_bytes_in_flight_max": _LONG,
+    "node.data_dir": _LIST,
+    "node.id": _INT,
+    "topic_defaults.auto_create": _BOOLEAN,
+    "topic_defaults.message_bytes_max": _INT,
+    "topic_defaults.partitions_default": _INT,
+    "topic_defaults.retention_bytes": _LONG,
+    "topic_defaults.retention_ms": _LONG,
+    "topic_defaults.segment_bytes": _INT,
+    "transactions.expiration_check_interval_ms": _INT,
+    "transactions.id_expiration_ms": _INT,
+    "transactions.producer_expiration_ms": _INT,
+    "transactions.state_partitions": _INT,
+    "transactions.state_segment_bytes": _INT,
+    "transactions.timeout_check_interval_ms": _INT,
+    "transactions.timeout_ms_max": _INT,
+}
+"""Our settings that Kafka has in the same unit, with Kafka's types; `core` has the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     name: str
     type: SettingType
     value: Callable[[Settings], object]
     documentation: str
 
 
-_ROWS: Final = (
+def _advertised(settings: Settings) -> str | None:
+    listener = settings.listener
+    if listener.advertised_host is None and listener.advertised_port is None:
+        return None
+    host = listener.advertised_host or listener.host
+    return f"PLAINTEXT://{host}:{listener.advertised_port or listener.port}"
+
+
+_OTHERS: Final = (
     _Row(
-        "auto.create.topics.enable",
-        SettingType.BOOLEAN,
-        lambda settings: settings.topic_defaults.auto_create,
-        "Whether a topic is created when a client asks for one that does not exist.",
+        "advertised.listeners",
+        _LIST,
+        _advertised,
+        "Where clients are told to connect, if that is another address than it listens on.",
+    ),
+    _Row(
+        "broker.heartbeat.interval.ms",
+        _INT,
+        lambda _: int(BROKER_KEEP_ALIVE_SECONDS * 1000),
+        "Time between two signs of life of a broker.",
+    ),
+    _Row("broker.id", _INT, lambda settings: settings.node.id, "The same as node.id."),
+    _Row("broker.rack", _STRING, lambda _: None, "Where the broker stands; it has no rack."),
+    _Row(
+        "broker.session.timeout.ms",
+        _INT,
+        lambda _: int(BROKER_SESSION_SECONDS * 1000),
+        "A broker that is silent for this long counts as dead.",
     ),
     _Row(
         "connections.max.idle.ms",
-        SettingType.LONG,
+        _LONG,
         lambda settings: int(settings.listener.connection_idle_seconds_max * 1000),
         "A connection without a request for this long is closed.",
     ),
     _Row(
         "default.replication.factor",
-        SettingType.INT,
+        _INT,
         lambda _: 1,
         "Replicas of a topic whose creator gave no number.",
     ),
+    _Row("delete.topic.enable", _BOOLEAN, lambda _: True, "Whether topics can be deleted."),
     _Row(
         "fetch.max.bytes",
-        SettingType.INT,
+        _INT,
         lambda _: FETCH_BYTES_MAX,
         "Most bytes of records in one Fetch response.",
     ),
     _Row(
-        "group.consumer.assignment.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_assignment_interval_ms,
-        "Least time between two target assignments of a consumer group.",
+        "group.consumer.assignors",
+        _LIST,
+        lambda _: "uniform,range",
+        "How partitions can be assigned to members; the first is taken when nobody says.",
     ),
     _Row(
-        "group.consumer.heartbeat.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_heartbeat_interval_ms,
-        "Time between two heartbeats that members of consumer groups are told.",
+        "group.coordinator.rebalance.protocols",
+        _LIST,
+        lambda _: "classic,consumer",
+        "The kinds of groups that are served.",
     ),
     _Row(
-        "group.consumer.max.assignment.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_assignment_interval_ms_max,
-        "Longest assignment interval that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.max.heartbeat.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_heartbeat_interval_ms_max,
-        "Longest heartbeat interval that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.max.session.timeout.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_session_timeout_ms_max,
-        "Longest session timeout that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.min.assignment.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_assignment_interval_ms_min,
-        "Shortest assignment interval that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.min.heartbeat.interval.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_heartbeat_interval_ms_min,
-        "Shortest heartbeat interval that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.min.session.timeout.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_session_timeout_ms_min,
-        "Shortest session timeout that a single group may be given.",
-    ),
-    _Row(
-        "group.consumer.session.timeout.ms",
-        SettingType.INT,
-        lambda settings: settings.groups.consumer_session_timeout_ms,
-        "A member of a consumer group that is silent for this long is removed.",
-    ),
-    _Row(
-        "log.dirs",
-        SettingType.STRING,
-        lambda settings: settings.node.data_dir,
-        "Directory of the log.",
-    ),
-    _Row(
-        "log.retention.bytes",
-        SettingType.LONG,
-        lambda settings: settings.topic_defaults.retention_bytes,
-        "Size above which a partition loses its oldest segments; -1 for no bound.",
-    ),
-    _Row(
-        "log.retention.ms",
-        SettingType.LONG,
-        lambda settings: settings.topic_defaults.retention_ms,
-        "Age at which records may be deleted; -1 for never.",
-    ),
-    _Row(
-        "log.segment.bytes",
-        SettingType.INT,
-        lambda settings: settings.topic_defaults.segment_bytes,
-        "Size of one segment file.",
-    ),
-    _Row(
-        "max.connections",
-        SettingType.INT,
-        lambda settings: settings.listener.connections_max,
-        "Connections at one time.",
-    ),
-    _Row(
-        "max.connections.per.ip",
-        SettingType.INT,
-        lambda settings: settings.listener.connections_per_address_max,
-        "Connections at one time from one address.",
+        "listeners",
+        _LIST,
+        lambda settings: f"PLAINTEXT://{settings.listener.host}:{settings.listener.port}",
+        "Where the broker listens.",
     ),
     _Row(
         "max.incremental.fetch.session.cache.slots",
-        SettingType.INT,
+        _INT,
         lambda _: FETCH_SESSIONS_MAX,
         "Incremental fetch sessions that are kept.",
     ),
+    _Row("log.cleaner.enable", _BOOLEAN, lambda _: True, "Whether logs are compacted."),
     _Row(
-        "message.max.bytes",
-        SettingType.INT,
-        lambda settings: settings.topic_defaults.message_bytes_max,
-        "Largest batch that a topic takes when it sets nothing else.",
+        "offsets.topic.compression.codec",
+        _INT,
+        lambda _: 0,
+        "How the topic that keeps offsets and groups is compressed; 0 is not at all.",
     ),
     _Row(
-        "node.id",
-        SettingType.INT,
-        lambda settings: settings.node.id,
-        "Number of this broker in its cluster.",
-    ),
-    _Row(
-        "num.partitions",
-        SettingType.INT,
-        lambda settings: settings.topic_defaults.partitions_default,
-        "Partitions of a topic whose creator gave no number.",
+        "offsets.topic.replication.factor",
+        _SHORT,
+        lambda _: 1,
+        "Replicas of the topic that keeps offsets and groups.",
     ),
     _Row(
         "socket.request.max.bytes",
-        SettingType.INT,
+        _INT,
         lambda _: FRAME_BYTES_MAX,
         "Largest request.",
     ),
+    _Row(
+        "transaction.state.log.min.isr",
+        _INT,
+        lambda _: 1,
+        "In-sync replicas that the topic which keeps transactions needs.",
+    ),
+    _Row(
+        "transaction.state.log.replication.factor",
+        _SHORT,
+        lambda _: 1,
+        "Replicas of the topic that keeps transactions.",
+    ),
+    _Row(
+        "transaction.two.phase.commit.enable",
+        _BOOLEAN,
+        lambda _: False,
+        "Whether producers may prepare a transaction and decide on it later.",
+    ),
+)
+
+_OTHER_UNITS: Final = (
+    ("log.retention.hours", _INT, "retention.ms in hours; log.retention.ms wins."),
+    ("log.retention.minutes", _INT, "retention.ms in minutes; log.retention.ms wins."),
+    ("log.roll.hours", _INT, "segment.ms in hours; log.roll.ms wins."),
+    ("log.roll.jitter.hours", _INT, "segment.jitter.ms in hours; log.roll.jitter.ms wins."),
 )
 
 
-def describe_broker(settings: Settings) -> tuple[DescribedConfig, ...]:
-    """The broker's settings, ordered by name; one that differs from its default was given."""
-    defaults = Settings()
-    return tuple(_describe(row, settings, defaults) for row in _ROWS)
+def _setting_row(key: str, kind: SettingType) -> _Row:
+    field = FIELDS[key]
+    assert isinstance(field.json_schema_extra, dict), key
+    name, documentation = field.json_schema_extra["kafka"], field.description
+    assert isinstance(name, str), key
+    assert documentation is not None, key
+    return _Row(name, kind, lambda settings: flat_values(settings)[key], documentation)
 
 
-def _describe(row: _Row, settings: Settings, defaults: Settings) -> DescribedConfig:
-    value, default = _text(row.value(settings)), _text(row.value(defaults))
-    source = ConfigSource.DEFAULT if value == default else ConfigSource.STATIC_BROKER
-    synonyms: tuple[Synonym, ...] = (Synonym(row.name, default, ConfigSource.DEFAULT),)
-    if source is ConfigSource.STATIC_BROKER:
-        synonyms = (Synonym(row.name, value, source), *synonyms)
-    config = TopicConfig(
-        name=row.name,
-        type=row.type,
-        default=default,
-        documentation=row.documentation,
-        synonym=row.name,
-        honoured=True,
-    )
-    return DescribedConfig(config, value, source, synonyms)
+_ROWS: Final = (*(_setting_row(key, kind) for key, kind in _SETTINGS.items()), *_OTHERS)
+_DEFAULT_SETTINGS: Final = Settings()
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _config(name: str, kind: SettingType, default: str, documentation: str) -> TopicConfig:
+    return TopicConfig(
+        name=name,
+        type=kind,
+        default=default,
+        documentation=documentation,
+        synonym=name,
+        honoured=True,
+    )
+
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    **{
+        row.name: _text(value)
+        for row in _ROWS
+        if row.name not in TOPIC_SYNONYMS and (value := row.value(_DEFAULT_SETTINGS)) is not None
+    },
+    **TOPIC_DEFAULTS,
+}
+"""Those that have none are absent: they are not given, or in a coarser unit."""
+
+DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    name: replace(
+        config,
+        name=name,
+        documentation=f"{config.name} of topics that do not say otherwise. {config.documentation}",
+    )
+    for name, config in TOPIC_SYNONYMS.items()
+}
+"""What can be changed over the wire, by the broker's names."""
+
+BROKER_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    **{
+        row.name: _config(row.name, row.type, _DEFAULTS.get(row.name, ""), row.documentation)
+        for row in _ROWS
+    },
+    **{
+        name: _config(name, kind, _DEFAULTS.get(name, ""), documentation)
+        for name, kind, documentation in _OTHER_UNITS
+    },
+    **DYNAMIC_CONFIGS,
+}
+"""Every setting of the broker that is shown, by name."""
+
+
+def static_layer(settings: Settings) -> dict[str, str]:
+    """What the broker was started with, where it is not the default; by Kafka's names."""
+    return {
+        row.name: _text(row.value(settings))
+        for row in _ROWS
+        if row.value(settings) != row.value(_DEFAULT_SETTINGS)
+    }
+
+
+def describe_broker(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
+    """The broker's settings, ordered by name."""
+    return tuple(_described(BROKER_CONFIGS[name], layers) for name in sorted(BROKER_CONFIGS))
+
+
+def describe_shared(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
+    """What was changed over the wire for all brokers, and nothing else."""
+    return tuple(
+        replace(
+            described,
+            value=layers.shared[described.config.name],
+            source=ConfigSource.DYNAMIC_ALL_BROKERS,
+            synonyms=tuple(_only_shared(described)),
+        )
+        for described in describe_broker(layers)
+        if described.config.name in layers.shared
+    )
+
+
+def _only_shared(described: DescribedConfig) -> Iterable[Synonym]:
+    return (s for s in described.synonyms if s.source is ConfigSource.DYNAMIC_ALL_BROKERS)
+
+
+def _described(config: TopicConfig, layers: BrokerLayers) -> DescribedConfig:
+    name = config.name
+    synonyms = broker_synonyms(name, layers, _DEFAULTS)
+    given = layers.given(name)
+    return DescribedConfig(
+        config,
+        _DEFAULTS.get(name) if given is None else given,
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        synonyms,
+        is_read_only=name not in DYNAMIC_CONFIGS,
+    )

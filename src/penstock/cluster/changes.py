@@ -20,6 +20,7 @@ from penstock.cluster import values
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
+    BrokerSettingsImage,
     GroupImage,
     MetadataImage,
     PartitionImage,
@@ -75,6 +76,14 @@ class GroupSettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSettingsChanged:
+    """A broker, or all brokers, have these settings changed and no others; None for nothing."""
+
+    name: str
+    changed: BrokerSettingsImage | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """A broker is there; with a new epoch it has restarted."""
 
@@ -109,6 +118,7 @@ Change = (
     | TopicPublished
     | TopicSettingsChanged
     | GroupSettingsChanged
+    | BrokerSettingsChanged
     | BrokerRegistered
     | BrokerRemoved
     | ProducerIdsTaken
@@ -138,6 +148,8 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
                 settings.append(TopicSettingsChanged(key.name, overrides))
             case KeyKind.GROUP_SETTINGS:
                 others.append(GroupSettingsChanged(key.name, _group(pair)))
+            case KeyKind.BROKER_SETTINGS:
+                others.append(BrokerSettingsChanged(key.name, _of_broker(pair)))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
@@ -160,6 +172,12 @@ def _group(pair: KeyValue | None) -> GroupImage | None:
     if pair is None:
         return None
     return GroupImage(values.read_settings(pair.value), pair.mod_revision)
+
+
+def _of_broker(pair: KeyValue | None) -> BrokerSettingsImage | None:
+    if pair is None:
+        return None
+    return BrokerSettingsImage(values.read_settings(pair.value), pair.mod_revision)
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -202,6 +220,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
         if known is not topic:
             changes.extend(_topic_difference(known, topic))
     changes.extend(_group_differences(before.groups, after.groups))
+    changes.extend(_broker_setting_differences(before.broker_settings, after.broker_settings))
     changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
     for broker_id, broker in after.brokers.items():
         if before.brokers.get(broker_id) != broker:
@@ -242,6 +261,14 @@ def _group_differences(
             yield GroupSettingsChanged(name, None)
 
 
+def _broker_setting_differences(
+    before: Mapping[str, BrokerSettingsImage], after: Mapping[str, BrokerSettingsImage]
+) -> Iterable[Change]:
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield BrokerSettingsChanged(name, after.get(name))
+
+
 class _Draft:
     """An image in the making: what differs from the one it began with."""
 
@@ -253,6 +280,7 @@ class _Draft:
         self._unpublished: dict[UUID, Mapping[int, PartitionImage]] = dict(image.unpublished)
         self._brokers = dict(image.brokers)
         self._groups: dict[str, GroupImage | None] = {}
+        self._broker_settings: dict[str, BrokerSettingsImage | None] = {**image.broker_settings}
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -269,14 +297,20 @@ class _Draft:
                 self._set_settings(name, settings)
             case GroupSettingsChanged(name, group):
                 self._groups[name] = group
+            case BrokerSettingsChanged(name, changed):
+                self._broker_settings[name] = changed
             case BrokerRegistered(broker):
                 self._brokers[broker.id] = broker
             case BrokerRemoved(broker_id):
                 self._brokers.pop(broker_id, None)
-            case ProducerIdsTaken(next_producer_id, revision):
-                self._producer_ids = (next_producer_id, revision)
-            case ClusterNamed(cluster_id):
-                self._cluster_id = cluster_id
+            case ProducerIdsTaken() | ClusterNamed():
+                self._take_of_cluster(change)
+
+    def _take_of_cluster(self, change: ProducerIdsTaken | ClusterNamed) -> None:
+        if isinstance(change, ClusterNamed):
+            self._cluster_id = change.cluster_id
+        else:
+            self._producer_ids = (change.next_producer_id, change.revision)
 
     def finish(self, revision: int) -> MetadataImage:
         image = self._image
@@ -288,6 +322,9 @@ class _Draft:
             similar_names=_changed(image.similar_names, self._similar),
             brokers=MappingProxyType(self._brokers),
             groups=_changed(image.groups, self._groups),
+            broker_settings=MappingProxyType(
+                {name: one for name, one in self._broker_settings.items() if one is not None}
+            ),
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],

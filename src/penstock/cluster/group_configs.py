@@ -15,13 +15,15 @@ This module gives settings their types; it does not store them and knows no grou
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.cluster.topic_config_table import SettingType, TopicConfig
-from penstock.cluster.topic_configs import (
+from penstock.cluster.described_configs import (
+    BrokerLayers,
     ConfigSource,
     DescribedConfig,
+    broker_synonyms,
     describe_one,
-    parse_value,
 )
+from penstock.cluster.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.topic_configs import parse_value
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
 
@@ -150,14 +152,12 @@ def describe_group(overrides: Mapping[str, str], rules: GroupRules) -> tuple[Des
     described = []
     for name in sorted(GROUP_CONFIGS):
         config, default = GROUP_CONFIGS[name], str(rules[name].default)
-        described.append(
-            describe_one(
-                config,
-                overrides.get(name),
-                None if default == config.default else default,
-                ConfigSource.GROUP,
-            )
+        assert config.synonym is not None, name
+        static = {} if default == config.default else {config.synonym: default}
+        followed = broker_synonyms(
+            config.synonym, BrokerLayers(static=static), {config.synonym: config.default}
         )
+        described.append(describe_one(config, overrides.get(name), followed, ConfigSource.GROUP))
     return tuple(described)
 
 

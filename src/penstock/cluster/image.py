@@ -63,6 +63,16 @@ class GroupImage:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSettingsImage:
+    """What was changed of a broker's settings while it ran, or of all brokers'."""
+
+    settings: Mapping[str, str]
+    """By Kafka's names, as they were given."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
@@ -94,6 +104,10 @@ class MetadataImage:
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
     """By name: the groups that have settings of their own."""
+    broker_settings: Mapping[str, BrokerSettingsImage] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By broker id as text, and by `keys.ALL_BROKERS` for all."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(
@@ -117,6 +131,11 @@ class MetadataImage:
         """What a group overrides; nothing for most."""
         group = self.groups.get(name)
         return NO_SETTINGS if group is None else group.settings
+
+    def settings_of_broker(self, name: str) -> Mapping[str, str]:
+        """What was changed of a broker's settings, or of all brokers'."""
+        found = self.broker_settings.get(name)
+        return NO_SETTINGS if found is None else found.settings
 
     def partition(self, name: str, index: int) -> PartitionImage | None:
         """One partition of a topic."""

@@ -11,6 +11,8 @@ several clusters. Below it (the values are in `values`):
     parts/<topic id>/<00000007>     state of one partition
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
+    configs/broker/<id>             settings of a broker that were changed while it ran
+    configs/broker/default          the same for all brokers
     declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
@@ -29,6 +31,11 @@ DEFAULT_ROOT = "/penstock/default/"
 """Root of a cluster that was given no name: there is one in a store that serves one host."""
 
 
+ALL_BROKERS: Final = ""
+"""The name of all brokers together where settings are meant: Kafka's empty resource name."""
+_DEFAULT_BROKER: Final = "default"
+
+
 class KeyKind(Enum):
     """What a key holds."""
 
@@ -39,6 +46,7 @@ class KeyKind(Enum):
     PARTITION = "partition"
     TOPIC_SETTINGS = "topic_settings"
     GROUP_SETTINGS = "group_settings"
+    BROKER_SETTINGS = "broker_settings"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -48,7 +56,7 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic or group, or topic id of a partition."""
+    """Name of a topic, group or broker (`ALL_BROKERS` for all), or topic id of a partition."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -99,6 +107,10 @@ class Keys:
         """What a group overrides."""
         return f"{self.root}configs/group/{quote(name, safe='')}"
 
+    def broker_settings(self, name: str) -> str:
+        """What was changed of a broker's settings, or of all brokers' (`ALL_BROKERS`)."""
+        return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
+
     def declaration(self, name: str) -> str:
         """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
         return f"{self.root}declared/{name}"
@@ -125,6 +137,9 @@ class Keys:
             return ParsedKey(KeyKind.TOPIC_SETTINGS, number)
         if kind == "configs" and name == "group":
             return ParsedKey(KeyKind.GROUP_SETTINGS, unquote(number))
+        if kind == "configs" and name == "broker":
+            is_shared = number == _DEFAULT_BROKER
+            return ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS if is_shared else number)
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))

@@ -20,9 +20,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from penstock.cluster import controller, group_changes, topic_changes
+from penstock.cluster import broker_changes, controller, group_changes, topic_changes
 from penstock.cluster.changes import Change, apply, difference, interpret
 from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
+from penstock.cluster.described_configs import BrokerLayers
 from penstock.cluster.group_configs import GroupRules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
@@ -265,6 +266,33 @@ class MetadataService:
                 if await self._write([writes]):
                     return self._image.group_settings(name)
         raise StoreError("the metadata changed under every attempt to change settings of a group")
+
+    async def change_broker_settings(
+        self,
+        change: SettingsChange,
+        layers: Callable[[MetadataImage], BrokerLayers],
+        *,
+        validate_only: bool = False,
+    ) -> Mapping[str, str]:
+        """Change settings of a broker or of all; those that are changed then, or would be.
+
+        `layers` says what the broker that is asked has been given. Raises the domain error that
+        says why not.
+        """
+        name = change.name
+        async with self._changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                settings = broker_changes.decide_broker_settings(
+                    self._image, change, layers(self._image)
+                )
+                if validate_only or settings == self._image.settings_of_broker(name):
+                    return settings
+                writes = broker_changes.broker_settings_writes(
+                    self._keys, self._image, name, settings, self._guards()
+                )
+                if await self._write([writes]):
+                    return self._image.settings_of_broker(name)
+        raise StoreError("the metadata changed under every attempt to change a broker's settings")
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else has or had."""

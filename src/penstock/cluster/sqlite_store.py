@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final, TypeVar
 
+from penstock.cluster.memory_database import MEMORY_PREFIX
 from penstock.cluster.store import (
     NO_SESSION,
     CompactedError,
@@ -218,7 +219,12 @@ class _Database:
     def open(self) -> None:
         """Open the file, make its tables if it is new, and end the sessions of the dead."""
         try:
-            self._connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
+            self._connection = sqlite3.connect(
+                self._path,
+                timeout=0,
+                isolation_level=None,
+                uri=self._path.startswith(MEMORY_PREFIX),
+            )
             self._prepare(self._connection)
         except sqlite3.Error as error:
             self.close()

@@ -18,6 +18,7 @@ class SettingType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -32,7 +33,7 @@ class TopicConfig:
     default: str
     documentation: str
     synonym: str | None
-    """Kafka's broker setting with the same unit, whose value is the topic's default."""
+    """The broker's setting with the same unit; what is given there is the topic's default."""
     honoured: bool
     """Whether Penstock acts on it; else only the default is taken."""
     minimum: int | float | None = None
@@ -89,7 +90,7 @@ _RETENTION: Final = (
         "retention.ms",
         _LONG,
         "604800000",
-        None,
+        "log.retention.ms",
         "How long records are kept under the 'delete' policy, in milliseconds; -1 for ever.",
         honoured=True,
         at_least=-1,
@@ -129,7 +130,7 @@ _SEGMENTS: Final = (
         "segment.ms",
         _LONG,
         "604800000",
-        None,
+        "log.roll.ms",
         "Age at which a segment is closed even if it is not full, so that retention can drop it.",
         honoured=True,
         at_least=1,
@@ -138,7 +139,7 @@ _SEGMENTS: Final = (
         "segment.jitter.ms",
         _LONG,
         "0",
-        None,
+        "log.roll.jitter.ms",
         "Largest random time taken off segment.ms, so that partitions do not roll all at once.",
         honoured=True,
         at_least=0,
@@ -265,7 +266,7 @@ _DURABILITY: Final = (
         "flush.ms",
         _LONG,
         _NEVER,
-        None,
+        "log.flush.interval.ms",
         "Time after which the log is synced. Penstock syncs before it acknowledges, which is "
         "stronger than any value here.",
         honoured=True,

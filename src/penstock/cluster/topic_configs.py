@@ -9,13 +9,13 @@ Texts are read as Kafka reads them: spaces around them do not count, numbers are
 optional sign, booleans are true or false in any case. Refusals are worded like Kafka's, since
 people search for them. Numbers are compared as whole 32 or 64-bit values; nothing is rounded.
 
-This module gives settings their types; it does not store them and knows no topic.
+This module gives settings their types; it does not store them and knows no topic. How they are
+shown is `described_configs`' business.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from penstock.cluster.topic_config_table import TABLE, SettingType, TopicConfig
@@ -24,6 +24,7 @@ from penstock.core.errors import InvalidTopicConfigError
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _REAL_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _RANGES: Final = {
+    SettingType.SHORT: (-(2**15), 2**15 - 1),
     SettingType.INT: (-(2**31), 2**31 - 1),
     SettingType.LONG: (-(2**63), 2**63 - 1),
 }
@@ -32,35 +33,6 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for confi
 """Every topic setting by name."""
 
 SettingValue = bool | int | float | str | tuple[str, ...]
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, with Kafka's numbers."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    GROUP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """A name under which the same setting could be given, with the value it has there."""
-
-    name: str
-    value: str
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
-    """One setting of one topic, group or broker, as DescribeConfigs shows it."""
-
-    config: TopicConfig
-    value: str
-    source: ConfigSource
-    synonyms: tuple[Synonym, ...]
-    """In the order in which they win; the first is the value in force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,39 +151,6 @@ def check_together(given: Mapping[str, str]) -> None:
         )
 
 
-def describe(
-    overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
-) -> tuple[DescribedConfig, ...]:
-    """Every setting of a topic, ordered by name, with where its value comes from."""
-    return tuple(
-        describe_one(
-            TOPIC_CONFIGS[name],
-            overrides.get(name),
-            (defaults or {}).get(name),
-            ConfigSource.TOPIC,
-        )
-        for name in sorted(TOPIC_CONFIGS)
-    )
-
-
-def describe_one(
-    config: TopicConfig, override: str | None, default: str | None, own_source: ConfigSource
-) -> DescribedConfig:
-    """A setting that may be overridden; `default` is the broker's where it is not Kafka's."""
-    synonyms = []
-    if override is not None:
-        synonyms.append(Synonym(config.name, override, own_source))
-    if config.synonym is not None:
-        if default is not None:
-            synonyms.append(Synonym(config.synonym, default, ConfigSource.STATIC_BROKER))
-        synonyms.append(Synonym(config.synonym, config.default, ConfigSource.DEFAULT))
-    if override is not None:
-        return DescribedConfig(config, override, own_source, tuple(synonyms))
-    if default is not None:
-        return DescribedConfig(config, default, ConfigSource.STATIC_BROKER, tuple(synonyms))
-    return DescribedConfig(config, config.default, ConfigSource.DEFAULT, tuple(synonyms))
-
-
 def parse_value(config: TopicConfig, text: str) -> SettingValue:
     """The typed value of a text, within the setting's bounds."""
     trimmed = text.strip()
@@ -220,7 +159,7 @@ def parse_value(config: TopicConfig, text: str) -> SettingValue:
             if trimmed.lower() not in ("true", "false"):
                 raise _invalid(config, text, "Expected value to be either true or false")
             return trimmed.lower() == "true"
-        case SettingType.INT | SettingType.LONG:
+        case SettingType.SHORT | SettingType.INT | SettingType.LONG:
             return _bounded(config, text, _whole_number(config, trimmed))
         case SettingType.DOUBLE:
             if _REAL_NUMBER.fullmatch(trimmed) is None:

@@ -128,12 +128,12 @@ def _read_partition(value: bytes) -> _PartitionValue:
 
 
 def write_settings(settings: Mapping[str, str]) -> bytes:
-    """The settings that a topic or a group overrides."""
+    """The settings that a topic, a group or a broker overrides."""
     return _encode({"settings": dict(settings)})
 
 
 def read_settings(value: bytes) -> Mapping[str, str]:
-    """The settings that a topic or a group overrides."""
+    """The settings that a topic, a group or a broker overrides."""
     settings = _decode(value).get("settings")
     if not isinstance(settings, dict) or not all(isinstance(v, str) for v in settings.values()):
         raise StoreError("settings in the metadata store are not a table of texts")

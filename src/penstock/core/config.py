@@ -42,7 +42,8 @@ _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (na
 class BrokerConfig(Settings):
     """The same tree for whoever embeds a broker: the usual settings as flat keywords.
 
-    `settings` gives the rest, for example a loaded tree; a flat keyword wins over it.
+    `settings` gives the rest, for example a loaded tree; a flat keyword wins over it. Without both
+    there is no admin port: a program that embeds a broker says what it opens.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class BrokerConfig(Settings):
         flush_mode: Literal["always", "interval", "os"] | None = None,
         auto_create_topics: bool | None = None,
         default_partitions: int | None = None,
+        admin_port: int | None = None,
         settings: Settings | None = None,
     ) -> None:
         base = Settings() if settings is None else settings
@@ -73,6 +75,8 @@ class BrokerConfig(Settings):
             "flush.mode": flush_mode,
             "topic_defaults.auto_create": auto_create_topics,
             "topic_defaults.partitions_default": default_partitions,
+            "admin.port": admin_port,
+            "admin.enabled": None if settings and admin_port is None else admin_port is not None,
         }
         given = {key: value for key, value in flat.items() if value is not None}
         problems: list[str] = []

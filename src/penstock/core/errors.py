@@ -258,6 +258,10 @@ class BrokerUnreachableError(ClientError):
     """No broker took the request: no connection, or none of it was sent. Safe to repeat."""
 
 
+class AdminUnreachableError(BrokerUnreachableError):
+    """Nobody answers at the admin port of a broker."""
+
+
 class AnswerLostError(ClientError):
     """A request was sent and its answer never came: it may or may not have been carried out."""
 

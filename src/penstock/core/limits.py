@@ -53,8 +53,22 @@ REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
 REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT: Final = 268_435_456
 """256 MiB for requests being received or handled, over all connections. Reading pauses above."""
 
+REQUESTS_IN_FLIGHT_MAX_DEFAULT: Final = 100_000
+"""Requests being handled over all connections: ten for each of 10,000. One costs a kilobyte or two
+in objects however few bytes it has, so bytes alone do not bound memory. Reading pauses above."""
+
+SMALL_REQUEST_BYTES: Final = 65_536
+"""A request up to this size is received to its end although the half for unfinished ones is spent:
+who sends large requests and never ends them holds up others that do the same. 12,000 of them are
+768 MiB."""
+
 WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
-"""Unsent response bytes of a connection above which no further request of it is handled."""
+"""Finished answers that wait for earlier ones of their connection, above which no further request
+of it is handled."""
+
+SOCKET_BUFFER_BYTES_HIGH: Final = 65_536
+"""Bytes of answers that the socket does not take, above which a client counts as slow: no further
+request of it is handled, and its bytes count. 12,000 clients just below it hold 768 MiB."""
 
 UNSENT_ANSWER_BYTES_MAX: Final = 268_435_456
 """256 MiB for answers that clients are slow to take, over all connections. A fetch gets one batch
@@ -64,7 +78,7 @@ FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
 """A request that was begun must be complete within this time (slowloris)."""
 
 SLOW_READER_SECONDS_MAX: Final = 30.0
-"""A peer that takes nothing of a waiting response for this long is disconnected."""
+"""A peer that takes nothing of a waiting answer for this long is disconnected."""
 
 CONNECTION_IDLE_SECONDS_MAX: Final = 600.0
 """Kafka's connections.max.idle.ms."""

@@ -25,7 +25,11 @@ from penstock.core.topic_declarations import SECTION, TopicDeclaration, read_dec
 Layer = dict[str, tuple[object, str]]
 """A value and its source for each key that a layer gives."""
 
-_FLAG_NAMES: Final = {"flush.mode": "--flush"}
+_FLAG_NAMES: Final = {
+    "admin.enabled": "--no-admin",
+    "admin.port": "--admin-port",
+    "flush.mode": "--flush",
+}
 """Flags that are not called like their setting."""
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from penstock.core import limits
+from penstock.core.admin_settings import AdminSettings
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
 from penstock.core.settings_section import Section
 
@@ -123,6 +124,15 @@ class ListenerSettings(Section):
             json_schema_extra={"unit": "bytes", "kafka": "queued.max.request.bytes", "live": True},
         ),
     ] = limits.REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT
+    requests_in_flight_max: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Requests being handled, over all connections; reading pauses above. "
+            "Fetches that wait for records do not count.",
+            json_schema_extra={"unit": "requests", "kafka": "queued.max.requests", "live": True},
+        ),
+    ] = limits.REQUESTS_IN_FLIGHT_MAX_DEFAULT
     connection_idle_seconds_max: Annotated[
         float,
         Field(
@@ -141,6 +151,16 @@ class ListenerSettings(Section):
             json_schema_extra={"unit": "seconds", "live": True},
         ),
     ] = limits.FRAME_COMPLETION_SECONDS_MAX
+    slow_reader_seconds_max: Annotated[
+        float,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="A client that takes nothing of a waiting answer for this long is "
+            "disconnected.",
+            json_schema_extra={"unit": "seconds", "live": True},
+        ),
+    ] = limits.SLOW_READER_SECONDS_MAX
 
 
 class FlushSettings(Section):
@@ -304,6 +324,7 @@ class Settings(Section):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
+    admin: AdminSettings = AdminSettings()
 
     @property
     def host(self) -> str:

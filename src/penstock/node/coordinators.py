@@ -20,7 +20,7 @@ from penstock.broker.context import CoordinatorKind, ProducerIds, RequestContext
 from penstock.cluster.changes import Change
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.service import MetadataService
-from penstock.coordinator.driver import Answer
+from penstock.coordinator.driver import Answer, Phase
 from penstock.coordinator.hashing import key_partition
 from penstock.coordinator.metadata_view import TopicView
 from penstock.coordinator.runtime import Runtime
@@ -289,6 +289,11 @@ class NodeCoordinators:
     def runtime(self, kind: CoordinatorKind) -> Runtime | None:
         """The shards of a kind, for who only looks; None while nobody asked for one."""
         return self._runtimes.get(kind)
+
+    def unavailable(self) -> tuple[int, int]:
+        """How many shards are being loaded, and how many cannot be."""
+        phases = [driver.phase for runtime in self._runtimes.values() for driver in runtime]
+        return phases.count(Phase.LOADING), phases.count(Phase.FAILED)
 
     # --- Markers ---
 

@@ -1,19 +1,27 @@
 """`ProduceGate`: whether new data is taken, from what storage last saw of the disk."""
 
+from typing import Final
+
 from penstock.core.errors import DiskFullError
-from penstock.storage.disk_guard import DiskState
-from penstock.storage.service import StorageService
+from penstock.storage.disk_guard import DiskGuard, DiskState
+
+_MEBIBYTE: Final = 1_048_576
 
 
 class ProduceGate:
     """Answers for each produce request; costs one look at a variable."""
 
-    def __init__(self, storage: StorageService, path: str) -> None:
-        self._storage = storage
-        self._path = path
+    def __init__(self, guard: DiskGuard) -> None:
+        self._guard = guard
 
     def __call__(self) -> DiskFullError | None:
         """None when produce is welcome, else the reason why not."""
-        if self._storage.disk_guard(self._path).state is not DiskState.FULL:
+        guard = self._guard
+        if guard.state is not DiskState.FULL:
             return None
-        return DiskFullError(f"the disk of {self._path} is too full: produce waits, fetch goes on")
+        # No path: a client learns nothing of the machine's directories.
+        return DiskFullError(
+            f"the broker's disk has {guard.space.free_bytes // _MEBIBYTE} MiB free: produce is "
+            f"refused until {guard.marks.resume_at_bytes // _MEBIBYTE} MiB are free. Try again "
+            "later; deleting topics or records makes room"
+        )

@@ -9,15 +9,20 @@ nobody: that is `node.wiring`.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from penstock.cluster.broker_changes import broker_layers
+from penstock.cluster.broker_configs import static_layer
+from penstock.cluster.described_configs import topic_defaults
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
+from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.live_settings import LiveSettings
@@ -27,7 +32,7 @@ from penstock.node.log_loading import (
     settle_differences,
     topics_in,
 )
-from penstock.node.topic_rules import topic_defaults
+from penstock.node.stand_ins import StandIns
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import FlushMode
@@ -51,6 +56,9 @@ class Foundation:
     store: SqliteMetadataStore
     metadata: MetadataService
     directory_id: str
+    topic_defaults: Mapping[str, str]
+    """What topics followed that do not say otherwise when their logs were loaded."""
+    admin: AdminPort
 
     @property
     def settings(self) -> Settings:
@@ -58,11 +66,9 @@ class Foundation:
         return self.live.current.settings
 
 
-async def lay_foundation(
-    given: Settings, stack: AsyncExitStack, filesystem: FileSystem | None
-) -> Foundation:
+async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: StandIns) -> Foundation:
     """Open everything; leaving `stack` closes it."""
-    path, filesystem = _place(given, filesystem)
+    path, filesystem = _place(given, stand_ins.filesystem)
     clock, metrics = SystemClock(), Registry()
     live, files_max = _within_descriptors(given)
     settings = live.current.settings
@@ -71,8 +77,10 @@ async def lay_foundation(
     logs.lock()
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    admin = AdminPort.open(settings, metrics, clock, tasks, stack)
 
-    store_path = None if settings.node.storage == "memory" else f"{path}/{METADATA_FILE}"
+    is_memory = settings.node.storage == "memory"
+    store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
     metadata = MetadataService(store, rules=topic_rules(settings))
@@ -82,12 +90,16 @@ async def lay_foundation(
         filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
     )
 
-    await load_logs(logs, metadata.image, topic_defaults(settings.topic_defaults))
+    layers = broker_layers(metadata.image, settings.node.id, static_layer(settings))
+    defaults = topic_defaults(layers)
+    await load_logs(logs, metadata.image, defaults)
     if is_new:
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
-    return Foundation(path, live, clock, metrics, tasks, logs, store, metadata, directory_id)
+    return Foundation(
+        path, live, clock, metrics, tasks, logs, store, metadata, directory_id, defaults, admin
+    )
 
 
 def topic_rules(settings: Settings) -> TopicRules:

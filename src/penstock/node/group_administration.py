@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.cluster.described_configs import DescribedConfig
 from penstock.cluster.group_configs import (
     GROUP_CONFIGS,
     describe_group,
@@ -18,7 +19,6 @@ from penstock.cluster.group_configs import (
 )
 from penstock.cluster.service import MetadataService
 from penstock.cluster.setting_changes import SettingsChange
-from penstock.cluster.topic_configs import DescribedConfig
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings

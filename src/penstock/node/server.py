@@ -17,9 +17,11 @@ from typing import Self
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
 from penstock.node.settings_reload import SettingsSource
+from penstock.node.stand_ins import StandIns
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.filesystem import FileSystem
 
@@ -51,15 +53,16 @@ class BrokerServer:
         *,
         filesystem: FileSystem | None = None,
         source: SettingsSource | None = None,
+        stand_ins: StandIns | None = None,
     ) -> None:
-        """`filesystem` stands in for the disk, for tests of faults; metadata is not on it.
+        """`filesystem` stands in for the disk, for tests of faults; `stand_ins` for more.
 
         A `source` gives the settings, and its file is watched while the broker runs.
         """
         if settings is None:
             settings = BrokerConfig() if source is None else source.first.settings
         self._settings = settings
-        self._filesystem = filesystem
+        self._stand_ins = stand_ins or StandIns(filesystem)
         self._source = source
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
@@ -75,9 +78,23 @@ class BrokerServer:
         return self._running.advertised_port
 
     @property
+    def listening_port(self) -> int:
+        """The port that is listened on, whatever clients are told."""
+        return self._running.listening_port
+
+    @property
     def bootstrap_server(self) -> str:
         """What a client's `bootstrap.servers` takes."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._running.admin.port
+
+    async def wait_for_admin(self) -> None:
+        """Until the admin port answers, a moment after the broker; at once when there is none."""
+        await self._running.admin.wait_up()
 
     @property
     def cluster_id(self) -> str:
@@ -103,6 +120,10 @@ class BrokerServer:
         """Every metric now, by name."""
         return self._running.metrics.snapshot()
 
+    def limits(self) -> list[LimitUse]:
+        """Every limit now, with what is used of it and what was refused for it."""
+        return self._running.limits.rows()
+
     def collect_metrics(self) -> list[Collected]:
         """Every metric now, with what an exporter must know of it."""
         return self._running.metrics.collect()
@@ -117,7 +138,7 @@ class BrokerServer:
         with _one_error():
             async with AsyncExitStack() as stack:
                 self._parts = await start_parts(
-                    self._settings, stack, filesystem=self._filesystem, source=self._source
+                    self._settings, stack, self._stand_ins, self._source
                 )
                 self._stack = stack.pop_all()
         return self

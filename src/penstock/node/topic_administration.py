@@ -49,9 +49,9 @@ class Topics:
         metadata: MetadataService,
         storage: StorageService,
         replicas: ReplicaManager,
-        defaults: dict[str, str],
+        defaults: Mapping[str, str],
     ) -> None:
-        """`defaults` are shared with whoever shows them, and kept up to date here."""
+        """`defaults` are what topics follow that do not say otherwise, until they change."""
         self._node_id = node_id
         self._metadata = metadata
         self._storage = storage
@@ -142,6 +142,17 @@ class Topics:
                 outcomes.append(None)
         return outcomes
 
+    async def follow_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Let every topic that does not say otherwise follow these from now on."""
+        async with self._one_at_a_time:
+            if defaults == self._defaults:
+                return
+            self._defaults = defaults
+            for number, topic in enumerate(tuple(self._metadata.image.topics.values()), 1):
+                self._follow_settings(topic)
+                if number % CHANGES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
     def _follow_settings(self, topic: TopicImage) -> None:
         """Let the running logs of a topic follow its settings."""
         settings = parse_topic_settings(topic.settings, self._defaults)
@@ -156,18 +167,6 @@ class Topics:
                 partition.log.settings = replace(
                     wanted, is_compacted=wanted.is_compacted or had_gaps
                 )
-
-    async def follow_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Give topics that do not say otherwise other settings; running logs follow."""
-        async with self._one_at_a_time:
-            if self._defaults == defaults:
-                return
-            self._defaults.clear()
-            self._defaults.update(defaults)
-            for number, topic in enumerate(tuple(self._metadata.image.topics.values()), 1):
-                self._follow_settings(topic)
-                if number % CHANGES_AT_ONCE == 0:
-                    await asyncio.sleep(0)
 
     async def host_all(self) -> None:
         """Serve every partition that the metadata places here."""

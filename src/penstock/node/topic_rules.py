@@ -1,10 +1,9 @@
-"""Topic settings as each layer wants them: rules for producers, settings for logs, defaults."""
+"""Topic settings as each layer wants them: rules for producers, settings for logs."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from penstock.cluster.topic_configs import TopicSettings
-from penstock.core.settings import TopicDefaultsSettings
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.records.validation import ProduceRules
@@ -18,24 +17,6 @@ _CODECS: Final[Mapping[str, int | None]] = {
     "lz4": LZ4,
     "zstd": ZSTD,
 }
-
-
-def topic_defaults(settings: TopicDefaultsSettings) -> dict[str, str]:
-    """What a topic gets that does not say otherwise, by Kafka's names: what the user changed."""
-    values = {
-        "segment.bytes": settings.segment_bytes,
-        "retention.ms": settings.retention_ms,
-        "retention.bytes": settings.retention_bytes,
-        "max.message.bytes": settings.message_bytes_max,
-    }
-    untouched = TopicDefaultsSettings()
-    defaults = {
-        "segment.bytes": untouched.segment_bytes,
-        "retention.ms": untouched.retention_ms,
-        "retention.bytes": untouched.retention_bytes,
-        "max.message.bytes": untouched.message_bytes_max,
-    }
-    return {name: str(value) for name, value in values.items() if value != defaults[name]}
 
 
 def produce_rules(settings: TopicSettings) -> ProduceRules:

@@ -6,7 +6,8 @@ The order of starting, which is also the reverse of the order of stopping:
 2. metadata is loaded and the cluster id compared with the one in the directory;
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
-5. the listener accepts connections.
+5. the listener accepts connections;
+6. the admin port, which was taken first, is served. It is let go last.
 
 Stopping first refuses new connections and finishes what was accepted, then goes the same way back.
 """
@@ -22,7 +23,7 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.server import Listener
-from penstock.cluster.broker_configs import describe_broker
+from penstock.client.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
@@ -38,6 +39,9 @@ from penstock.node.adapters import (
     ProducerIdBlocks,
     RecordDeletions,
 )
+from penstock.node.admin import AdminPort
+from penstock.node.admin_parts import Served
+from penstock.node.broker_administration import Brokers
 from penstock.node.coordinator_metrics import register_coordinators
 from penstock.node.coordinators import NodeCoordinators
 from penstock.node.declared_topics import DeclaredTopics
@@ -45,17 +49,18 @@ from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.group_administration import Groups
+from penstock.node.limits_view import LimitsView, refused_batches_family
 from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.settings_reload import SettingsReload, SettingsSource
+from penstock.node.stand_ins import StandIns
 from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
-from penstock.node.topic_rules import topic_defaults
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk_guard import DiskGuard
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
@@ -70,8 +75,11 @@ class Parts:
 
     metadata: MetadataService
     metrics: Registry
+    limits: LimitsView
     advertised_host: str
     advertised_port: int
+    listening_port: int
+    admin: AdminPort
     live: LiveSettings
     declared: DeclaredTopics
     reload: SettingsReload | None
@@ -81,20 +89,17 @@ class Parts:
 async def start_parts(
     settings: Settings,
     stack: AsyncExitStack,
-    *,
-    filesystem: FileSystem | None = None,
+    stand_ins: StandIns,
     source: SettingsSource | None = None,
 ) -> Parts:
-    """Start everything; leaving `stack` stops it.
-
-    A `filesystem` stands in for the disk; from a `source` the settings are read again.
-    """
+    """Start everything; leaving `stack` stops it. From a `source` the settings are read again."""
     _tell_if_slow()
-    ground = await lay_foundation(settings, stack, filesystem)
+    ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
-    defaults = topic_defaults(settings.topic_defaults)
-    topics = Topics(settings.node.id, metadata, storage, replicas, defaults)
+    disk = storage.disk_guard(ground.path)
+    topics = Topics(settings.node.id, metadata, storage, replicas, ground.topic_defaults)
+    brokers = Brokers(settings.node.id, metadata, ground.live.current, topics)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
@@ -107,6 +112,7 @@ async def start_parts(
         metadata=metadata,
         topics=topics,
         groups=groups,
+        brokers=brokers,
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -116,42 +122,83 @@ async def start_parts(
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(storage, ground.path),
-        topic_defaults=defaults,
-        broker_configs=lambda: describe_broker(ground.settings),
+        accepts_produce=ProduceGate(disk),
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
-    listener, host, port = _bind(services, ground.metrics, stack)
+    listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
+    limits = _show_limits(listener, services, disk, ground.metrics)
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
-    duties = StorageDuties(storage, settings)
-    expiration = ProducerExpiration(ground.logs, clock, settings.transactions)
-    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
-        stack.push_async_callback(_end, tasks.create_task(duty))
-    ground.live.add_followers(
-        follow_log_level,
-        duties.follow,
-        coordinators.follow,
-        listener.follow,
-        groups.follow,
-        expiration.follow,
-        lambda now: metadata.follow_rules(topic_rules(now)),
-    )
+    _start_duties(ground, storage, topics, stack)
+    ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
+    ground.live.end_with(lambda _: brokers.follow())
     declared, reload = await _follow_file(ground, topics, source, stack)
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
-    for stop in (replicas.stop_waiting, coordinators.stop):
+    for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
         stack.callback(stop)
-    return Parts(metadata, ground.metrics, host, port, ground.live, declared, reload)
+    parts = Parts(
+        metadata=metadata,
+        metrics=ground.metrics,
+        limits=limits,
+        advertised_host=host,
+        advertised_port=port,
+        listening_port=listener.port,
+        admin=ground.admin,
+        live=ground.live,
+        declared=declared,
+        reload=reload,
+    )
+    _serve_admin(parts, storage, replicas, coordinators, listener)
+    return parts
+
+
+def _serve_admin(
+    parts: Parts,
+    storage: StorageService,
+    replicas: ReplicaManager,
+    coordinators: NodeCoordinators,
+    listener: Listener,
+) -> None:
+    """The broker answers its clients: now there is time for the admin port."""
+    parts.admin.serve(
+        Served(
+            live=parts.live,
+            metadata=parts.metadata,
+            storage=storage,
+            replicas=replicas,
+            coordinators=coordinators,
+            listener=listener,
+            limits=parts.limits,
+            advertised=Address(parts.advertised_host, parts.advertised_port),
+            declared=parts.declared,
+            reload=parts.reload,
+        )
+    )
+
+
+def _start_duties(
+    ground: Foundation, storage: StorageService, topics: Topics, stack: AsyncExitStack
+) -> None:
+    """All that is done again and again, at the pace of the settings in force."""
+    duties = StorageDuties(storage, ground.settings)
+    expiration = ProducerExpiration(ground.logs, ground.clock, ground.settings.transactions)
+    for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
+        stack.push_async_callback(_end, ground.tasks.create_task(duty))
+    ground.live.add_followers(
+        follow_log_level,
+        duties.follow,
+        expiration.follow,
+        lambda now: ground.metadata.follow_rules(topic_rules(now)),
+    )
 
 
 async def _follow_file(
     ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
     """Declared topics are made now, and the file is watched if there is one."""
-    ground.live.end_with(lambda now: topics.follow_defaults(topic_defaults(now.topic_defaults)))
     declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
     ground.metrics.gauge(
         "declared_topic_problems",
@@ -173,15 +220,27 @@ async def _end(duty: asyncio.Task[None]) -> None:
 
 
 def _bind(
-    services: BrokerServices, metrics: Registry, stack: AsyncExitStack
+    services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
 ) -> tuple[Listener, str, int]:
     """A listener that has its port and accepts nobody yet, and the address that clients get."""
     settings = services.settings.listener
-    listener = Listener(settings, Dispatcher(services, HANDLERS, metrics), metrics)
+    dispatcher = Dispatcher(services, HANDLERS, metrics)
+    listener = Listener(settings, dispatcher, metrics, stand_ins.wrap_connection)
     listener.bind()
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
     return listener, host, settings.advertised_port or listener.port
+
+
+def _show_limits(
+    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
+) -> LimitsView:
+    """Every limit, for operators and as metrics."""
+    refused = services.refused_batches
+    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
+    view.show(metrics)
+    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
+    return view
 
 
 def _register(

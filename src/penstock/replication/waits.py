@@ -74,7 +74,14 @@ def _nothing() -> None:
 class WaitTable:
     """All parked requests of this node."""
 
-    __slots__ = ("_deadlines", "_fetched_partitions", "parked_max", "partitions_max")
+    __slots__ = (
+        "_deadlines",
+        "fetched_partitions",
+        "parked_max",
+        "partition_refusals",
+        "partitions_max",
+        "refusals",
+    )
 
     def __init__(
         self,
@@ -82,9 +89,13 @@ class WaitTable:
         partitions_max: int = PARKED_PARTITIONS_MAX,
     ) -> None:
         self._deadlines: DeadlineTable[CommitWait | FetchWait] = DeadlineTable()
-        self._fetched_partitions = 0
+        self.fetched_partitions = 0
         self.parked_max = parked_max
         self.partitions_max = partitions_max
+        self.refusals = 0
+        """Requests that found no room and were answered at once."""
+        self.partition_refusals = 0
+        """Fetches that found no room for their partitions and were answered at once."""
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -104,9 +115,10 @@ class WaitTable:
     ) -> None:
         """Wait until enough bytes are visible in these partitions together."""
         self._require_room()
-        if self._fetched_partitions + len(partitions) > self.partitions_max:
+        if self.fetched_partitions + len(partitions) > self.partitions_max:
+            self.partition_refusals += 1
             raise TooManyWaitersError(f"{self.partitions_max} partitions are waited for already")
-        self._fetched_partitions += len(partitions)
+        self.fetched_partitions += len(partitions)
         wait.partitions = partitions
         for partition in partitions:
             partition.fetches[wait] = None
@@ -170,6 +182,7 @@ class WaitTable:
 
     def _require_room(self) -> None:
         if len(self._deadlines) >= self.parked_max:
+            self.refusals += 1
             raise TooManyWaitersError(f"{self.parked_max} requests are waiting already")
 
     def _bytes_came(self, partition: PartitionWaits, new_bytes: int, stable_bytes: int) -> None:
@@ -190,7 +203,7 @@ class WaitTable:
         wait.on_done = _nothing
         self._deadlines.discard(wait, wait.deadline_key)
         if isinstance(wait, FetchWait):
-            self._fetched_partitions -= len(wait.partitions)
+            self.fetched_partitions -= len(wait.partitions)
             for partition in wait.partitions:
                 partition.fetches.pop(wait, None)
 
@@ -198,6 +211,6 @@ class WaitTable:
         """Assert what must hold."""
         self._deadlines.validate()
         assert len(self._deadlines) <= self.parked_max
-        assert self._fetched_partitions == sum(
+        assert self.fetched_partitions == sum(
             len(wait.partitions) for wait in self._deadlines if isinstance(wait, FetchWait)
         )

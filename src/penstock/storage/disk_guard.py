@@ -2,17 +2,17 @@
 
 Below the hard mark new data is refused with a retriable error, while fetches, deletions and
 retention go on: a full disk stops produce, nothing else, and space that is freed resumes it. Below
-twice the hard mark retention should run early. Resuming needs a little more room than stopping did,
-or the guard would flap.
+twice the hard mark the disk is low: retention should run early, and an operator should know.
+Resuming needs a little more room than stopping did, or the guard would flap.
 
 The hard mark is a number of bytes or a share of the disk, whichever is more. The number of bytes is
 cut to a tenth of a small disk: a broker on a disk of 1 GiB must not refuse everything.
 
-`service` samples the disk; nobody asks it for each append.
+`disk_watch` samples the disk; nobody asks it for each append.
 """
 
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.storage.filesystem import Space
 
@@ -29,6 +29,14 @@ class DiskState(Enum):
     OPEN = "room enough"
     LOW = "retention should run"
     FULL = "new data is refused"
+
+
+class DiskMarks(NamedTuple):
+    """Free bytes at which something changes."""
+
+    refuse_below_bytes: int
+    resume_at_bytes: int
+    low_below_bytes: int
 
 
 class DiskGuard:
@@ -50,19 +58,26 @@ class DiskGuard:
         self._free_bytes_min = free_bytes_min
         self._free_share_min = free_share_min
 
+    @property
+    def marks(self) -> DiskMarks:
+        """The marks on a disk of the size that was last measured."""
+        total_bytes = self.space.total_bytes
+        hard_bytes = max(
+            min(self._free_bytes_min, _SMALL_DISK_SHARE_MAX * total_bytes),
+            self._free_share_min * total_bytes,
+        )
+        return DiskMarks(
+            round(hard_bytes), round(_RESUME_FACTOR * hard_bytes), round(_SOFT_FACTOR * hard_bytes)
+        )
+
     def sample(self, space: Space) -> DiskState:
         """Take a measurement into account; the new state."""
         self.space = space
-        hard_bytes = max(
-            min(self._free_bytes_min, _SMALL_DISK_SHARE_MAX * space.total_bytes),
-            self._free_share_min * space.total_bytes,
-        )
-        soft_bytes = _SOFT_FACTOR * hard_bytes
-        if self.state is DiskState.FULL:
-            hard_bytes *= _RESUME_FACTOR
-        if space.free_bytes < hard_bytes:
+        marks = self.marks
+        is_full = self.state is DiskState.FULL
+        if space.free_bytes < (marks.resume_at_bytes if is_full else marks.refuse_below_bytes):
             self.state = DiskState.FULL
-        elif space.free_bytes < soft_bytes:
+        elif space.free_bytes < marks.low_below_bytes:
             self.state = DiskState.LOW
         else:
             self.state = DiskState.OPEN

@@ -73,7 +73,7 @@ def choose_path(
 class FlushRound:
     """Jobs that are synced together."""
 
-    __slots__ = ("error", "is_full", "jobs", "seconds", "size_bytes")
+    __slots__ = ("began_at", "error", "is_full", "jobs", "seconds", "size_bytes")
 
     def __init__(self, jobs: list[FlushJob], size_bytes: int) -> None:
         self.jobs = jobs
@@ -83,6 +83,8 @@ class FlushRound:
         """Why the directory is dead, or None."""
         self.is_full = False
         """No room for a small file, or no descriptor: nothing is lost, the jobs are owed again."""
+        self.began_at = 0.0
+        """On the monotonic clock; 0 until a thread has taken it up."""
         self.seconds = 0.0
 
 
@@ -195,6 +197,13 @@ class Flusher:
         """Whether the thread is at work or its report is not yet taken."""
         return self._under_way is not None
 
+    def under_way_seconds(self) -> float:
+        """How long the round that is under way takes already; 0 when there is none."""
+        under_way = self._under_way
+        if under_way is None or not under_way.began_at:
+            return 0.0
+        return self._clock.monotonic() - under_way.began_at
+
     def path(self) -> SyncPath:
         """Who should do the next round."""
         directory = self._directory
@@ -246,7 +255,7 @@ class Flusher:
     def execute(self, flush_round: FlushRound) -> None:
         """Do the round's work; errors are kept in it, never raised."""
         filesystem = self._directory.filesystem
-        started = self._clock.monotonic()
+        flush_round.began_at = started = self._clock.monotonic()
         try:
             execute_jobs(filesystem, flush_round.jobs)
         except _ShortageError:

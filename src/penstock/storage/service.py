@@ -30,7 +30,8 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.core.types import TopicPartition
-from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard, DiskState
+from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
+from penstock.storage.disk_watch import DiskWatch
 from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
@@ -77,12 +78,11 @@ class StorageService:
         self._workers: ThreadPoolExecutor | None = None
         self._is_scheduled = False
         self._flush_mode = manager.flushers[0].directory.flush_mode
-        self._guards = {
-            flusher.directory.path: DiskGuard(
-                free_bytes_min=free_bytes_min, free_share_min=free_share_min
-            )
-            for flusher in manager.flushers
-        }
+        self._disks = DiskWatch(
+            (flusher.directory for flusher in manager.flushers),
+            free_bytes_min=free_bytes_min,
+            free_share_min=free_share_min,
+        )
         self._retry: asyncio.TimerHandle | None = None
         self._unremoved: list[DetachedSegments] = []
         """What retention took out of the logs and could not remove: the disk was full."""
@@ -101,6 +101,7 @@ class StorageService:
         """Start the threads. The manager has loaded its logs."""
         self._loop = loop
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage")
+        self._disks.measure_all()
         for flusher in self.manager.flushers:
             directory = flusher.directory
             # An append on the loop, a sync or a removal on a thread: any of them may find it dead.
@@ -397,24 +398,16 @@ class StorageService:
 
     async def sample_space(self) -> None:
         """Look how much room there is; little of it starts retention early."""
-        for flusher in self.manager.flushers:
-            directory = flusher.directory
-            guard = self._guards[directory.path]
-            before = guard.state
-            try:
-                space = await self._work(partial(directory.filesystem.space, directory.path))
-            except OSError:
-                continue
-            if guard.sample(space) is not DiskState.OPEN and before is DiskState.OPEN:
-                await self.run_retention()
+        if await self._disks.sample(self._work):
+            await self.run_retention()
 
     def disk_guard(self, path: str) -> DiskGuard:
         """Whether new data is taken in a data directory, and how much room there is."""
-        return self._guards[path]
+        return self._disks.guards[path]
 
     def change_guards(self, *, free_bytes_min: int, free_share_min: float) -> None:
         """Have the disks watched by other marks, from the next sample on."""
-        for guard in self._guards.values():
+        for guard in self._disks.guards.values():
             guard.change_marks(free_bytes_min=free_bytes_min, free_share_min=free_share_min)
 
 

@@ -1,19 +1,33 @@
 """Fakes and fixtures, public: what Penstock is tested with, anyone may test with.
 
-`penstock.testing.Broker` is a broker in this process; it is loaded when it is first used.
+`Broker` is a broker in this process, with faults on demand, and `AsyncBroker` the same for code on
+an event loop. Names are loaded when they are first used, because pytest imports this package in
+every project that has Penstock installed (`penstock.testing.plugin`).
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.testing.async_broker import AsyncBroker
     from penstock.testing.broker import Broker
+    from penstock.testing.records_fixture import Records
+    from penstock.testing.topic_records import RecordsMissingError, TopicRecord
 
-__all__ = ["Broker"]
+__all__ = ["AsyncBroker", "Broker", "Records", "RecordsMissingError", "TopicRecord"]
+
+_MODULES = {
+    "AsyncBroker": "async_broker",
+    "Broker": "broker",
+    "Records": "records_fixture",
+    "RecordsMissingError": "topic_records",
+    "TopicRecord": "topic_records",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "Broker":
-        from penstock.testing.broker import Broker
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+    from importlib import import_module
 
-        return Broker
-    raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+    return getattr(import_module(f"penstock.testing.{module}"), name)

@@ -1,29 +1,49 @@
-"""`Broker`: a real broker in this process, on a free port, for tests and notebooks.
+"""`Broker`: a real broker in this process, on a free port, with faults on demand.
 
     with Broker() as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_server})
+        broker.create_topic("orders")
+        run_my_code(broker.bootstrap_server)
+        broker.crash()
+        broker.restart()
+        assert [record.value for record in broker.records("orders")] == ["paid"]
 
-It runs on an event loop of its own in a thread of its own, so that blocking clients work beside it.
-Data is in memory and gone at the end, unless a directory is given. It speaks over a real socket:
-what works here works against `penstock serve`. Code that has a loop already can use
-`penstock.BrokerServer` in it directly.
+It runs on an event loop of its own in a thread of its own, so that blocking clients and any loop of
+the caller's work beside it. Data is in memory and gone at the end, unless a directory is given. It
+speaks over a real socket: what works here works against `penstock serve`. Code that has a loop
+already can use `penstock.BrokerServer` in it directly.
+
+What the faults mean exactly is in docs/behaviour.md. They may be called from any thread, one at a
+time; `stop` never hangs on one that is still on. For asyncio there is `AsyncBroker`.
 """
 
-import asyncio
+import contextlib
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
 from typing import Self
 
+from penstock.cluster.memory_database import MemoryDatabase
 from penstock.core.config import BrokerConfig
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
-from penstock.node.server import BrokerServer, run
-from penstock.storage.filesystem import FileSystem
-
-START_SECONDS_MAX = 30.0
-"""A start that takes longer has failed: a log of a terabyte is not what tests use."""
+from penstock.node.foundation import MEMORY_PATH
+from penstock.node.server import BrokerServer
+from penstock.node.stand_ins import StandIns
+from penstock.storage.filesystem import DiskFileSystem, FileSystem
+from penstock.testing.broker_run import BrokerRun
+from penstock.testing.network import Line, Network
+from penstock.testing.switched_disk import SwitchedDisk
+from penstock.testing.topic_records import (
+    ARRIVAL_SECONDS_MAX,
+    Text,
+    TopicRecord,
+    arrived_records,
+    create_topic,
+    produce,
+)
+from penstock.testing.volatile_disk import VolatileDisk
 
 
 class Broker:
@@ -38,7 +58,8 @@ class Broker:
     ) -> None:
         """With `settings` those are used as they are; else memory or `data_dir`, on a free port.
 
-        A `filesystem`, such as a `FaultyDisk`, stands in for the disk of the logs.
+        There is an admin port only when the settings name one (`admin.port`). A `filesystem`, such
+        as a `FaultyDisk`, stands in for the disk of the logs.
         """
         if settings is None:
             settings = (
@@ -46,53 +67,97 @@ class Broker:
                 if data_dir is None
                 else BrokerConfig(port=0, data_dir=data_dir)
             )
+        if settings.admin.port is None:
+            no_admin = settings.admin.model_copy(update={"enabled": False})
+            settings = settings.model_copy(update={"admin": no_admin})
         self._settings = settings
-        self._server = BrokerServer(settings, filesystem=filesystem)
-        self._is_ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._stop: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
+        self._disk = SwitchedDisk(filesystem or _disk_of(settings))
+        self._network = Network()
+        self._line: Line | None = None
+        self._database: MemoryDatabase | None = None
+        self._run: BrokerRun | None = None
+        self._server: BrokerServer | None = None
+        self._is_ended = False
+        self._host, self._port = "", 0
+        self._kept_port: socket.socket | None = None
+        """While the broker is down: nobody else is to get its port."""
+        self._turn = threading.RLock()
+
+    # --- What it is ---
 
     @property
     def bootstrap_server(self) -> str:
-        """What a client's `bootstrap.servers` takes."""
-        return self._server.bootstrap_server
+        """What a client's `bootstrap.servers` takes; the same after a crash and a restart."""
+        return f"{self.host}:{self.port}"
 
     @property
     def host(self) -> str:
         """The address that clients connect to."""
-        return self._server.host
+        self._check_started()
+        return self._host
 
     @property
     def port(self) -> int:
         """The port that clients connect to."""
-        return self._server.port
+        self._check_started()
+        return self._port
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither crashed nor stopped since. Paused is running."""
+        return self._run is not None
+
+    @property
+    def admin_port(self) -> int | None:
+        """The port of metrics, health and the REST API; None when there is none."""
+        return self._last_server().admin_port
 
     def metrics(self) -> Mapping[str, float]:
-        """Every metric now, by name."""
-        return self._server.metrics()
+        """Every metric now, by name; of a broker that is down, as they were."""
+        return self._last_server().metrics()
 
     def collect_metrics(self) -> list[Collected]:
         """Every metric now, with what an exporter must know of it."""
-        return self._server.collect_metrics()
+        return self._last_server().collect_metrics()
+
+    # --- Life ---
 
     def start(self) -> None:
         """Start, and return when the broker answers; raises what went wrong."""
-        self._thread.start()
-        if not self._is_ready.wait(START_SECONDS_MAX):
-            raise TimeoutError(f"the broker did not start within {START_SECONDS_MAX:.0f} s")
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        with self._turn:
+            if self._run is not None or self._is_ended or self._port:
+                raise RuntimeError("a Broker is started once; restart() starts it again")
+            self._database = MemoryDatabase()
+            try:
+                self._start()
+            except BaseException:
+                self._give_back()
+                raise
 
     def stop(self) -> None:
         """Finish what was accepted and stop; raises what went wrong meanwhile."""
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        with self._turn:
+            run, self._run = self._run, None
+            try:
+                if run is not None:
+                    run.stop()
+            finally:
+                self._give_back()
+
+    def restart(self) -> None:
+        """Start again on the same port with the data kept, after a crash or after a stop of now.
+
+        A broker that runs is stopped first, as by SIGTERM: what it accepted is answered.
+        """
+        with self._turn:
+            self._check_started()
+            if self._is_ended:
+                raise RuntimeError("the broker was stopped and its data given back; make a new one")
+            run, self._run = self._run, None
+            if run is not None:
+                run.stop()
+                self._keep_port()
+            self._start()
 
     def __enter__(self) -> Self:
         self.start()
@@ -106,17 +171,214 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _run(self) -> None:
-        try:
-            run(self._serve(), use_uvloop=self._settings.node.uvloop)
-        except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
-            self._failure = error
-        finally:
-            self._is_ready.set()
+    # --- Faults ---
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        async with self._server:
-            self._is_ready.set()
-            await self._stop.wait()
+    def pause(self) -> None:
+        """Answer nobody until `resume`: connections stay open and are accepted, as by SIGSTOP."""
+        with self._turn:
+            self._alive().hold()
+
+    def resume(self) -> None:
+        """Go on with everything that arrived meanwhile."""
+        with self._turn:
+            self._alive().release()
+
+    def crash(self) -> None:
+        """End as by kill -9: connections are reset, nothing more is written or answered.
+
+        What was not synced is lost if the data is in memory (that is a power cut), and stays in
+        the files if it is in a directory. Clients are refused until `restart`.
+        """
+        with self._turn:
+            run = self._alive()
+            run.do(self._cut)
+            self._run = None
+            run.end()
+            self._keep_port()
+
+    def drop_connections(self) -> None:
+        """Reset every connection; new ones are welcome."""
+        with self._turn:
+            self._alive().do(self._network.reset_all)
+
+    def throttle(self, *, bytes_per_second: int | None = None, latency_ms: float = 0.0) -> None:
+        """Be slow: for each connection and direction, and later for each answer."""
+        self._set_line(Line(bytes_per_second, latency_ms))
+
+    def unthrottle(self) -> None:
+        """Be as fast as usual; what was held back goes out now."""
+        self._set_line(None)
+
+    def disk_full(self) -> None:
+        """Let every write fail for lack of room; reads go on. It stays so over a restart."""
+        self._disk.is_full = True
+
+    def disk_free(self) -> None:
+        """There is room again."""
+        self._disk.is_full = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """`pause` for a block. Inside it may crash, and stays down then."""
+        self.pause()
+        try:
+            yield
+        finally:
+            if self._run is not None:
+                self.resume()
+
+    @contextlib.contextmanager
+    def crashed(self) -> Iterator[None]:
+        """`crash` for a block, with a `restart` at its end."""
+        self.crash()
+        try:
+            yield
+        finally:
+            self.restart()
+
+    @contextlib.contextmanager
+    def throttled(
+        self, *, bytes_per_second: int | None = None, latency_ms: float = 0.0
+    ) -> Iterator[None]:
+        """`throttle` for a block."""
+        self.throttle(bytes_per_second=bytes_per_second, latency_ms=latency_ms)
+        try:
+            yield
+        finally:
+            self.unthrottle()
+
+    @contextlib.contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """`disk_full` for a block."""
+        self.disk_full()
+        try:
+            yield
+        finally:
+            self.disk_free()
+
+    # --- Topics ---
+
+    def create_topic(
+        self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; raises if there is one of this name."""
+        create_topic(self.bootstrap_server, topic, partitions, configs or {})
+
+    def produce(
+        self,
+        topic: str,
+        *values: Text | None,
+        key: Text | None = None,
+        headers: Mapping[str, Text] | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Append records, and return when all are acknowledged; text becomes UTF-8."""
+        produce(self.bootstrap_server, topic, values, key, headers or {}, partition)
+
+    def records(
+        self,
+        topic: str,
+        *,
+        count: int | None = None,
+        timeout_seconds: float = ARRIVAL_SECONDS_MAX,
+        partitions: Sequence[int] = (),
+        committed: bool = True,
+    ) -> list[TopicRecord]:
+        """The records of a topic by partition and offset; with `count`, when so many are there.
+
+        Fewer in that time is an `AssertionError` that shows what arrived. Records of open and
+        aborted transactions are left out unless `committed` is false.
+        """
+        return arrived_records(
+            self.bootstrap_server,
+            topic,
+            count=count,
+            timeout_seconds=timeout_seconds,
+            partitions=partitions,
+            committed=committed,
+        )
+
+    # --- Inside ---
+
+    def _check_started(self) -> None:
+        if not self._port:
+            raise RuntimeError("the broker is not started: use `with Broker() as broker`")
+
+    def _last_server(self) -> BrokerServer:
+        self._check_started()
+        assert self._server is not None
+        return self._server
+
+    def _alive(self) -> BrokerRun:
+        self._check_started()
+        if self._run is None:
+            remedy = "make a new one" if self._is_ended else "restart() starts it again"
+            raise RuntimeError(f"the broker is not running; {remedy}")
+        return self._run
+
+    def _start(self) -> None:
+        assert self._database is not None
+        self._network = Network(self._line)
+        stand_ins = StandIns(self._disk, self._database.path, self._network.wrap)
+        server = BrokerServer(self._settings, stand_ins=stand_ins)
+        run = BrokerRun(server, use_uvloop=self._settings.node.uvloop)
+        run.start()
+        self._run, self._server = run, server
+        self._host, self._port = server.host, server.port
+        listener = self._settings.listener.model_copy(update={"port": server.listening_port})
+        self._settings = self._settings.model_copy(update={"listener": listener})
+        self._let_port_go()
+
+    def _cut(self) -> None:
+        """On the broker's thread: from here on it is a ghost that reaches nobody."""
+        before = self._disk
+        if isinstance(before.filesystem, VolatileDisk):
+            self._disk = SwitchedDisk(before.filesystem.after_power_cut())
+        else:
+            before.is_cut_off = True
+            self._disk = SwitchedDisk(before.filesystem)
+        self._disk.is_full, before.is_full = before.is_full, False
+        self._network.cut()
+
+    def _set_line(self, line: Line | None) -> None:
+        with self._turn:
+            self._line = line
+            if self._run is not None:
+                network = self._network
+                self._run.do(lambda: network.set_line(line))
+
+    def _keep_port(self) -> None:
+        """Stay bound without listening: clients are refused, and nobody else gets the port."""
+        listener = self._settings.listener
+        host = "127.0.0.1" if listener.host == "localhost" else listener.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        kept = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            kept.bind((host, listener.port))
+        except OSError:
+            # Somebody was faster, or the name is not an address: the restart will tell.
+            kept.close()
+            return
+        self._kept_port = kept
+
+    def _let_port_go(self) -> None:
+        kept, self._kept_port = self._kept_port, None
+        if kept is not None:
+            kept.close()
+
+    def _give_back(self) -> None:
+        self._is_ended = True
+        self._let_port_go()
+        if self._database is not None:
+            self._database.close()
+
+
+def _disk_of(settings: Settings) -> FileSystem:
+    if settings.node.storage != "memory":
+        return DiskFileSystem()
+    disk = VolatileDisk()
+    # The place itself is older than the broker, as a mounted disk is: no cut takes it away.
+    disk.make_directory(MEMORY_PATH)
+    disk.sync_directory("/")
+    return disk

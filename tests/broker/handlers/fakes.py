@@ -11,6 +11,7 @@ from uuid import UUID
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
@@ -55,6 +56,10 @@ class Nobody:
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> NoReturn:
         raise AssertionError("not used here")
+
+    @property
+    def layers(self) -> BrokerLayers:
+        return NO_LAYERS
 
     def describe_settings(self, name: str) -> NoReturn:
         raise AssertionError("not used here")
@@ -179,6 +184,7 @@ class FakeServices:
             metadata=Nobody(),
             topics=Nobody(),
             groups=Nobody(),
+            brokers=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
@@ -189,8 +195,6 @@ class FakeServices:
             tasks=RunAtOnce(),
             api_ranges={},
             accepts_produce=lambda: self.refusal,
-            topic_defaults={},
-            broker_configs=lambda: (),
         )
 
     def context(self, api_version: int) -> RequestContext:

@@ -12,7 +12,7 @@ from penstock.protocol.messages.describe_configs import (
 )
 from tests.broker.handlers.asker import Asker, fresh_name
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
 
@@ -122,9 +122,20 @@ def test_the_broker(asker: Asker) -> None:
     assert found["node.id"].read_only
 
 
-def test_there_are_no_settings_of_all_brokers(penstock: Asker) -> None:
-    """Kafka has those that were changed while it ran."""
+def test_only_what_was_changed_is_of_all_brokers(penstock: Asker) -> None:
     assert configs_in(ask(penstock, BROKER, "")) == {}
+
+
+def test_there_are_no_loggers_and_no_client_metrics(penstock: Asker) -> None:
+    assert configs_in(ask(penstock, BROKER_LOGGER, "1")) == {}
+    assert configs_in(ask(penstock, CLIENT_METRICS, "any")) == {}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(8, ""), (8, "2"), (16, "")])
+def test_loggers_and_client_metrics_of_nobody(asker: Asker, kind: int, name: str) -> None:
+    result = ask(asker, kind, name)
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert result.error_message
 
 
 @pytest.mark.parametrize("name", ["2", "x", "-1"])

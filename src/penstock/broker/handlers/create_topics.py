@@ -3,8 +3,8 @@
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.described_configs import describe_topic
 from penstock.cluster.image import TopicImage
-from penstock.cluster.topic_configs import describe
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.create_topics import (
@@ -66,6 +66,6 @@ def _result(
                 config_source=described.source,
                 is_sensitive=described.config.sensitive,
             )
-            for described in describe(outcome.settings, context.services.topic_defaults)
+            for described in describe_topic(outcome.settings, context.services.brokers.layers)
         ),
     )

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from penstock.broker.config_changes import ResourceType
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.cluster.topic_configs import DescribedConfig, describe
+from penstock.cluster.broker_configs import describe_broker, describe_shared
+from penstock.cluster.described_configs import DescribedConfig, describe_topic
 from penstock.cluster.topic_rules import check_topic_name
 from penstock.core.errors import (
     InvalidRequestError,
@@ -45,14 +46,13 @@ def _result(
             configs=(),
         )
     wanted = frozenset(resource.configuration_keys or ())
-    is_broker = resource.resource_type == ResourceType.BROKER
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
-            _config(config, request, is_read_only=is_broker)
+            _config(config, request)
             for config in configs
             if not wanted or config.config.name in wanted
         ),
@@ -62,37 +62,53 @@ def _result(
 def _configs(
     resource: DescribeConfigsResource, context: RequestContext
 ) -> Iterable[DescribedConfig]:
-    services = context.services
-    if resource.resource_type == ResourceType.TOPIC:
-        topic = services.metadata.image.topic(resource.resource_name)
-        if topic is None:
-            check_topic_name(resource.resource_name)
-            raise UnknownTopicOrPartitionError("This server does not host this topic.")
-        return describe(topic.settings, services.topic_defaults)
-    if resource.resource_type == ResourceType.GROUP:
-        if resource.resource_name == "":
-            raise InvalidRequestError("Group name must not be empty")
-        return services.groups.describe_settings(resource.resource_name)
-    if resource.resource_type == ResourceType.BROKER:
-        if resource.resource_name == "":
+    name = resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _of_topic(name, context)
+        case ResourceType.GROUP:
+            if name == "":
+                raise InvalidRequestError("Group name must not be empty")
+            return context.services.groups.describe_settings(name)
+        case ResourceType.BROKER if name == "":
+            return describe_shared(context.services.brokers.layers)
+        case ResourceType.BROKER:
+            _check_node_id(name, f"{context.services.node_id} or empty string,", context)
+            return describe_broker(context.services.brokers.layers)
+        case ResourceType.BROKER_LOGGER:
+            # There are none whose level a client could change.
+            _check_node_id(name, str(context.services.node_id), context)
             return ()
-        if resource.resource_name != str(services.node_id):
-            raise InvalidRequestError(
-                f"Unexpected broker id, expected {services.node_id} or empty string, "
-                f"but received {resource.resource_name[:64]}"
-            )
-        return services.broker_configs()
+        case ResourceType.CLIENT_METRICS:
+            if name == "":
+                raise InvalidRequestError("Client metrics subscription name must not be empty")
+            return ()
     raise InvalidRequestError(f"Unsupported resource type: {resource.resource_type}")
 
 
+def _of_topic(name: str, context: RequestContext) -> Iterable[DescribedConfig]:
+    topic = context.services.metadata.image.topic(name)
+    if topic is None:
+        check_topic_name(name)
+        raise UnknownTopicOrPartitionError("This server does not host this topic.")
+    return describe_topic(topic.settings, context.services.brokers.layers)
+
+
+def _check_node_id(name: str, expected: str, context: RequestContext) -> None:
+    if name != str(context.services.node_id):
+        raise InvalidRequestError(
+            f"Unexpected broker id, expected {expected} but received {name[:64]}"
+        )
+
+
 def _config(
-    described: DescribedConfig, request: DescribeConfigsRequest, *, is_read_only: bool
+    described: DescribedConfig, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     config = described.config
     return DescribeConfigsResourceResult(
         name=config.name,
         value=described.value,
-        read_only=is_read_only,
+        read_only=described.is_read_only,
         config_source=described.source,
         is_sensitive=config.sensitive,
         synonyms=tuple(

@@ -34,6 +34,7 @@ from penstock.broker.transactional_produce import (
 )
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
+    DiskFullError,
     InvalidBatchError,
     InvalidTimestampError,
     PenstockError,
@@ -72,6 +73,13 @@ _Appended = dict[HostedPartition, int]
 """The partitions that this request names, each with the last offset appended or `_NOTHING`."""
 _NOTHING: Final = -1
 """Below every high watermark, so it is not waited for."""
+_EXPLAINED: Final = (
+    DiskFullError,
+    InvalidBatchError,
+    InvalidTimestampError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors whose text helps the client; of others it gets the code."""
 _NOT_TRANSACTIONAL: Final = -1
 """Stands for a guard in requests that name no transactional id."""
 
@@ -133,7 +141,7 @@ def _append_all(
         if last >= partition.state.high_watermark
     ]
     if not pending:
-        return _response(topics, {})
+        return _response(topics, {}, context.services)
     return _when_committed(topics, pending, request.timeout_ms, context)
 
 
@@ -166,18 +174,20 @@ def _append(
     check: TransactionCheck | None,
 ) -> PartitionProduceResponse:
     if refusal is not None:
-        return _refused(data.index, refusal)
+        return _refused(data.index, refusal, context.services)
     services = context.services
     try:
         partition = services.replicas.partition(TopicPartition(topic, data.index))
         if partition in appended:
-            return _refused(data.index, ErrorCode.INVALID_REQUEST)
+            return _refused(data.index, ErrorCode.INVALID_REQUEST, services)
         if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
-            return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, services)
         # Before the batch is looked at: a refused one has cost time too.
         appended[partition] = _NOTHING
         if check is not None and partition in check.errors:
-            return unverified(data.index, check.errors[partition], context.api_version)
+            told = unverified(data.index, check.errors[partition], context.api_version)
+            services.count_refused_batch(told.error_code)
+            return told
         records = _writable(data.records)
         info = _append_batch(
             partition,
@@ -188,9 +198,9 @@ def _append(
             _NOT_TRANSACTIONAL if check is None else check.guards.get(partition, NO_GUARD),
         )
     except PenstockError as error:
-        return _refused(data.index, error)
+        return _refused(data.index, error, services)
     if isinstance(info, ErrorCode):
-        return _refused(data.index, info)
+        return _refused(data.index, info, services)
     appended[partition] = info.last_offset
     return PartitionProduceResponse(
         index=data.index,
@@ -229,23 +239,27 @@ def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
     return records if isinstance(records, memoryview) else memoryview(bytearray(records or b""))
 
 
-def _refused(index: int, refusal: PenstockError | ErrorCode) -> PartitionProduceResponse:
+def _refused(
+    index: int, refusal: PenstockError | ErrorCode, services: BrokerServices
+) -> PartitionProduceResponse:
+    """What the client is told of a batch that is not taken, or not known to be committed."""
     if isinstance(refusal, ErrorCode):
+        services.count_refused_batch(refusal)
         return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
     message: str | None = None
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()
-    if isinstance(
-        refusal, InvalidBatchError | InvalidTimestampError | UnknownTopicOrPartitionError
-    ):
+    if isinstance(refusal, _EXPLAINED):
         message = message_of(refusal)
     if isinstance(refusal, RecordsError):
         record_errors = tuple(
             BatchIndexAndErrorMessage(batch_index=blamed, batch_index_error_message=fault)
             for blamed, fault in refusal.blamed
         )
+    code = code_of(refusal)
+    services.count_refused_batch(code)
     return PartitionProduceResponse(
         index=index,
-        error_code=code_of(refusal),
+        error_code=code,
         base_offset=-1,
         record_errors=record_errors,
         error_message=message,
@@ -258,14 +272,15 @@ def _when_committed(
     timeout_ms: int,
     context: RequestContext,
 ) -> Answer | Deferred[Answer]:
-    wait = CommitWait(lambda: answer.set(_response(topics, wait.errors)))
-    replicas = context.services.replicas
+    services = context.services
+    wait = CommitWait(lambda: answer.set(_response(topics, wait.errors, services)))
+    replicas = services.replicas
     answer = WaitingAnswer(_Commit(wait, replicas))
     try:
         replicas.wait_committed(wait, pending, min(max(0, timeout_ms), PRODUCE_WAIT_MS_MAX))
     except TooManyWaitersError as error:
         # As when time runs out: the records are appended, and nobody says that they are committed.
-        return _response(topics, {partition.name: error for partition, _ in pending})
+        return _response(topics, {partition.name: error for partition, _ in pending}, services)
     return answer
 
 
@@ -303,9 +318,9 @@ def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome
             UnfoldAllowance(),
         )
     except PenstockError as error:
-        return _single_refused(single, error)
+        return _single_refused(single, error, services)
     if isinstance(info, ErrorCode):
-        return _single_refused(single, info)
+        return _single_refused(single, info, services)
     if single.acks == ACKS_NONE:
         return NO_ANSWER
     answer = EncodedAnswer(
@@ -321,13 +336,16 @@ def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome
     )
     if info.last_offset < partition.state.high_watermark:
         return answer
-    return _single_when_committed(single, answer, partition, info.last_offset, services.replicas)
+    return _single_when_committed(single, answer, partition, info.last_offset, services)
 
 
 _SingleOutcome = Answer | Deferred[Answer] | None
 
 
-def _single_refused(single: SingleProduce, refusal: PenstockError | ErrorCode) -> Answer:
+def _single_refused(
+    single: SingleProduce, refusal: PenstockError | ErrorCode, services: BrokerServices
+) -> Answer:
+    result = _refused(single.partition, refusal, services)
     if single.acks == ACKS_NONE:
         return CLOSE_CONNECTION
     name, topic_id = "", None
@@ -335,7 +353,6 @@ def _single_refused(single: SingleProduce, refusal: PenstockError | ErrorCode) -
         topic_id = UUID(bytes=single.topic)
     else:
         name = single.topic
-    result = _refused(single.partition, refusal)
     return ProduceResponse(
         responses=(
             TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=(result,)),
@@ -348,29 +365,32 @@ def _single_when_committed(
     good: EncodedAnswer,
     partition: HostedPartition,
     last_offset: int,
-    replicas: ReplicaManager,
+    services: BrokerServices,
 ) -> Answer | Deferred[Answer]:
     def done() -> None:
         error = wait.errors.get(partition.name)
-        answer.set(good if error is None else _single_refused(single, error))
+        answer.set(good if error is None else _single_refused(single, error, services))
 
     wait = CommitWait(done)
-    answer = WaitingAnswer(_Commit(wait, replicas))
+    answer = WaitingAnswer(_Commit(wait, services.replicas))
     timeout_ms = min(max(0, single.timeout_ms), PRODUCE_WAIT_MS_MAX)
     try:
-        replicas.wait_committed(wait, [(partition, last_offset)], timeout_ms)
+        services.replicas.wait_committed(wait, [(partition, last_offset)], timeout_ms)
     except TooManyWaitersError as error:
-        return _single_refused(single, error)
+        return _single_refused(single, error, services)
     return answer
 
 
 def _response(
     topics: list[tuple[str, TopicProduceData, list[PartitionProduceResponse]]],
     errors: dict[TopicPartition, PenstockError],
+    services: BrokerServices,
 ) -> ProduceResponse:
     responses = []
     for name, topic, appended in topics:
-        results = [_with_error(name, result, errors) for result in appended] if errors else appended
+        results = appended
+        if errors:
+            results = [_with_error(name, result, errors, services) for result in appended]
         responses.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(results)
@@ -380,9 +400,12 @@ def _response(
 
 
 def _with_error(
-    topic: str, result: PartitionProduceResponse, errors: dict[TopicPartition, PenstockError]
+    topic: str,
+    result: PartitionProduceResponse,
+    errors: dict[TopicPartition, PenstockError],
+    services: BrokerServices,
 ) -> PartitionProduceResponse:
     error = errors.get(TopicPartition(topic, result.index))
     if error is None or result.error_code != ErrorCode.NONE:
         return result
-    return _refused(result.index, error)
+    return _refused(result.index, error, services)

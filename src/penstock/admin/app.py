@@ -1,0 +1,271 @@
+"""The HTTP application: routes, limits and problems, as ASGI. It listens nowhere.
+
+    /metrics                 for Prometheus
+    /health/live             200 while the event loop turns
+    /health/ready            200 when new clients can be sent here, else 503 with reasons
+    /api/v1/status           health, reasons, limits
+    /api/v1/openapi.json     the description of all this
+    /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`
+
+Every request is bounded: its body, its time, and how many there are at once. What is not a success
+is `application/problem+json`. A path is matched as it was sent, before it is decoded: a group whose
+name has a slash is `%2F` in a URL.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
+from itertools import groupby
+from typing import Final
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.admin import brokers, groups, topics, transactions
+from penstock.admin.browser_safety import objection
+from penstock.admin.desk import Desk
+from penstock.admin.error_problems import problem_of
+from penstock.admin.model import Input
+from penstock.admin.openapi import describe
+from penstock.admin.operation import API_PREFIX, Asked, Operation
+from penstock.admin.parsing import decoded, query_texts, read_body, read_parameters
+from penstock.admin.ports import BrokerView
+from penstock.admin.problems import CONTENT_TYPE, RefusedError, refused
+from penstock.admin.status import Alive, readiness, status
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Collected
+
+BODY_BYTES_MAX: Final = 1_048_576
+"""The largest body: a reset of a thousand topics with long names."""
+REQUEST_SECONDS_MAX: Final = 60.0
+"""For one request, from its head to the end of its answer."""
+JSON: Final = "application/json"
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *topics.OPERATIONS,
+    *groups.OPERATIONS,
+    *brokers.OPERATIONS,
+    *transactions.OPERATIONS,
+)
+"""Everything that can be administered."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> ASGIApp:
+    """The application for one broker."""
+    document = json.dumps(describe(OPERATIONS, version=view.identity.version)).encode()
+
+    async def metrics(request: Request) -> Response:
+        _nothing_asked(request)
+        collected, accept = view.metrics.collect(), request.headers.get("accept", "")
+        page, content_type = await asyncio.to_thread(_metrics_page, collected, accept)
+        return Response(page, media_type=content_type)
+
+    async def live(request: Request) -> Response:
+        _nothing_asked(request)
+        return _answer(Alive())
+
+    async def ready(request: Request) -> Response:
+        _nothing_asked(request)
+        found = readiness(view.facts())
+        return _answer(found, 200 if found.ready else 503)
+
+    async def show_status(request: Request) -> Response:
+        _nothing_asked(request)
+        return _answer(status(view))
+
+    async def openapi(request: Request) -> Response:
+        _nothing_asked(request)
+        return Response(document, media_type=JSON)
+
+    routes = [
+        Route("/health/live", live),
+        Route("/health/ready", ready),
+        Route("/metrics", metrics),
+        Route(f"{API_PREFIX}/status", show_status),
+        Route(f"{API_PREFIX}/openapi.json", openapi),
+        *_routes(OPERATIONS, desk),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            HTTPException: _on_http_error,
+            PenstockError: _on_error,
+            Exception: _on_defect,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, allowed_names)
+
+
+class Guard:
+    """What holds for every request: who may ask, how long it may take, which headers go out."""
+
+    def __init__(self, app: ASGIApp, allowed_names: frozenset[str]) -> None:
+        self._app = app
+        self._names = allowed_names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        assert scope["type"] == "http", scope["type"]
+        has_begun = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                headers = MutableHeaders(scope=message)
+                headers["date"] = formatdate(usegmt=True)
+                headers["cache-control"] = "no-store"
+                headers["x-content-type-options"] = "nosniff"
+            await send(message)
+
+        raw_path = scope["raw_path"].decode("ascii")
+        refusal = objection(scope["method"], raw_path, Headers(scope=scope), self._names)
+        if refusal is not None:
+            await _problem(refusal)(scope, receive, send_with_headers)
+            return
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                await self._app({**scope, "path": raw_path}, receive, send_with_headers)
+        except TimeoutError:
+            if not has_begun:
+                await _problem(_took_too_long())(scope, receive, send_with_headers)
+
+
+def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
+    """One route for each path, so that a wrong method is told which ones there are."""
+    by_path = groupby(sorted(operations, key=lambda one: one.path), key=lambda one: one.path)
+    return [
+        Route(
+            f"{API_PREFIX}{path}",
+            _endpoint({one.method: one for one in some}, desk),
+            methods=methods,
+        )
+        for path, found in by_path
+        for some in [list(found)]
+        for methods in [[one.method for one in some]]
+    ]
+
+
+def _endpoint(by_method: dict[str, Operation], desk: Desk) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        # Whoever asks for the head alone gets what a GET gets; the server leaves the body out.
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = by_method[method]
+        asked = await _read(operation, request)
+        answer = await desk.carry_out(operation, asked)
+        if answer is None:
+            return Response(status_code=operation.status)
+        response = _answer(answer, operation.status)
+        if operation.location is not None:
+            response.headers["location"] = f"{API_PREFIX}{operation.location(asked)}"
+        return response
+
+    return endpoint
+
+
+async def _read(operation: Operation, request: Request) -> Asked:
+    path = {name: decoded(text) for name, text in request.path_params.items()}
+    return Asked(
+        path=read_parameters(operation.path_model, path, "path"),
+        query=read_parameters(
+            operation.query_model, query_texts(request.scope["query_string"]), "query"
+        ),
+        body=await _read_body(operation, request),
+    )
+
+
+def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, str]:
+    """The page of what was collected on the loop; on a thread, since it may be megabytes."""
+    from penstock.admin import metrics_page  # not before somebody scrapes
+
+    return metrics_page.write(collected, accept)
+
+
+def _nothing_asked(request: Request) -> None:
+    read_parameters(Input, query_texts(request.scope["query_string"]), "query")
+
+
+async def _read_body(operation: Operation, request: Request) -> Input:
+    if operation.body_model is None:
+        return Input()
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != JSON:
+        raise refused(
+            415,
+            "Not JSON",
+            f"The body is {content_type or 'of no type'}, and {JSON} is expected.",
+            f"Send JSON with `Content-Type: {JSON}`.",
+        )
+    data = bytearray()
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > BODY_BYTES_MAX:
+                raise refused(
+                    413,
+                    "Too large",
+                    f"The body is larger than {BODY_BYTES_MAX} bytes.",
+                    "Send several smaller requests.",
+                )
+    except ClientDisconnect as error:
+        raise refused(400, "Malformed request", "The body ended too early.") from error
+    return read_body(operation.body_model, bytes(data))
+
+
+def _answer(answer: BaseModel, status_code: int = 200) -> Response:
+    return Response(answer.model_dump_json(), status_code=status_code, media_type=JSON)
+
+
+def _problem(error: RefusedError, headers: dict[str, str] | None = None) -> Response:
+    extra = dict(headers or {})
+    if error.retry_after_seconds is not None:
+        extra["retry-after"] = str(error.retry_after_seconds)
+    return Response(
+        error.problem.model_dump_json(exclude_none=True),
+        status_code=error.problem.status,
+        headers=extra,
+        media_type=CONTENT_TYPE,
+    )
+
+
+def _took_too_long() -> RefusedError:
+    return refused(
+        504,
+        "Outcome unknown",
+        f"The request took longer than {REQUEST_SECONDS_MAX:.0f} s.",
+        "It may or may not have been carried out: look before you repeat it.",
+    )
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PenstockError)
+    return _problem(problem_of(error))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    remedy = "GET /api/v1/openapi.json lists the paths and methods."
+    detail = f"{request.method} {request.scope['path']}: {error.detail}"
+    refusal = refused(error.status_code, str(error.detail), detail, remedy)
+    return _problem(refusal, dict(error.headers or {}))
+
+
+async def _on_defect(_request: Request, _error: Exception) -> Response:
+    return _problem(
+        refused(
+            500,
+            "The broker failed",
+            "This is a defect of Penstock.",
+            "See the broker's log for it.",
+        )
+    )

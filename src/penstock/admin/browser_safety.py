@@ -1,0 +1,79 @@
+"""What a browser may be made to do to this port: nothing (pure).
+
+A web page that somebody reads can send requests to ports of the reader's machine. Three doors are
+closed, without any settings:
+
+- another name that points here (DNS rebinding): `Host` must be an address, `localhost`, or a name
+  that the operator has allowed. Probes and scrapes are not asked for it: they change nothing, and
+  are sent to whatever name an orchestrator made up.
+- a form or script of another site: a request that changes something and comes from another origin
+  is refused, by `Sec-Fetch-Site` or by `Origin`.
+- reading answers: there are no CORS headers, so a browser keeps them from other sites.
+
+Programs send none of these headers and are not affected. It is not authentication: whoever can
+connect may do everything.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from penstock.admin.problems import RefusedError, refused
+
+ANY_HOST: Final = "*"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_OPEN_PATHS: Final = ("/health/", "/metrics")
+
+
+def allowed_names(setting: str | None, host: str) -> frozenset[str]:
+    """The names of `admin.allowed_hosts`, and the one that is listened on."""
+    names = [] if setting is None else setting.split(",")
+    return frozenset(name.strip().lower() for name in [*names, host] if name.strip())
+
+
+def objection(
+    method: str, path: str, headers: Mapping[str, str], names: frozenset[str]
+) -> RefusedError | None:
+    """Why a request is not let in; None when it is."""
+    host = headers.get("host", "")
+    if not path.startswith(_OPEN_PATHS) and not _is_known(host, names):
+        return refused(
+            421,
+            "Unknown host",
+            f"This broker does not answer for the host {host!r}.",
+            "Use its address or localhost, or add the name to admin.allowed_hosts.",
+        )
+    if method not in _SAFE_METHODS and _is_foreign(host, headers):
+        return refused(
+            403,
+            "Another site",
+            "A page of another site may not change anything here.",
+            "Send the request from a program, or from a page of this host.",
+        )
+    return None
+
+
+def _is_known(host: str, names: frozenset[str]) -> bool:
+    if ANY_HOST in names:
+        return True
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in names or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_foreign(host: str, headers: Mapping[str, str]) -> bool:
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in _OWN_SITES
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != host

@@ -1,0 +1,66 @@
+"""`Desk`: operations carried out on a few threads, with a bound on those that wait.
+
+An operation blocks on the wire, so it has a thread, and the event loop stays with the Kafka
+clients. More requests than `OPERATIONS_MAX` are refused at once, before anything is done. Each
+operation has a connection of its own to the broker, and closes it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from penstock.admin.model import Answer
+from penstock.admin.operation import Asked, Operation
+from penstock.admin.ports import ClusterDoor
+from penstock.admin.problems import RETRY_AFTER_SECONDS, refused
+
+WORKERS: Final = 4
+"""Operations at one time: they wait for the broker, which has one core."""
+OPERATIONS_MAX: Final = 32
+"""Operations at work or waiting for a thread."""
+CALL_SECONDS_MAX: Final = 15.0
+"""For one call of an operation to a broker, with its repetitions."""
+
+
+class Desk:
+    """Carries operations out."""
+
+    def __init__(self, door: ClusterDoor) -> None:
+        self._door = door
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="admin")
+        self._under_way = 0
+
+    async def carry_out(self, operation: Operation, asked: Asked) -> Answer | None:
+        """The answer of an operation; raises what went wrong."""
+        if self._under_way >= OPERATIONS_MAX:
+            raise refused(
+                503,
+                "Busy",
+                f"{OPERATIONS_MAX} requests are being handled already.",
+                "Nothing was done: repeat it in a moment.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        self._under_way += 1
+        loop = asyncio.get_running_loop()
+        future = self._workers.submit(self._run, operation, asked)
+        # Counted until the thread is free again, also when nobody waits any more.
+        future.add_done_callback(lambda _: _call_soon(loop, self._finished))
+        return await asyncio.wrap_future(future)
+
+    def stop(self) -> None:
+        """Take nothing more; what has begun ends when its connection does."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _finished(self) -> None:
+        self._under_way -= 1
+
+    def _run(self, operation: Operation, asked: Asked) -> Answer | None:
+        with self._door.open(CALL_SECONDS_MAX) as cluster:
+            return operation.call(cluster, asked)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Call it on the loop; a loop that is closed counts nothing any more."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback)

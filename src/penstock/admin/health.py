@@ -1,0 +1,272 @@
+"""How a broker is: facts in, a level and its reasons out. Pure.
+
+    Healthy   nothing to say
+    Degraded  everybody is served, and something will stop that if it goes on
+    Critical  somebody is refused or waits in vain
+
+Each reason says what is the case and what to do about it, and whether new clients can still be sent
+here: that is what a probe of readiness wants to know, and it is not the same question. A full disk
+is critical, because produce is refused; but consumers are served, and a broker that is taken out of
+the load balancer could not be drained.
+
+It reads no clock and asks nobody. What the facts are is for `node` to find out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from penstock.core.limit_use import LimitUse
+
+NEAR_SHARE: Final = 0.9
+"""From this share of a limit on, an operator is told: there is still time to act."""
+FLUSH_SECONDS_MAX: Final = 10.0
+"""A sync that takes longer is stuck: a slow disk takes a tenth of a second, and clients wait for
+30 s."""
+
+
+class Level(StrEnum):
+    """How a broker is, in one word."""
+
+    HEALTHY = "Healthy"
+    DEGRADED = "Degraded"
+    CRITICAL = "Critical"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFacts:
+    """One data directory."""
+
+    path: str
+    room: Literal["enough", "low", "none"]
+    failure: str | None = None
+    """Why it is offline, or None."""
+    flush_seconds: float = 0.0
+    """How long the sync that is under way takes already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a broker at one moment."""
+
+    is_started: bool
+    is_stopping: bool
+    directories: tuple[DirectoryFacts, ...]
+    limits: tuple[LimitUse, ...]
+    damaged_partitions: int = 0
+    coordinators_loading: int = 0
+    coordinators_failed: int = 0
+    declared_topic_problems: int = 0
+    settings_refusal: str | None = None
+    """Why the settings file, as it is now, is not in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a broker is not healthy."""
+
+    code: str
+    level: Level
+    message: str
+    remedy: str
+    is_ready: bool = True
+    """Whether new clients can be sent here all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `judge` found; the worst reason first."""
+
+    level: Level
+    reasons: tuple[Reason, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new clients can be sent here."""
+        return all(reason.is_ready for reason in self.reasons)
+
+
+def judge(facts: Facts) -> Verdict:
+    """The level and all reasons for it."""
+    reasons = [
+        *_life(facts),
+        *(reason for directory in facts.directories for reason in _directory(directory)),
+        *(reason for limit in facts.limits for reason in _limit(limit)),
+        *_parts(facts),
+    ]
+    reasons.sort(key=lambda reason: (reason.is_ready, reason.level is not Level.CRITICAL))
+    levels = {reason.level for reason in reasons}
+    worst = next((one for one in (Level.CRITICAL, Level.DEGRADED) if one in levels), Level.HEALTHY)
+    return Verdict(worst, tuple(reasons))
+
+
+def _life(facts: Facts) -> Iterator[Reason]:
+    if facts.is_stopping:
+        yield Reason(
+            "stopping",
+            Level.CRITICAL,
+            "The broker is stopping: it finishes what it accepted and takes nothing new.",
+            "Wait for the next broker, or start it again.",
+            is_ready=False,
+        )
+    elif not facts.is_started:
+        yield Reason(
+            "starting",
+            Level.CRITICAL,
+            "The broker is starting: its logs are being loaded.",
+            "Wait. After a crash the end of each log is verified, which takes as long as reading.",
+            is_ready=False,
+        )
+
+
+def _directory(directory: DirectoryFacts) -> Iterator[Reason]:
+    if directory.failure is not None:
+        yield Reason(
+            "directory-offline",
+            Level.CRITICAL,
+            f"The data directory {directory.path} is offline: {directory.failure}",
+            "Look at the disk (dmesg), repair or replace it, then restart the broker. Nothing that "
+            "was acknowledged is lost.",
+            is_ready=False,
+        )
+        return
+    if directory.flush_seconds > FLUSH_SECONDS_MAX:
+        yield Reason(
+            "flush-stuck",
+            Level.CRITICAL,
+            f"A sync of {directory.path} takes {directory.flush_seconds:.0f} s already: no produce "
+            "is acknowledged.",
+            "Look at the disk (dmesg, iostat). The broker goes on by itself when the sync returns.",
+            is_ready=False,
+        )
+    if directory.room == "none":
+        yield Reason(
+            "disk-full",
+            Level.CRITICAL,
+            f"The disk of {directory.path} is too full: produce is refused, fetch goes on.",
+            "Make room: delete topics or records, shorten retention, or enlarge the disk. Produce "
+            "is taken again without a restart.",
+        )
+    elif directory.room == "low":
+        yield Reason(
+            "disk-low",
+            Level.DEGRADED,
+            f"The disk of {directory.path} is nearly full; produce is refused when it is.",
+            "Make room: delete topics or records, shorten retention, or enlarge the disk.",
+        )
+
+
+_MEMORY: Final = (Level.DEGRADED, "connections are not read from until requests are answered")
+_MORE_BYTES: Final = "Look for a slow disk, or raise listener.request_bytes_in_flight_max."
+
+_AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
+    "connections": (
+        Level.CRITICAL,
+        "every new connection is closed at once",
+        "Find clients that leak connections, or raise listener.connections_max (and `ulimit -n`).",
+        False,
+    ),
+    "connections_of_one_address": (
+        Level.DEGRADED,
+        "further connections from that address are closed at once",
+        "Find what leaks connections there, or raise listener.connections_per_address_max.",
+        True,
+    ),
+    "requests_in_flight": (*_MEMORY, "Look for a slow disk, or for clients that flood.", True),
+    "request_bytes_handled": (*_MEMORY, _MORE_BYTES, True),
+    "request_bytes_arriving": (*_MEMORY, _MORE_BYTES, True),
+    "unsent_answer_bytes": (
+        Level.DEGRADED,
+        "a fetch gets a single batch",
+        "Look for clients that ask for much and read slowly.",
+        True,
+    ),
+    "parked_requests": (
+        Level.CRITICAL,
+        "requests that would have to wait are refused",
+        "Look for clients that open many connections and only wait; restart them.",
+        True,
+    ),
+    "partitions": (
+        Level.DEGRADED,
+        "no topic can be created",
+        "Delete topics that nobody uses, or start another broker.",
+        True,
+    ),
+}
+"""What it means to be at a limit: level, consequence, remedy, whether new clients can come."""
+
+_OTHER_LIMIT: Final = (
+    Level.DEGRADED,
+    "more of it is refused or waits",
+    "See docs/internals/limits.md for what the limit protects.",
+    True,
+)
+
+
+_NO_REASONS: Final = frozenset({"disk_used_bytes", "fetch_sessions"})
+"""The directory tells of its disk, with the marks that the operator has set; and a full cache of
+fetch sessions costs a few bytes for each fetch, and nobody is refused."""
+
+
+def _limit(limit: LimitUse) -> Iterator[Reason]:
+    if limit.current is None or limit.name in _NO_REASONS:
+        return
+    level, consequence, remedy, is_ready = _AT_LIMIT.get(limit.name, _OTHER_LIMIT)
+    words = limit.name.replace("_", " ")
+    so_many = f"{limit.current:.0f} of {limit.limit:.0f} {limit.unit}"
+    if limit.current >= limit.limit:
+        message = f"The limit of {words} is reached ({so_many}): {consequence}."
+        yield Reason(f"{limit.name}-at-limit", level, message, remedy, is_ready)
+    elif limit.current >= NEAR_SHARE * limit.limit:
+        message = f"The limit of {words} is near ({so_many}); at the limit {consequence}."
+        yield Reason(f"{limit.name}-near-limit", Level.DEGRADED, message, remedy)
+
+
+def _parts(facts: Facts) -> Iterator[Reason]:
+    if facts.damaged_partitions:
+        yield Reason(
+            "partitions-damaged",
+            Level.CRITICAL,
+            f"{_count(facts.damaged_partitions, 'partition')} not served: a log is damaged.",
+            "The broker's log names them. `penstock log dump` shows how far a file is good. "
+            "Restore it, or delete the topic.",
+        )
+    if facts.coordinators_failed:
+        yield Reason(
+            "coordinators-failed",
+            Level.CRITICAL,
+            f"{_count(facts.coordinators_failed, 'coordinator')} not served: its log cannot be "
+            "read.",
+            "The broker's log says why. Groups and transactions of other partitions go on.",
+        )
+    if facts.coordinators_loading:
+        yield Reason(
+            "coordinators-loading",
+            Level.DEGRADED,
+            f"{_count(facts.coordinators_loading, 'coordinator')} being loaded: their groups and "
+            "transactions wait.",
+            "Wait: clients repeat their requests by themselves.",
+        )
+    if facts.settings_refusal is not None:
+        yield Reason(
+            "settings-refused",
+            Level.DEGRADED,
+            "The settings file was changed and refused, so the broker goes on as before: "
+            f"{facts.settings_refusal}",
+            "Correct the file; it is read again by itself. `penstock config check` tells all that "
+            "is wrong with it.",
+        )
+    if facts.declared_topic_problems:
+        yield Reason(
+            "declared-topics",
+            Level.DEGRADED,
+            f"{_count(facts.declared_topic_problems, 'declared topic')} not as the settings file "
+            "says.",
+            "The broker's log says why. `penstock config plan` shows what is missing.",
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun} is" if number == 1 else f"{number} {noun}s are"

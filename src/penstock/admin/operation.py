@@ -1,0 +1,78 @@
+"""`Operation`: one thing that can be asked over HTTP; the table of them is routes and description.
+
+An operation is carried out over Kafka's wire, by the same client as the command line's, on a
+thread of its own. It gets its parameters checked and gives back a model; what HTTP is it does not
+know. `GET` never changes anything: a table with another one is a defect, and asserts.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from penstock.admin.model import Answer, Input, Page
+from penstock.client.cluster import Cluster
+
+API_PREFIX: Final = "/api/v1"
+
+Known = TypeVar("Known", bound=Input)
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request said, checked."""
+
+    path: Input
+    query: Input
+    body: Input
+
+    def path_as(self, kind: type[Known]) -> Known:
+        """The parameters in the path."""
+        assert isinstance(self.path, kind)
+        return self.path
+
+    def query_as(self, kind: type[Known]) -> Known:
+        """The parameters after the question mark."""
+        assert isinstance(self.query, kind)
+        return self.query
+
+    def body_as(self, kind: type[Known]) -> Known:
+        """The body."""
+        assert isinstance(self.body, kind)
+        return self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path below `/api/v1`."""
+
+    method: str
+    path: str
+    name: str
+    """The operation's id in the description."""
+    summary: str
+    tag: str
+    call: Callable[[Cluster, Asked], Answer | None]
+    answer: type[Answer] | None = None
+    """None: 204, without a body."""
+    status: int = 200
+    description: str = ""
+    path_model: type[Input] = Input
+    query_model: type[Input] = Input
+    body_model: type[Input] | None = None
+    location: Callable[[Asked], str] | None = None
+    """Where what was made can be found, for `Location`."""
+
+    def __post_init__(self) -> None:
+        assert self.method in {"GET", "POST", "PATCH", "DELETE"}, self.method
+        assert self.method != "GET" or self.body_model is None, self.name
+        assert (self.answer is None) == (self.status == 204), self.name
+
+
+def page(
+    entries: Iterable[Entry], name_of: Callable[[Entry], str], asked: Page
+) -> tuple[list[Entry], str | None]:
+    """The entries of one page of a list that is in the order of names, and where to go on."""
+    rest = [one for one in entries if asked.after is None or name_of(one) > asked.after]
+    shown: Sequence[Entry] = rest[: asked.limit]
+    return list(shown), name_of(shown[-1]) if len(rest) > len(shown) else None

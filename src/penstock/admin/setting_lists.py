@@ -1,0 +1,22 @@
+"""Settings of topics, groups and brokers as answers; what was refused is raised. No IO."""
+
+from penstock.admin.model import Setting, SettingList
+from penstock.client.call import raise_error
+from penstock.client.setting_sources import source_text
+from penstock.protocol.messages.describe_configs import DescribeConfigsResult
+
+
+def setting_list(result: DescribeConfigsResult) -> SettingList:
+    """Every setting with its value and where that comes from, by name."""
+    raise_error(result.error_code, result.error_message, result.resource_name)
+    return SettingList(
+        settings=[
+            Setting(
+                name=config.name,
+                value=config.value,
+                source=source_text(config.config_source),
+                read_only=config.read_only,
+            )
+            for config in sorted(result.configs, key=lambda config: config.name)
+        ]
+    )

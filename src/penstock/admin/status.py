@@ -1,0 +1,107 @@
+"""Status and readiness as answers, made of what the broker knows of itself. No IO."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from penstock.admin.health import Facts, Verdict, judge
+from penstock.admin.model import Answer
+from penstock.admin.ports import BrokerView
+from penstock.core.limit_use import LimitUse
+
+
+class ReasonAnswer(Answer):
+    """Why a broker is not healthy."""
+
+    code: Annotated[str, Field(examples=["disk-low"])]
+    level: Literal["Degraded", "Critical"]
+    message: str
+    remedy: str
+
+
+class LimitAnswer(Answer):
+    """How much of one limit is used."""
+
+    name: Annotated[str, Field(examples=["connections"])]
+    current: Annotated[
+        int | float | None, Field(description="Null for a time limit: each client has its own.")
+    ]
+    limit: int | float
+    unit: str
+    refused: Annotated[
+        int | None,
+        Field(description="Refused, dropped or made to wait since the start; null: nobody counts."),
+    ]
+
+
+class Alive(Answer):
+    """The process runs and its event loop turns."""
+
+    alive: Literal[True] = True
+
+
+class Readiness(Answer):
+    """Whether new clients can be sent here, and why not."""
+
+    ready: bool
+    health: Literal["Healthy", "Degraded", "Critical"]
+    reasons: list[ReasonAnswer]
+
+
+class Status(Answer):
+    """How a broker is, and who it is."""
+
+    health: Literal["Healthy", "Degraded", "Critical"]
+    ready: bool
+    reasons: list[ReasonAnswer]
+    node_id: int
+    cluster_id: Annotated[str | None, Field(description="Null until the metadata is loaded.")]
+    version: str
+    address: Annotated[str, Field(description="What clients are told to connect to.")]
+    started_at_ms: int
+    uptime_seconds: float
+    limits: list[LimitAnswer]
+
+
+def readiness(facts: Facts) -> Readiness:
+    """What a probe is told."""
+    verdict = judge(facts)
+    return Readiness(ready=verdict.is_ready, health=verdict.level.value, reasons=_reasons(verdict))
+
+
+def status(view: BrokerView) -> Status:
+    """What an operator is told."""
+    facts, identity = view.facts(), view.identity
+    verdict = judge(facts)
+    return Status(
+        health=verdict.level.value,
+        ready=verdict.is_ready,
+        reasons=_reasons(verdict),
+        node_id=identity.node_id,
+        cluster_id=identity.cluster_id or None,
+        version=identity.version,
+        address=f"{identity.host}:{identity.port}",
+        started_at_ms=identity.started_at_ms,
+        uptime_seconds=round(view.uptime_seconds(), 3),
+        limits=[_limit(one) for one in facts.limits],
+    )
+
+
+def _reasons(verdict: Verdict) -> list[ReasonAnswer]:
+    return [
+        ReasonAnswer.model_validate(
+            {
+                "code": one.code,
+                "level": one.level.value,
+                "message": one.message,
+                "remedy": one.remedy,
+            }
+        )
+        for one in verdict.reasons
+    ]
+
+
+def _limit(one: LimitUse) -> LimitAnswer:
+    return LimitAnswer(
+        name=one.name, current=one.current, limit=one.limit, unit=one.unit, refused=one.refused
+    )

@@ -1,0 +1,85 @@
+"""`Endings`: why the broker closed connections, counted by reason; and the budgets, shown.
+
+Every connection that the broker closes of its own accord is counted here exactly once: at the door
+(`refused`), for a time limit (`timed_out`), or for bytes that are not Kafka's (`broken`). What a
+client closes itself, and what a stop of the broker closes, is not here. Pauses of reading are not
+endings; they are told from the budgets that cause them. It decides nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.broker.budget import MemoryBudget, RequestBudget
+from penstock.core.errors import FrameError, PeerError, UnsupportedApiError
+from penstock.core.metrics import Counter, Family, Registry, Row
+
+TOO_MANY: Final = "all"
+TOO_MANY_OF_ADDRESS: Final = "address"
+IDLE: Final = "idle"
+UNFINISHED_REQUEST: Final = "unfinished_request"
+UNREAD_ANSWERS: Final = "unread_answers"
+FRAME_LENGTH: Final = "frame_length"
+UNSUPPORTED_API: Final = "unsupported_api"
+MALFORMED: Final = "malformed"
+
+TIME_LIMITS: Final[Mapping[str, str]] = {
+    IDLE: "the connection was idle",
+    UNFINISHED_REQUEST: "a request was begun and not finished",
+    UNREAD_ANSWERS: "the client does not read its answers",
+}
+"""What each time limit tells the log."""
+
+
+class Endings:
+    """The counters of one listener."""
+
+    __slots__ = ("broken", "refused", "timed_out")
+
+    def __init__(self, metrics: Registry) -> None:
+        self.refused: dict[str, Counter] = metrics.counters(
+            "connections_refused_total",
+            "Connections above a limit, closed at once.",
+            "reason",
+            (TOO_MANY, TOO_MANY_OF_ADDRESS),
+        )
+        self.timed_out: dict[str, Counter] = metrics.counters(
+            "connections_timed_out_total",
+            "Connections ended by a time limit.",
+            "reason",
+            TIME_LIMITS,
+        )
+        self.broken: dict[str, Counter] = metrics.counters(
+            "protocol_errors_total",
+            "Connections closed for bytes not Kafka's.",
+            "reason",
+            (FRAME_LENGTH, UNSUPPORTED_API, MALFORMED),
+        )
+
+    def count_broken(self, error: PeerError) -> None:
+        """A peer broke the protocol."""
+        reason = MALFORMED
+        if isinstance(error, FrameError):
+            reason = FRAME_LENGTH
+        elif isinstance(error, UnsupportedApiError):
+            reason = UNSUPPORTED_API
+        self.broken[reason].value += 1
+
+
+def show_budgets(metrics: Registry, handling: RequestBudget, receiving: MemoryBudget) -> None:
+    """Register what the budgets of requests hold and how often they made connections wait."""
+    metrics.gauge("requests_in_flight", "Requests being handled.", lambda: handling.requests)
+    metrics.gauge(
+        "request_bytes_in_flight",
+        "Bytes of requests being received or handled.",
+        lambda: handling.reserved_bytes + receiving.reserved_bytes,
+    )
+
+    def pauses() -> list[Row]:
+        return [
+            Row(("requests",), handling.request_pauses),
+            Row(("request_bytes",), handling.pauses - handling.request_pauses),
+            Row(("unfinished_bytes",), receiving.pauses),
+        ]
+
+    told = "Times a connection was not read from because a budget was spent."
+    metrics.family("reads_paused_total", Family(told, ("reason",), pauses))

@@ -1,0 +1,51 @@
+"""What has to be known before a group's offsets are moved: that it is empty, and the bounds.
+
+`client.offset_reset` makes the plan of it. Several answers are not one moment: records may come
+while they are asked for.
+"""
+
+from collections.abc import Sequence
+
+from penstock.client import offset_reset
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from penstock.client.cluster import Cluster
+from penstock.client.groups import EMPTY, GroupNotEmptyError, Groups
+from penstock.client.offset_reset import Bounds, Scenario
+from penstock.core.types import TopicPartition
+
+
+def check_empty(groups: Groups, name: str) -> None:
+    """A group that is not there yet is fine: the commit makes it."""
+    found = groups.find(name)
+    if found is not None and found.state != EMPTY:
+        count = len(found.members)
+        raise GroupNotEmptyError(
+            f"group {name} is {found.state} with {count} member{'' if count == 1 else 's'}, and "
+            "offsets can be moved only while it has none. Stop them and try again."
+        )
+
+
+def find_bounds(
+    cluster: Cluster,
+    groups: Groups,
+    name: str,
+    scenario: Scenario,
+    wanted: Sequence[TopicPartition] | None,
+) -> dict[TopicPartition, Bounds]:
+    """What is known of these partitions, or of all that the group committed."""
+    committed = groups.committed(name)
+    places = list(committed) if wanted is None else list(wanted)
+    first = cluster.find_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
+    end = cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+    at_time = dict.fromkeys(places, offset_reset.NO_OFFSET)
+    if scenario.kind == offset_reset.TO_TIMESTAMP:
+        at_time = cluster.find_offsets(dict.fromkeys(places, scenario.value))
+    return {
+        at: Bounds(
+            first[at],
+            end[at],
+            committed[at].offset if at in committed else None,
+            at_time[at],
+        )
+        for at in places
+    }

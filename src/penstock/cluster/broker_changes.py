@@ -1,0 +1,116 @@
+"""Decisions about the settings of brokers that change while they run. Pure.
+
+An image and a request in, the settings or a domain error out, as in `topic_changes`. Only what a
+running broker follows is taken (`broker_configs.DYNAMIC_CONFIGS`), and only values that make sense
+together with everything else that the broker has. Refusals have Kafka's codes and begin with
+Kafka's words. Kafka stores what it does not know; here it is refused, because a setting that is
+taken and ignored is a promise broken in silence.
+
+Settings are written whole; a broker without changed ones has no key. Each change compares with the
+last one to the same broker: of two that were decided on the same image, one is decided again.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.cluster import values
+from penstock.cluster.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
+from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.described_configs import TOPIC_SYNONYMS, BrokerLayers, topic_defaults
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.keys import ALL_BROKERS, Keys
+from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange, edited
+from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.topic_config_table import SettingType
+from penstock.cluster.topic_configs import (
+    check_override,
+    check_together,
+    parse_topic_settings,
+    parse_value,
+)
+from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError
+
+_SHOWN_CHARACTERS_MAX: Final = 249
+_LAGS: Final = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
+"""What can contradict each other."""
+
+
+def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
+    """What was given to a broker: over the wire, and (`static`) when it was started."""
+    return BrokerLayers(
+        own=image.settings_of_broker(str(node_id)),
+        shared=image.settings_of_broker(ALL_BROKERS),
+        static=static,
+    )
+
+
+def decide_broker_settings(
+    image: MetadataImage, change: SettingsChange, layers: BrokerLayers
+) -> dict[str, str]:
+    """What will be changed of a broker's settings, or the domain error that says why not.
+
+    `layers` are those of the broker that is asked, before the change.
+    """
+    for edit in change.edits:
+        _check_list_edit(edit)
+    current = image.settings_of_broker(change.name)
+    settings = edited(current, change, DYNAMIC_CONFIGS, {})
+    fixed = [name for name in settings if name not in DYNAMIC_CONFIGS]
+    if fixed:
+        names = ", ".join(name[:_SHOWN_CHARACTERS_MAX] for name in sorted(fixed))
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{names}]")
+    try:
+        for name, text in settings.items():
+            _check_value(name, text)
+        is_shared = change.name == ALL_BROKERS
+        after = layers._replace(**{"shared" if is_shared else "own": settings})
+        defaults = topic_defaults(after)
+        parse_topic_settings({}, defaults)
+        _check_topics(image, defaults)
+    except InvalidTopicConfigError as error:
+        # Kafka's code for a value that a broker cannot take, though it is well-formed.
+        raise InvalidRequestError(str(error)) from error
+    return settings
+
+
+def _check_topics(image: MetadataImage, defaults: Mapping[str, str]) -> None:
+    """What a topic says itself must go with what it follows."""
+    for topic in image.topics.values():
+        if not _LAGS.isdisjoint(topic.settings):
+            try:
+                check_together({**defaults, **topic.settings})
+            except InvalidTopicConfigError as error:
+                raise InvalidTopicConfigError(f"topic {topic.name}: {error}") from error
+
+
+def _check_list_edit(edit: SettingEdit) -> None:
+    if edit.kind not in {EditKind.APPEND, EditKind.SUBTRACT}:
+        return
+    name, verb = edit.name[:_SHOWN_CHARACTERS_MAX], edit.kind.name.lower()
+    if edit.name not in BROKER_CONFIGS:
+        raise InvalidTopicConfigError(f"Unknown config name: {name}")
+    if BROKER_CONFIGS[edit.name].type is not SettingType.LIST:
+        raise InvalidTopicConfigError(f"Config value {verb} is not allowed for config key: {name}")
+    if edit.name not in DYNAMIC_CONFIGS:
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{name}]")
+
+
+def _check_value(name: str, text: str) -> None:
+    """A value must be one of the broker's setting and one that topics can follow."""
+    parse_value(DYNAMIC_CONFIGS[name], text)
+    check_override(TOPIC_SYNONYMS[name].name, text)
+
+
+def broker_settings_writes(
+    keys: Keys,
+    image: MetadataImage,
+    name: str,
+    settings: Mapping[str, str],
+    guards: tuple[Compare, ...],
+) -> GuardedWrites:
+    """The transaction that leaves these settings of a broker changed and no others."""
+    key = keys.broker_settings(name)
+    found = image.broker_settings.get(name)
+    compare = Compare.unchanged(key, 0 if found is None else found.revision)
+    write = Put(key, values.write_settings(settings)) if settings else Delete(key)
+    return GuardedWrites((*guards, compare), (write,))

@@ -1,0 +1,167 @@
+"""Settings as DescribeConfigs shows them: the value in force, where it comes from, its synonyms.
+
+A broker's settings come in layers, and the first that has one wins, as in Kafka: what was changed
+over the wire for this broker, what was changed for all brokers, the settings that the broker was
+started with, the default. A topic or a group that says nothing itself follows the broker's setting
+that is its synonym. Some of those exist in several units (`log.retention.ms`, `.minutes`,
+`.hours`): all units are synonyms of each other, and the finest comes first.
+
+Pure; it reads no value's meaning (`topic_configs` does) and stores nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import dropwhile
+from typing import Final, NamedTuple
+
+from penstock.cluster.topic_config_table import TABLE, TopicConfig
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, with Kafka's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_ALL_BROKERS = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A name under which the same setting could be given, with the value it has there."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One setting of one topic, group or broker, as DescribeConfigs shows it."""
+
+    config: TopicConfig
+    value: str | None
+    """None where it is given in another unit, or not at all."""
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    """In the order in which they win; the first is the value in force."""
+    is_read_only: bool = False
+
+
+_UNITS: Final = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms",),
+)
+"""Broker settings that are one setting in several units; without a default in the finest."""
+
+_SAME_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
+    name: names for names in _UNITS for name in names
+}
+_DEFAULTS_IN_HOURS: Final = {
+    "log.retention.hours": "168",
+    "log.roll.hours": "168",
+    "log.roll.jitter.hours": "0",
+}
+
+TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
+    **{
+        config.synonym: config.default
+        for config in TABLE
+        if config.synonym is not None and config.synonym not in _SAME_SETTING
+    },
+    **_DEFAULTS_IN_HOURS,
+}
+"""The broker's settings that topics follow, with Kafka's defaults; those without one are absent."""
+
+TOPIC_SYNONYMS: Final[Mapping[str, TopicConfig]] = {
+    config.synonym: config for config in TABLE if config.synonym is not None
+}
+"""The topic's setting for each setting of the broker that it follows."""
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+class BrokerLayers(NamedTuple):
+    """What was given to the broker, by Kafka's names of its settings; the first layer wins."""
+
+    own: Mapping[str, str] = _NOTHING
+    """Changed over the wire, for this broker."""
+    shared: Mapping[str, str] = _NOTHING
+    """Changed over the wire, for all brokers."""
+    static: Mapping[str, str] = _NOTHING
+    """What the broker was started with, where it is not the default."""
+
+    def given(self, name: str) -> str | None:
+        """What was given under this very name; None for nothing."""
+        return next((layer[name] for layer in self if name in layer), None)
+
+
+NO_LAYERS: Final = BrokerLayers()
+
+
+def broker_synonyms(
+    name: str, layers: BrokerLayers, defaults: Mapping[str, str] = TOPIC_DEFAULTS
+) -> tuple[Synonym, ...]:
+    """Where a setting of the broker is given, under all its names, in the order that wins.
+
+    Names before the first mention of `name` itself are left out, as in Kafka: a value that is only
+    given in hours is no synonym of the one in milliseconds.
+    """
+    sources = (
+        (layers.own, ConfigSource.DYNAMIC_BROKER),
+        (layers.shared, ConfigSource.DYNAMIC_ALL_BROKERS),
+        (layers.static, ConfigSource.STATIC_BROKER),
+        (defaults, ConfigSource.DEFAULT),
+    )
+    names = _SAME_SETTING.get(name, (name,))
+    found = [
+        Synonym(one, layer[one], source)
+        for layer, source in sources
+        for one in names
+        if one in layer
+    ]
+    return tuple(dropwhile(lambda synonym: synonym.name != name, found))
+
+
+def topic_defaults(layers: BrokerLayers) -> dict[str, str]:
+    """What topics follow that do not say otherwise, by the names of their settings.
+
+    Only what was given to the broker: everything else has the default of the table.
+    """
+    given = {config.name: layers.given(name) for name, config in TOPIC_SYNONYMS.items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def describe_topic(
+    overrides: Mapping[str, str], layers: BrokerLayers = NO_LAYERS
+) -> tuple[DescribedConfig, ...]:
+    """Every setting of a topic, ordered by name."""
+    return tuple(
+        describe_one(
+            config,
+            overrides.get(config.name),
+            () if config.synonym is None else broker_synonyms(config.synonym, layers),
+            ConfigSource.TOPIC,
+        )
+        for config in sorted(TABLE, key=lambda config: config.name)
+    )
+
+
+def describe_one(
+    config: TopicConfig,
+    override: str | None,
+    followed: tuple[Synonym, ...],
+    own_source: ConfigSource,
+) -> DescribedConfig:
+    """A setting of a topic or group, with the broker's synonyms that it follows otherwise."""
+    if override is not None:
+        own = Synonym(config.name, override, own_source)
+        return DescribedConfig(config, override, own_source, (own, *followed))
+    if followed:
+        return DescribedConfig(config, followed[0].value, followed[0].source, followed)
+    return DescribedConfig(config, config.default, ConfigSource.DEFAULT, ())

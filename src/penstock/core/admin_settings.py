@@ -1,0 +1,43 @@
+"""`[admin]`: where metrics, health and administration are served over HTTP."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from penstock.core.settings_section import Section
+
+ADMIN_PORT_DEFAULT: Final = 8080
+"""When no port is set."""
+
+
+class AdminSettings(Section):
+    """The port for operators: metrics, health, REST. It has no authentication."""
+
+    enabled: Annotated[
+        bool, Field(description="Serve metrics, health and the REST API over HTTP.")
+    ] = True
+    host: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Address to listen on. Whoever can connect may administer the broker: "
+            "there is no authentication yet.",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65_535,
+            description="Port to listen on; 0 takes a free one. Unset: 8080, and when that is "
+            "taken the broker says so and runs without.",
+        ),
+    ] = None
+    allowed_hosts: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Names, with commas, that requests to the REST API may use for this host, "
+            "besides addresses and `localhost`; `*` allows every name. It keeps web pages out.",
+        ),
+    ] = None

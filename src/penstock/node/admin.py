@@ -1,0 +1,146 @@
+"""The admin port of a broker: bound first, served when there is time for it, stopped last.
+
+The port is taken before anything else is started, so that an operator hears at once that it is
+taken. What serves it is imported when the broker answers its Kafka clients, on a thread, because
+that takes longer than the start itself; or after a second, when logs are still being verified after
+a crash: an orchestrator that gets no answer meanwhile would kill the broker. Until then connections
+wait. When the broker stops, it answers until everything else has stopped.
+
+A port that the operator has set and that is taken is an error. The default port is not: a second
+broker on one machine shall start, and is told.
+"""
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
+from penstock.core.clock import Clock
+from penstock.core.errors import ConfigError
+from penstock.core.metrics import Registry
+from penstock.core.settings import Settings
+from penstock.node.admin_parts import Served
+
+if TYPE_CHECKING:
+    from penstock.admin.server import AdminServer
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long the admin port waits for the Kafka listener before it is served without it."""
+BACKLOG: Final = 64
+"""Connections that wait to be accepted."""
+
+
+class AdminPort:
+    """The admin port of one broker; `port` is None when it has none."""
+
+    def __init__(self, settings: Settings, metrics: Registry, clock: Clock) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._started = (clock.now_ms(), clock.monotonic())
+        self._socket: socket.socket | None = None
+        self._served: Served | None = None
+        self._is_stopping = False
+        self._has_time = asyncio.Event()
+        self._is_up = asyncio.Event()
+        self.port: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        metrics: Registry,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        stack: AsyncExitStack,
+    ) -> "AdminPort":
+        """Take the port; leaving `stack` lets it go."""
+        admin = cls(settings, metrics, clock)
+        bound = _bind(settings.admin) if settings.admin.enabled else None
+        if bound is None:
+            admin._is_up.set()
+            return admin
+        admin._socket, admin.port = bound, bound.getsockname()[1]
+        stack.callback(bound.close)
+        stack.push_async_callback(_end, tasks.create_task(admin._run()))
+        return admin
+
+    def serve(self, served: Served) -> None:
+        """The broker answers: there is time for this port, and it may ask the broker."""
+        self._served = served
+        self._has_time.set()
+
+    def stop_serving(self) -> None:
+        """The broker stops: say so from now on."""
+        self._is_stopping = True
+
+    async def wait_up(self) -> None:
+        """Until the port is answered; at once when there is none."""
+        await self._is_up.wait()
+
+    async def _run(self) -> None:
+        """Serve until cancelled."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._has_time.wait()
+        except TimeoutError:
+            pass  # logs are being verified: answer probes meanwhile
+        assert self._socket is not None
+        server = await asyncio.to_thread(self._make_server)
+        await server.start([self._socket])
+        self._is_up.set()
+        logger.info("admin port: http://%s:%d", self._settings.admin.host, self.port)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            # The task is cancelled once; what stops the server is not.
+            await server.stop()
+
+    def _make_server(self) -> "AdminServer":
+        from penstock.admin.server import AdminServer
+        from penstock.node.admin_view import NodeView, OwnListener
+
+        view = NodeView(
+            self._settings,
+            self._metrics,
+            self._clock,
+            self._started,
+            lambda: self._served,
+            lambda: self._is_stopping,
+        )
+        return AdminServer(view, OwnListener(lambda: self._served), self._settings.admin)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _bind(settings: AdminSettings) -> socket.socket | None:
+    """The bound socket; None when the default port is taken."""
+    port = ADMIN_PORT_DEFAULT if settings.port is None else settings.port
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listen = partial(socket.create_server, family=family, backlog=BACKLOG)
+    try:
+        bound = listen((settings.host, port))
+    except OSError as error:
+        if settings.port is None:
+            logger.warning(
+                "no admin port: %s:%d: %s. Metrics, health and the REST API are not served; choose "
+                "another port with --admin-port or admin.port.",
+                settings.host,
+                port,
+                error.strerror,
+            )
+            return None
+        raise ConfigError(
+            f"cannot listen on {settings.host}:{port} for administration: {error.strerror}. Choose "
+            "another port with --admin-port or admin.port, or set admin.enabled = false."
+        ) from error
+    bound.setblocking(False)  # noqa: FBT003 (positional only)
+    return bound

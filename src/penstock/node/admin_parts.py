@@ -1,0 +1,30 @@
+"""`Served`: the parts of a running broker that its admin port looks at. It does nothing itself."""
+
+from dataclasses import dataclass
+
+from penstock.broker.server import Listener
+from penstock.client.addresses import Address
+from penstock.cluster.service import MetadataService
+from penstock.node.coordinators import NodeCoordinators
+from penstock.node.declared_topics import DeclaredTopics
+from penstock.node.limits_view import LimitsView
+from penstock.node.live_settings import LiveSettings
+from penstock.node.settings_reload import SettingsReload
+from penstock.replication.manager import ReplicaManager
+from penstock.storage.service import StorageService
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The parts of a broker that answers."""
+
+    live: LiveSettings
+    metadata: MetadataService
+    storage: StorageService
+    replicas: ReplicaManager
+    coordinators: NodeCoordinators
+    listener: Listener
+    limits: LimitsView
+    advertised: Address
+    declared: DeclaredTopics
+    reload: SettingsReload | None

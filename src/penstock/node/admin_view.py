@@ -1,0 +1,130 @@
+"""`admin.ports` filled: what this node knows of itself, and the way to its own listener.
+
+Everything is read from memory: a probe comes every second and must not wait for a disk. What the
+disk said last is at most a second old.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from penstock.admin.health import DirectoryFacts, Facts
+from penstock.admin.ports import Identity
+from penstock.client.addresses import Address
+from penstock.client.blocking import connect
+from penstock.client.cluster import Cluster
+from penstock.core.clock import Clock
+from penstock.core.errors import BrokerUnreachableError
+from penstock.core.metrics import Registry
+from penstock.core.settings import Settings
+from penstock.core.version import penstock_version
+from penstock.node.admin_parts import Served
+from penstock.storage.disk_guard import DiskState
+from penstock.storage.flusher import Flusher
+from penstock.storage.service import StorageService
+
+CLIENT_ID: Final = "penstock-admin"
+_LOOPBACKS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""Where a listener on every address is reached from its own machine."""
+_ROOM: Final[dict[DiskState, Literal["enough", "low", "none"]]] = {
+    DiskState.OPEN: "enough",
+    DiskState.LOW: "low",
+    DiskState.FULL: "none",
+}
+
+
+class NodeView:
+    """`admin.ports.BrokerView` on this node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Registry,
+        clock: Clock,
+        started: tuple[int, float],
+        served: Callable[[], Served | None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """`started` is when, in milliseconds since 1970 and on the monotonic clock."""
+        self._settings = settings
+        self.metrics: Final = metrics
+        self._clock = clock
+        self._started = started
+        self._served = served
+        self._is_stopping = is_stopping
+        self._version = penstock_version()
+
+    @property
+    def identity(self) -> Identity:
+        """Who it is, as far as is known."""
+        served, listener = self._served(), self._settings.listener
+        host = listener.advertised_host or listener.host
+        address = Address(host, listener.port) if served is None else served.advertised
+        return Identity(
+            node_id=self._settings.node.id,
+            cluster_id="" if served is None else served.metadata.image.cluster_id,
+            version=self._version,
+            host=address.host,
+            port=address.port,
+            started_at_ms=self._started[0],
+        )
+
+    def uptime_seconds(self) -> float:
+        """Since the process began to start the broker."""
+        return self._clock.monotonic() - self._started[1]
+
+    def facts(self) -> Facts:
+        """How it is now."""
+        served, is_stopping = self._served(), self._is_stopping()
+        if served is None:
+            return Facts(is_started=False, is_stopping=is_stopping, directories=(), limits=())
+        loading, failed = served.coordinators.unavailable()
+        manager = served.storage.manager
+        return Facts(
+            is_started=True,
+            is_stopping=is_stopping,
+            directories=tuple(_directory(served.storage, one) for one in manager.flushers),
+            limits=tuple(served.limits.rows()),
+            damaged_partitions=len(served.replicas.unserved),
+            coordinators_loading=loading,
+            coordinators_failed=failed,
+            declared_topic_problems=len(served.declared.problems),
+            settings_refusal=None if served.reload is None else served.reload.refusal,
+        )
+
+
+def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
+    directory = flusher.directory
+    return DirectoryFacts(
+        path=directory.path,
+        room=_ROOM[storage.disk_guard(directory.path).state],
+        failure=None if directory.failure is None else str(directory.failure),
+        flush_seconds=flusher.under_way_seconds(),
+    )
+
+
+class OwnListener:
+    """`admin.ports.ClusterDoor`: this broker by the address that it really listens on.
+
+    The advertised one may be known outside only, such as the address of a load balancer.
+    """
+
+    def __init__(self, served: Callable[[], Served | None]) -> None:
+        self._served = served
+
+    def open(self, timeout_seconds: float) -> Cluster:
+        """A cluster for one thread."""
+        served = self._served()
+        if served is None:
+            raise BrokerUnreachableError("the broker is starting and answers nobody yet.")
+        host = served.live.current.settings.listener.host
+        own = Address(_LOOPBACKS.get(host, host), served.listener.port)
+        advertised = served.advertised
+        return Cluster(
+            [own],
+            lambda address: connect(
+                own if address == advertised else address,
+                timeout_seconds=timeout_seconds,
+                client_id=CLIENT_ID,
+            ),
+            timeout_seconds=timeout_seconds,
+        )

@@ -1,0 +1,98 @@
+"""`LimitsView`: every limit of a running broker with what is used of it, as rows and as metrics.
+
+The rows are made when somebody looks, from the parts that enforce the limits: there is no second
+count that could differ. `current` and `limit` are in the row's unit. The disk's row tells what is
+used of what may be used before produce is refused, so that it reads like the others.
+
+Three metrics carry the same rows: `limit_used`, `limit_max` and `limit_refusals_total`, each with
+the label `limit`. It decides nothing and refuses nobody.
+"""
+
+from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.server import Listener
+from penstock.core.limit_use import LimitUse
+from penstock.core.limits import PARTITIONS_PER_BROKER_MAX
+from penstock.core.metrics import Family, Registry, Row
+from penstock.protocol.error_codes import ErrorCode
+from penstock.replication.manager import ReplicaManager
+from penstock.storage.disk_guard import DiskGuard
+
+LABELS = ("limit",)
+
+
+class LimitsView:
+    """The limits of one broker."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        replicas: ReplicaManager,
+        disk: DiskGuard,
+        fetch_sessions: FetchSessionCache,
+        refused_batches: dict[int, int],
+    ) -> None:
+        self._listener = listener
+        self._replicas = replicas
+        self._disk = disk
+        self._fetch_sessions = fetch_sessions
+        self._refused_batches = refused_batches
+
+    def rows(self) -> list[LimitUse]:
+        """Every limit now."""
+        waits, sessions = self._replicas.waits, self._fetch_sessions
+        return [
+            *self._listener.limits(),
+            LimitUse("parked_requests", len(waits), waits.parked_max, waits.refusals, "requests"),
+            LimitUse(
+                "parked_partitions",
+                waits.fetched_partitions,
+                waits.partitions_max,
+                waits.partition_refusals,
+                "partitions",
+            ),
+            LimitUse(
+                "fetch_sessions",
+                len(sessions),
+                sessions.sessions_max,
+                sessions.refusals,
+                "sessions",
+            ),
+            LimitUse(
+                "partitions", len(self._replicas), PARTITIONS_PER_BROKER_MAX, None, "partitions"
+            ),
+            self._disk_row(),
+        ]
+
+    def _disk_row(self) -> LimitUse:
+        space = self._disk.space
+        usable_bytes = space.total_bytes - self._disk.marks.refuse_below_bytes
+        refused = self._refused_batches.get(ErrorCode.KAFKA_STORAGE_ERROR, 0)
+        return LimitUse(
+            "disk_used_bytes", space.total_bytes - space.free_bytes, usable_bytes, refused, "bytes"
+        )
+
+    def show(self, metrics: Registry) -> None:
+        """Register the rows as metrics."""
+
+        def used() -> list[Row]:
+            return [Row((row.name,), row.current) for row in self.rows() if row.current is not None]
+
+        def most() -> list[Row]:
+            return [Row((row.name,), row.limit) for row in self.rows()]
+
+        def refused() -> list[Row]:
+            return [Row((row.name,), row.refused) for row in self.rows() if row.refused is not None]
+
+        told = "Refused, dropped or made to wait for a limit."
+        metrics.family("limit_used", Family("What is used of a limit.", LABELS, used))
+        metrics.family("limit_max", Family("Where a limit is.", LABELS, most))
+        metrics.family("limit_refusals_total", Family(told, LABELS, refused))
+
+
+def refused_batches_family(refused_batches: dict[int, int]) -> Family:
+    """Batches that producers were refused, by the name of the error that they were told."""
+
+    def read() -> list[Row]:
+        return [Row((ErrorCode(code).name,), count) for code, count in refused_batches.items()]
+
+    return Family("Batches that were not taken, by error.", ("error",), read)

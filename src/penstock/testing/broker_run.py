@@ -1,0 +1,133 @@
+"""`BrokerRun`: one start of a broker on a thread and an event loop of its own, until its end.
+
+The thread can be held: the loop then stands still inside one callback, as the process would after
+SIGSTOP. The kernel goes on, so connections are accepted and bytes arrive, and nobody is answered.
+While it is held it still does what `do` asks, and nothing between that and what follows: a broker
+that is killed while it is paused has answered nothing in between.
+
+Every wait has a limit. What the broker died of is raised by `start` and `stop`.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Final
+
+from penstock.node.server import BrokerServer, run
+
+START_SECONDS_MAX: Final = 30.0
+"""A start that takes longer has failed: a log of a terabyte is not what tests use."""
+STOP_SECONDS_MAX: Final = 60.0
+"""Longer than a broker waits for clients that do not read, and for its disk."""
+ACTION_SECONDS_MAX: Final = 30.0
+"""Until the loop does something that takes no time; it may have a slow disk to wait for."""
+
+
+class BrokerRun:
+    """A broker on a thread; started once, stopped once."""
+
+    def __init__(self, server: BrokerServer, *, use_uvloop: bool) -> None:
+        self.server = server
+        self._use_uvloop = use_uvloop
+        self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_held = False
+        self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
+
+    def start(self) -> None:
+        """Start, and return when the broker answers; raises what went wrong."""
+        self._thread.start()
+        if not self._is_ready.wait(START_SECONDS_MAX):
+            raise TimeoutError(f"the broker did not start within {START_SECONDS_MAX:.0f} s")
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """Finish what was accepted and stop; raises what went wrong meanwhile."""
+        self.end()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Stop, whatever the broker has to say about it; for one that is dead already."""
+        self.release()
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            # If it dies in this moment, its loop is closed.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(STOP_SECONDS_MAX)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {STOP_SECONDS_MAX:.0f} s")
+
+    # --- On the broker's thread ---
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Do something on the broker's thread, and return when it is done."""
+        done: Future[None] = Future()
+
+        def act() -> None:
+            try:
+                action()
+            except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        if self._is_held:
+            self._orders.put(act)
+        else:
+            self._alive_loop().call_soon_threadsafe(act)
+        done.result(ACTION_SECONDS_MAX)
+
+    def hold(self) -> None:
+        """Let the event loop stand still; returns when it does."""
+        if self._is_held:
+            return
+        held = threading.Event()
+        self._alive_loop().call_soon_threadsafe(self._stand_still, held)
+        if not held.wait(ACTION_SECONDS_MAX):
+            self._orders.put(None)
+            raise TimeoutError(f"the broker was busy for {ACTION_SECONDS_MAX:.0f} s")
+        self._is_held = True
+
+    def release(self) -> None:
+        """Let the event loop go on."""
+        if self._is_held:
+            self._is_held = False
+            self._orders.put(None)
+
+    def _stand_still(self, held: threading.Event) -> None:
+        loop = self._alive_loop()
+        # In debug mode a loop complains of slow callbacks; this one is meant to be slow.
+        usual_seconds, loop.slow_callback_duration = loop.slow_callback_duration, float("inf")
+        held.set()
+        while (order := self._orders.get()) is not None:
+            order()
+        loop.call_soon(setattr, loop, "slow_callback_duration", usual_seconds)
+
+    def _alive_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or not self._thread.is_alive():
+            raise RuntimeError(f"the broker has ended: {self._failure or 'it was stopped'}")
+        return self._loop
+
+    def _run(self) -> None:
+        try:
+            run(self._serve(), use_uvloop=self._use_uvloop)
+        except BaseException as error:  # noqa: BLE001 (raised again in the thread that asked)
+            self._failure = error
+        finally:
+            self._is_ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with self.server:
+            self._is_ready.set()
+            await self._stop.wait()

@@ -1,0 +1,55 @@
+"""The settings of a broker in a test, from what the project and the test say (pure).
+
+Memory and a free port first; then the project's lines, then the test's table, then its keywords.
+Everything is checked as the settings of `penstock serve` are, and told in the same words.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.core.config import BrokerConfig, load_settings
+from penstock.core.errors import ConfigError
+from penstock.core.setting_names import closest_keys
+from penstock.core.settings import FIELDS, Settings
+
+LINES_SOURCE: Final = "penstock_settings"
+KEYWORDS: Final = frozenset(
+    {
+        "admin_port",
+        "host",
+        "port",
+        "data_dir",
+        "node_id",
+        "storage",
+        "max_connections",
+        "segment_size",
+        "flush_mode",
+        "auto_create_topics",
+        "default_partitions",
+    }
+)
+"""What `BrokerConfig` takes beside a whole tree; a test holds them equal."""
+
+
+def broker_settings(
+    lines: Sequence[str], table: Mapping[str, object], keywords: Mapping[str, Any]
+) -> Settings:
+    """The settings, or `ConfigError` with every problem found."""
+    for key in table:
+        if key not in FIELDS:
+            remedy = f"Did you mean {' or '.join(closest_keys(key)) or 'another'}?"
+            raise ConfigError(f"{key} is not a setting. {remedy}")
+    unknown = sorted(set(keywords) - KEYWORDS)
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]} is not a keyword of penstock.BrokerConfig, which are "
+            f"{', '.join(sorted(KEYWORDS))}. Any other setting goes into the table."
+        )
+    usual = {"listener.port": 0, "node.storage": "memory", "admin.enabled": False}
+    given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
+    chosen = {key for key, source in given.sources.items() if source != "default"}
+    flags = {key: value for key, value in usual.items() if key not in chosen} | dict(table)
+    tree = load_settings("\n".join(lines), {}, flags, LINES_SOURCE).settings
+    if "data_dir" in keywords and "storage" not in keywords:
+        return BrokerConfig(settings=tree, storage="disk", **keywords)
+    return BrokerConfig(settings=tree, **keywords)

@@ -1,0 +1,356 @@
+"""`Network`: what lies between a broker's sockets and its connections: resets, delay, a slow line.
+
+Each connection is wrapped as it is accepted. Without a fault, bytes pass as they come. With a
+`Line`, each connection gets at most so many bytes a second in each direction, and each answer
+leaves so much later; order is kept, and the broker sees a slow client as it would see a real one.
+`reset_all` ends connections as a dead machine does: what was not sent is lost, and the peer is told
+with a reset. After `cut` no new connection lives either.
+
+Everything here runs on the broker's event loop. It is not a proxy: there is one socket, and a
+client's address is its own.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from typing_extensions import Buffer
+
+_SLICES_PER_SECOND: Final = 20
+"""Into how many pieces the bytes of a second are cut: a slow line is slow, not a sequence of
+jumps."""
+_SEND_NO_MORE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time: closing resets the connection."""
+
+_Bytes = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How slow the network is; None is as fast as it goes."""
+
+    bytes_per_second: int | None = None
+    latency_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_second is not None and self.bytes_per_second <= 0:
+            raise ValueError("bytes_per_second must be positive; pause() is what stops everything")
+        if self.latency_ms < 0:
+            raise ValueError("latency_ms must not be negative")
+
+    @property
+    def slice_bytes(self) -> int | None:
+        """The largest piece that goes at once."""
+        if self.bytes_per_second is None:
+            return None
+        return max(1, self.bytes_per_second // _SLICES_PER_SECOND)
+
+    def seconds_for(self, size: int) -> float:
+        """How long so many bytes take."""
+        return 0.0 if self.bytes_per_second is None else size / self.bytes_per_second
+
+
+class Network:
+    """The connections of one run of a broker."""
+
+    def __init__(self, line: Line | None = None) -> None:
+        self.line = line
+        self._connections: set[_Connection] = set()
+        self._is_cut = False
+
+    def wrap(self, inner: asyncio.BufferedProtocol) -> asyncio.BufferedProtocol:
+        """What the event loop gets instead of a connection."""
+        return _Connection(self, inner)
+
+    def set_line(self, line: Line | None) -> None:
+        """From now on; what already waits for its turn goes out when the line is fast again."""
+        self.line = line
+        for connection in tuple(self._connections):
+            connection.line_changed()
+
+    def reset_all(self) -> None:
+        """End every connection with a reset."""
+        for connection in tuple(self._connections):
+            connection.reset()
+
+    def cut(self) -> None:
+        """End every connection, and each that comes, with a reset."""
+        self._is_cut = True
+        self.reset_all()
+
+    def joined(self, connection: "_Connection") -> bool:
+        """A connection is made; whether it may live."""
+        self._connections.add(connection)
+        return not self._is_cut
+
+    def left(self, connection: "_Connection") -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """Between a transport and the broker's protocol."""
+
+    def __init__(self, network: Network, inner: asyncio.BufferedProtocol) -> None:
+        self._network = network
+        self._inner = inner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._out: _SlowTransport | None = None
+        self._is_dead = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._out = _SlowTransport(self._network, self._transport, self._inner, self._loop)
+        is_alive = self._network.joined(self)
+        self._inner.connection_made(self._out)
+        if not is_alive:
+            self.reset()
+
+    def reset(self) -> None:
+        """End it at once; nothing is read or sent any more."""
+        assert self._transport is not None
+        assert self._out is not None
+        self._is_dead = True
+        opened = self._transport.get_extra_info("socket")
+        # A socket that is closed already needs no reset.
+        with contextlib.suppress(OSError):
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _SEND_NO_MORE)
+        self._out.abort()
+
+    def line_changed(self) -> None:
+        """The network has another speed."""
+        assert self._out is not None
+        self._out.line_changed()
+
+    def get_buffer(self, sizehint: int) -> Buffer:
+        """Where the next bytes go; few of them on a slow line."""
+        buffer = memoryview(self._inner.get_buffer(sizehint))
+        line = self._network.line
+        slice_bytes = None if line is None else line.slice_bytes
+        return buffer if slice_bytes is None else buffer[:slice_bytes]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came; on a slow line the next ones take their time."""
+        if self._is_dead:
+            return
+        assert self._out is not None
+        self._out.received(nbytes)
+        self._inner.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        """The client will send no more; answers on their way still go out."""
+        assert self._out is not None
+        stays_open = bool(self._inner.eof_received())
+        if not stays_open and self._out.has_unsent:
+            self._out.close()
+            return True
+        return stays_open
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more."""
+        assert self._out is not None
+        self._out.kernel_is_full(is_full=True)
+
+    def resume_writing(self) -> None:
+        """The kernel has room again."""
+        assert self._out is not None
+        self._out.kernel_is_full(is_full=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        assert self._out is not None
+        self._network.left(self)
+        self._out.stop()
+        self._inner.connection_lost(exc)
+
+
+class _SlowTransport(asyncio.Transport):
+    """A transport that holds bytes back until it is their turn."""
+
+    def __init__(
+        self,
+        network: Network,
+        transport: asyncio.Transport,
+        inner: asyncio.BufferedProtocol,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__()
+        self._network = network
+        self._transport = transport
+        self._inner = inner
+        self._loop = loop
+        self._unsent: deque[tuple[float, bytes]] = deque()
+        """Pieces of answers, each with the time at which it leaves."""
+        self._unsent_bytes = 0
+        self._line_free_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._read_alarm: asyncio.TimerHandle | None = None
+        self._high_bytes = 65_536
+        self._is_kernel_full = False
+        self._is_inner_paused = False
+        self._is_reading_wanted = True
+        self._is_closing = False
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether bytes wait for their turn."""
+        return bool(self._unsent)
+
+    # --- Out ---
+
+    def write(self, data: _Bytes) -> None:
+        """Send now, or when it is its turn."""
+        line = self._network.line
+        if line is None and not self._unsent:
+            self._transport.write(data)
+            return
+        if line is None:
+            line = Line()
+        # A copy: the broker may use its buffer again when this returns.
+        self._hold_back(line, bytes(data))
+
+    def writelines(self, list_of_data: Iterable[_Bytes]) -> None:
+        """Send several buffers in their order."""
+        if self._network.line is None and not self._unsent:
+            self._transport.writelines(list_of_data)
+        else:
+            self.write(b"".join(list_of_data))
+
+    def _hold_back(self, line: Line, data: bytes) -> None:
+        now = self._loop.time()
+        slice_bytes = line.slice_bytes or len(data) or 1
+        for begin in range(0, len(data), slice_bytes):
+            piece = data[begin : begin + slice_bytes]
+            self._line_free_at = max(now, self._line_free_at) + line.seconds_for(len(piece))
+            self._unsent.append((self._line_free_at + line.latency_ms / 1_000, piece))
+        self._unsent_bytes += len(data)
+        self._set_alarm()
+        self._tell_inner()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is None and self._unsent:
+            self._alarm = self._loop.call_at(self._unsent[0][0], self._send_due)
+
+    def _send_due(self) -> None:
+        self._alarm = None
+        now = self._loop.time()
+        while self._unsent and self._unsent[0][0] <= now:
+            self._send_first()
+        self._set_alarm()
+        self._after_sending()
+
+    def _send_first(self) -> None:
+        _, piece = self._unsent.popleft()
+        self._unsent_bytes -= len(piece)
+        self._transport.write(piece)
+
+    def _after_sending(self) -> None:
+        self._tell_inner()
+        if self._is_closing and not self._unsent:
+            self._transport.close()
+
+    def line_changed(self) -> None:
+        """On a fast line nothing waits; on another slow one, what waits keeps its turn."""
+        if self._network.line is None:
+            self._cancel_alarms()
+            self._line_free_at = 0.0
+            while self._unsent:
+                self._send_first()
+            self._read_on()
+            self._after_sending()
+
+    def kernel_is_full(self, *, is_full: bool) -> None:
+        """The real transport asks for a pause, or ends it."""
+        self._is_kernel_full = is_full
+        self._tell_inner()
+
+    def _tell_inner(self) -> None:
+        """Ask the broker for a pause, or end it, as a transport with one buffer would."""
+        low_bytes = self._high_bytes // 4 if self._is_inner_paused else self._high_bytes
+        wants_pause = self._is_kernel_full or self._unsent_bytes > low_bytes
+        if wants_pause and not self._is_inner_paused:
+            self._is_inner_paused = True
+            self._inner.pause_writing()
+        elif not wants_pause and self._is_inner_paused:
+            self._is_inner_paused = False
+            self._inner.resume_writing()
+
+    # --- In ---
+
+    def received(self, nbytes: int) -> None:
+        """Bytes came; no more are read for as long as they take."""
+        line = self._network.line
+        seconds = 0.0 if line is None else line.seconds_for(nbytes)
+        if seconds and self._read_alarm is None:
+            self._transport.pause_reading()
+            self._read_alarm = self._loop.call_later(seconds, self._read_on)
+
+    def _read_on(self) -> None:
+        self._read_alarm = None
+        if self._is_reading_wanted and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        """The broker wants no more for now."""
+        self._is_reading_wanted = False
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """The broker wants more; on a slow line when it is time."""
+        self._is_reading_wanted = True
+        if self._read_alarm is None:
+            self._transport.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Whether bytes are read."""
+        return self._is_reading_wanted
+
+    # --- The rest of a transport ---
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """How much may wait before the broker is asked for a pause."""
+        self._transport.set_write_buffer_limits(high, low)
+        self._high_bytes = 65_536 if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait here and in the transport."""
+        return self._unsent_bytes + self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """What the transport knows."""
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or will be."""
+        return self._is_closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._is_closing = True
+        if not self._unsent:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now; what waits is lost."""
+        self.stop()
+        self._is_closing = True
+        self._transport.abort()
+
+    def stop(self) -> None:
+        """No more timers, and nothing waits."""
+        self._cancel_alarms()
+        self._unsent.clear()
+        self._unsent_bytes = 0
+
+    def _cancel_alarms(self) -> None:
+        for alarm in (self._alarm, self._read_alarm):
+            if alarm is not None:
+                alarm.cancel()
+        self._alarm = self._read_alarm = None

@@ -1,0 +1,50 @@
+"""`Records`: what the fixture `penstock_records` gives: a call that reads a topic of one broker."""
+
+from collections.abc import Sequence
+
+from penstock.testing.async_broker import AsyncBroker
+from penstock.testing.broker import Broker
+from penstock.testing.topic_records import ARRIVAL_SECONDS_MAX, TopicRecord
+
+
+class Records:
+    """Reads topics of one broker; see `Broker.records`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __call__(
+        self,
+        topic: str,
+        *,
+        count: int | None = None,
+        timeout_seconds: float = ARRIVAL_SECONDS_MAX,
+        partitions: Sequence[int] = (),
+        committed: bool = True,
+    ) -> list[TopicRecord]:
+        """The records of a topic; with `count`, when so many are there."""
+        return self._broker.records(
+            topic,
+            count=count,
+            timeout_seconds=timeout_seconds,
+            partitions=partitions,
+            committed=committed,
+        )
+
+    async def until(
+        self,
+        topic: str,
+        *,
+        count: int,
+        timeout_seconds: float = ARRIVAL_SECONDS_MAX,
+        partitions: Sequence[int] = (),
+        committed: bool = True,
+    ) -> list[TopicRecord]:
+        """The same for an async test: its event loop goes on while this waits."""
+        return await AsyncBroker.of(self._broker).records(
+            topic,
+            count=count,
+            timeout_seconds=timeout_seconds,
+            partitions=partitions,
+            committed=committed,
+        )

@@ -1,0 +1,135 @@
+"""`SwitchedDisk`: a `FileSystem` around another one, with two switches: full, and cut off.
+
+Full: every write fails as on a disk without room; reads, deletions and renames go on. What the disk
+tells of its free space stays true, so that writing resumes with the switch and not a second later.
+
+Cut off: nothing reaches the disk any more, and whoever writes is not told. It is for a broker that
+is dead to its clients and ends its threads: what was written before the cut stays as it was, as
+after kill -9.
+"""
+
+import errno
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from penstock.storage.filesystem import File, FileSystem, Lock, Space
+from penstock.testing.memory_disk import Inode, MemoryFile
+
+
+class SwitchedFile:
+    """A file behind the switches of its disk."""
+
+    __slots__ = ("_disk", "_file")
+
+    def __init__(self, disk: "SwitchedDisk", file: File) -> None:
+        self._disk = disk
+        self._file = file
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write, if the disk takes it."""
+        if self._disk.is_cut_off:
+            return len(memoryview(data).cast("B"))
+        if self._disk.is_full:
+            raise OSError(errno.ENOSPC, "no space left on device (asked for by the test)")
+        return self._file.write_at(data, position)
+
+    def read_into(self, buffer: Buffer, position: int) -> int:
+        """Fill `buffer` from `position`."""
+        return self._file.read_into(buffer, position)
+
+    def read_into_nowait(self, buffer: Buffer, position: int) -> int:
+        """The same from memory only."""
+        return self._file.read_into_nowait(buffer, position)
+
+    def view_nowait(self, position: int, size: int) -> memoryview:
+        """Bytes from memory."""
+        return self._file.view_nowait(position, size)
+
+    def sync(self) -> None:
+        """Sync, unless the disk is cut off."""
+        if not self._disk.is_cut_off:
+            self._file.sync()
+
+    def truncate(self, size: int) -> None:
+        """Truncate, unless the disk is cut off."""
+        if not self._disk.is_cut_off:
+            self._file.truncate(size)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
+
+class SwitchedDisk:
+    """A disk with two switches."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self.filesystem = filesystem
+        self.is_full = False
+        """Whether writes fail for lack of room."""
+        self.is_cut_off = False
+        """Whether changes go nowhere."""
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file."""
+        return SwitchedFile(self, self.filesystem.open_file(path))
+
+    def create_file(self, path: str) -> File:
+        """Open a file, empty; one that nobody will find when the disk is cut off."""
+        if self.is_cut_off:
+            return MemoryFile(Inode(0, is_directory=False))
+        return SwitchedFile(self, self.filesystem.create_file(path))
+
+    def read_file(self, path: str) -> bytes:
+        """All bytes of a file."""
+        return self.filesystem.read_file(path)
+
+    def file_size(self, path: str) -> int:
+        """Bytes in the file of this name."""
+        return self.filesystem.file_size(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.rename(source, target)
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.remove_file(path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.make_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.remove_directory(path)
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        """Names in the directory."""
+        return self.filesystem.list_directory(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of this name."""
+        return self.filesystem.is_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Sync names, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.sync_directory(path)
+
+    def space(self, path: str) -> Space:
+        """Room on the disk, whatever the switches say."""
+        return self.filesystem.space(path)
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file."""
+        return self.filesystem.lock(path)

@@ -1,0 +1,14 @@
+"""`fresh_topic_name`: a topic name that tells which test made it, and that no other one has."""
+
+import re
+import secrets
+from typing import Final
+
+_CHARACTERS_MAX: Final = 200
+"""Of a test's name; a topic may have 249."""
+
+
+def fresh_topic_name(test_name: str) -> str:
+    """A name of the characters that Kafka allows; brokers that are shared see each once."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", test_name).strip("-.")[:_CHARACTERS_MAX]
+    return f"{readable or 'topic'}-{secrets.token_hex(4)}"

@@ -1,0 +1,174 @@
+"""`VolatileDisk`: a memory disk that knows what was synced, and forgets the rest at a power cut.
+
+Bytes are kept by a sync of their file, names by a sync of their directory, and nothing else keeps
+anything: the harshest disk that POSIX allows. `after_power_cut` gives a new disk with what was
+durable at that moment; the old one goes on as if nothing had happened, so that a broker which is
+already dead to its clients can end its threads in peace.
+
+Only what has to be undone is remembered: for a log that is appended to, one number. It shows one
+outcome of a crash, the worst. All the others, torn writes among them, are `recording_disk`'s.
+"""
+
+import threading
+
+from typing_extensions import Buffer
+
+from penstock.storage.filesystem import File
+from penstock.testing.memory_disk import Inode, MemoryDisk, MemoryFile
+
+
+class _Undo:
+    """How to get back to a file as it was synced: its size, and the bytes that were replaced."""
+
+    __slots__ = ("replaced", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.replaced: list[tuple[int, bytes]] = []
+
+    def save(self, data: bytearray, begin: int, end: int) -> None:
+        """Remember synced bytes that are about to change."""
+        old = bytes(data[begin : min(end, self.size)])
+        if old:
+            self.replaced.append((begin, old))
+
+    def undone(self, data: bytearray) -> bytearray:
+        """The bytes as they were at the last sync."""
+        before = data[: self.size]
+        for position, old in reversed(self.replaced):
+            before[position : position + len(old)] = old
+        return before
+
+
+class VolatileFile(MemoryFile):
+    """A file whose changes are undone by a power cut until they are synced."""
+
+    def __init__(self, disk: "VolatileDisk", inode: Inode) -> None:
+        super().__init__(inode)
+        self._disk = disk
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write everything at `position`."""
+        size = len(memoryview(data).cast("B"))
+        with self._disk.change:
+            self._disk.undo_of(self.inode).save(self.inode.data, position, position + size)
+            return super().write_at(data, position)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+        with self._disk.change:
+            self._disk.undo_of(self.inode).save(self.inode.data, size, len(self.inode.data))
+            super().truncate(size)
+
+    def sync(self) -> None:
+        """What was written so far survives from now on, if the name does."""
+        with self._disk.change:
+            self._disk.keep(self.inode)
+
+
+class VolatileDisk(MemoryDisk):
+    """A memory disk with a memory of what is durable."""
+
+    def __init__(self, root: Inode | None = None) -> None:
+        super().__init__(root)
+        self.change = threading.RLock()
+        """Held while something changes: a sync on one thread meets an append on another."""
+        self._undo: dict[Inode, _Undo] = {}
+        self._synced_names: dict[Inode, dict[str, Inode]] = {}
+        """Directories whose names changed since their sync, with the names of then."""
+
+    def undo_of(self, inode: Inode) -> _Undo:
+        """How to undo what changes in a file from now on."""
+        undo = self._undo.get(inode)
+        if undo is None:
+            undo = self._undo[inode] = _Undo(len(inode.data))
+        return undo
+
+    def keep(self, inode: Inode) -> None:
+        """A file is synced."""
+        self._undo.pop(inode, None)
+
+    def after_power_cut(self) -> "VolatileDisk":
+        """A disk with what is durable now."""
+        with self.change:
+            return VolatileDisk(self._durable(self.root))
+
+    def _durable(self, inode: Inode) -> Inode:
+        copy = Inode(inode.number, is_directory=inode.names is not None)
+        if inode.names is None:
+            undo = self._undo.get(inode)
+            copy.data = bytearray(inode.data) if undo is None else undo.undone(inode.data)
+            return copy
+        names = self._synced_names.get(inode, inode.names)
+        copy.entries().update({name: self._durable(child) for name, child in names.items()})
+        return copy
+
+    def _note_names(self, directory: Inode) -> None:
+        """The names of a directory are about to change."""
+        if directory not in self._synced_names:
+            self._synced_names[directory] = dict(directory.entries())
+
+    # --- FileSystem ---
+
+    def open_file(self, path: str) -> File:
+        """Open an existing file."""
+        super().open_file(path)
+        return VolatileFile(self, self.find(path))
+
+    def create_file(self, path: str) -> File:
+        """Open a file, empty."""
+        with self.change:
+            parent, name = self.parent_of(path)
+            existing = parent.entries().get(name)
+            if existing is None:
+                self._note_names(parent)
+            else:
+                self.undo_of(existing).save(existing.data, 0, len(existing.data))
+            super().create_file(path)
+            inode = self.find(path)
+            self.undo_of(inode)
+            return VolatileFile(self, inode)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name."""
+        with self.change:
+            self.find(source)
+            self._note_names(self.parent_of(source)[0])
+            self._note_names(self.parent_of(target)[0])
+            super().rename(source, target)
+
+    def remove_file(self, path: str) -> None:
+        """Take the name away."""
+        with self.change:
+            inode = self.find(path)
+            parent, _ = self.parent_of(path)
+            self._note_names(parent)
+            super().remove_file(path)
+            if inode not in self._synced_names[parent].values():
+                # No cut brings it back: its name was never durable.
+                self._undo.pop(inode, None)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        with self.change:
+            self._note_names(self.parent_of(path)[0])
+            super().make_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        with self.change:
+            self.find(path)
+            self._note_names(self.parent_of(path)[0])
+            super().remove_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        """The names of now survive; what no name leads to any more is forgotten."""
+        with self.change:
+            super().sync_directory(path)
+            directory = self.find(path)
+            before = self._synced_names.pop(directory, {})
+            named = set(directory.entries().values())
+            for inode in before.values():
+                if inode not in named:
+                    self._undo.pop(inode, None)
+                    self._synced_names.pop(inode, None)

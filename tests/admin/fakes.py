@@ -1,0 +1,99 @@
+"""A broker and its door that say what a test wants, and the application before them, without IO."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from penstock.admin.app import make_app
+from penstock.admin.desk import Desk
+from penstock.admin.health import DirectoryFacts, Facts
+from penstock.admin.ports import Identity
+from penstock.client.cluster import Cluster
+from penstock.core.limit_use import LimitUse
+from penstock.core.metrics import Registry
+
+HEALTHY = Facts(
+    is_started=True,
+    is_stopping=False,
+    directories=(DirectoryFacts("data", "enough"),),
+    limits=(LimitUse("connections", 3, 100, 0, "connections"),),
+)
+
+
+IDENTITY = Identity(1, "cluster", "1.2.3", "127.0.0.1", 9092, 1_700_000_000_000)
+
+
+@dataclass
+class FakeView:
+    """`admin.ports.BrokerView`."""
+
+    current: Facts = HEALTHY
+    metrics: Registry = field(default_factory=Registry)
+    identity: Identity = IDENTITY
+
+    def facts(self) -> Facts:
+        return self.current
+
+    def uptime_seconds(self) -> float:
+        return 12.5
+
+
+@dataclass
+class FakeDoor:
+    """`admin.ports.ClusterDoor`."""
+
+    make: Callable[[], Cluster]
+
+    def open(self, timeout_seconds: float) -> Cluster:
+        return self.make()
+
+
+def no_cluster() -> Cluster:
+    raise AssertionError("nobody is asked")
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def document(self) -> Any:  # noqa: ANN401 (any JSON)
+        return json.loads(self.text)
+
+
+def ask(
+    method: str,
+    path: str,
+    *,
+    view: FakeView | None = None,
+    make_cluster: Callable[[], Cluster] = no_cluster,
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    document: object = None,
+    host: str = "127.0.0.1:8080",
+    names: frozenset[str] = frozenset(),
+) -> Answered:
+    """One request to the application."""
+
+    async def run() -> Answered:
+        desk = Desk(FakeDoor(make_cluster))
+        app = make_app(view or FakeView(), desk, allowed_names=names)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+            kind = {"content-type": "application/json"} if document is not None else {}
+            found = await client.request(
+                method,
+                path,
+                headers={**kind, **(headers or {})},
+                content=json.dumps(document).encode() if document is not None else content,
+            )
+        desk.stop()
+        return Answered(found.status_code, dict(found.headers), found.text)
+
+    return asyncio.run(run())

@@ -1,0 +1,62 @@
+"""Each reason has its own counter, and pauses are told from the budgets that cause them."""
+
+import pytest
+
+from penstock.broker.budget import MemoryBudget, RequestBudget
+from penstock.broker.endings import Endings, show_budgets
+from penstock.core.errors import (
+    FrameError,
+    MalformedRequestError,
+    PeerError,
+    UnsupportedApiError,
+)
+from penstock.core.metrics import LEFT_OUT, Registry
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FrameError("too long"), "frame_length"),
+        (UnsupportedApiError(99, 0), "unsupported_api"),
+        (MalformedRequestError("odd"), "malformed"),
+    ],
+)
+def test_a_broken_protocol_is_counted_by_its_kind(error: PeerError, reason: str) -> None:
+    metrics = Registry()
+    Endings(metrics).count_broken(error)
+    counted = {name: value for name, value in metrics.snapshot().items() if value}
+    assert counted == {f'protocol_errors_total{{reason="{reason}"}}': 1}
+
+
+def values(metrics: Registry) -> dict[str, float]:
+    """Every metric but the one on metrics."""
+    told = metrics.snapshot().items()
+    return {name: value for name, value in told if not name.startswith(LEFT_OUT)}
+
+
+def test_every_reason_is_there_before_it_happens() -> None:
+    metrics = Registry()
+    Endings(metrics)
+    assert list(values(metrics).values()) == [0] * 8
+
+
+def test_pauses_are_told_by_what_was_spent() -> None:
+    metrics = Registry()
+    handling, receiving = RequestBudget(100, 2), MemoryBudget(50)
+    show_budgets(metrics, handling, receiving)
+    handling.reserve(10)
+    handling.reserve(10)
+    handling.wait(lambda: None)
+    handling.release(10)
+    handling.reserve(90)
+    handling.release(10)
+    handling.reserve(10)
+    receiving.reserve(50)
+    receiving.wait(lambda: None)
+    assert values(metrics) == {
+        'reads_paused_total{reason="request_bytes"}': 0,
+        'reads_paused_total{reason="requests"}': 1,
+        'reads_paused_total{reason="unfinished_bytes"}': 1,
+        "request_bytes_in_flight": 150,
+        "requests_in_flight": 2,
+    }

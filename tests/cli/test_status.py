@@ -1,0 +1,145 @@
+"""`penstock status` on an admin port that says what the test wants."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from penstock.cli.status import amount_text, bar, duration_text
+from tests.cli.conftest import Penstock
+
+STATUS: dict[str, Any] = {
+    "health": "Healthy",
+    "ready": True,
+    "reasons": [],
+    "node_id": 1,
+    "cluster_id": "abc",
+    "version": "1.2.3",
+    "address": "127.0.0.1:9092",
+    "started_at_ms": 0,
+    "uptime_seconds": 3725.2,
+    "limits": [
+        {"name": "connections", "current": 25, "limit": 100, "unit": "connections", "refused": 3},
+        {
+            "name": "disk_used_bytes",
+            "current": 1536,
+            "limit": 2048,
+            "unit": "bytes",
+            "refused": None,
+        },
+        {"name": "slow_reader", "current": None, "limit": 30.0, "unit": "seconds", "refused": 4},
+    ],
+}
+REASON = {
+    "code": "disk-low",
+    "level": "Degraded",
+    "message": "The disk is nearly full.",
+    "remedy": "Make room.",
+}
+
+
+@contextmanager
+def admin_port(text: str, code: int = 200) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code if self.path == "/api/v1/status" else 404)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *words: object) -> None:
+            """Nothing is logged."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_healthy_broker(penstock: Penstock) -> None:
+    with admin_port(json.dumps(STATUS)) as url:
+        found = penstock("status", "--admin", url)
+    assert found.code == 0
+    assert found.output.splitlines() == [
+        "Healthy  node 1 at 127.0.0.1:9092, cluster abc, Penstock 1.2.3, up 1 h 2 min",
+        "limit        used     of       share                      refused",
+        "connections  25       100      █████░░░░░░░░░░░░░░░  25%  3",
+        "disk used    1.5 KiB  2.0 KiB  ███████████████░░░░░  75%  -",
+        "slow reader  -        30 s     -                          4",
+    ]
+
+
+@pytest.mark.parametrize(("health", "code"), [("Degraded", 5), ("Critical", 6)])
+def test_the_exit_code_says_it(penstock: Penstock, health: str, code: int) -> None:
+    document = {**STATUS, "health": health, "reasons": [REASON]}
+    with admin_port(json.dumps(document)) as url:
+        found = penstock("status", "--admin", url)
+    assert found.code == code
+    assert found.output.startswith(health)
+    assert "The disk is nearly full." in found.output
+    assert "Make room." in found.output
+
+
+def test_json(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with admin_port(json.dumps(STATUS)) as url:
+        monkeypatch.setenv("PENSTOCK_ADMIN_URL", url)
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        found = penstock("status", "--json")
+    assert (found.code, json.loads(found.output)) == (0, STATUS)
+
+
+def test_nobody_answers(penstock: Penstock) -> None:
+    with admin_port("") as url:
+        pass
+    found = penstock("status", "--admin", url)
+    assert found.code == 3
+    assert "nobody answers at" in found.errors
+    assert "--admin" in found.errors
+
+
+@pytest.mark.parametrize("text", ["<html>", "{}", '{"health": "Fine"}', "[]", '{"health": []}'])
+def test_somebody_else_answers(penstock: Penstock, text: str) -> None:
+    with admin_port(text) as url:
+        found = penstock("status", "--admin", url)
+    assert found.code == 1
+    assert "not as the admin port" in found.errors
+
+
+def test_an_error_is_told(penstock: Penstock) -> None:
+    with admin_port("", 500) as url:
+        found = penstock("status", "--admin", url)
+    assert (found.code, found.output) == (1, "")
+    assert "answers 500" in found.errors
+
+
+def test_a_url_that_is_none(penstock: Penstock) -> None:
+    found = penstock("status", "--admin", "localhost:8080")
+    assert found.code == 2
+    assert "--admin" in found.errors
+
+
+def test_texts() -> None:
+    assert bar(0, 100) == "░" * 20 + "   0%"
+    assert bar(1, 1000).startswith("█░")
+    assert bar(200, 100) == "█" * 20 + " 100%"
+    assert bar(0, 0) == "█" * 20 + " 100%"
+    assert [amount_text(n, "bytes") for n in (0, 1023, 1024, 5 * 2**40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "5.0 TiB",
+    ]
+    assert amount_text(12_000, "connections") == "12,000"
+    assert [duration_text(n) for n in (5, 65, 3_700, 90_000)] == [
+        "5 s",
+        "1 min 5 s",
+        "1 h 1 min",
+        "1 d 1 h",
+    ]

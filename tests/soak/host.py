@@ -1,0 +1,52 @@
+"""`penstock serve` with a door: whoever connects to a socket file is told every metric as JSON.
+
+    python host.py DOOR serve --config penstock.toml ...
+
+It is the command that users start, unchanged but for the class of its server, so that settings are
+read and watched as they are for users. Only Penstock itself is imported: this runs on the
+interpreter of an installed, compiled package too.
+"""
+
+import asyncio
+import json
+import sys
+from types import TracebackType
+from typing import Self
+
+from penstock.node import server
+
+
+class WatchedServer(server.BrokerServer):
+    """A broker that tells its metrics."""
+
+    door = ""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._listener = await asyncio.start_unix_server(self._tell, self.door)
+        return self
+
+    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(json.dumps(dict(self.metrics())).encode())
+        writer.close()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._listener.close()
+        return await super().__aexit__(exc_type, exc_value, traceback)
+
+
+def main() -> None:
+    WatchedServer.door = sys.argv.pop(1)
+    server.BrokerServer = WatchedServer  # type: ignore[misc]
+    from penstock.cli.main import main as penstock
+
+    penstock()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A client that behaves, paced and measured: `well_behaved.py PORT produce|fetch`.
+
+The producer is idempotent, waits for each answer (acks=all), and repeats what a full disk refused.
+It remembers what was acknowledged and compares that with the log at the end. The reader fetches
+from the start of the log. Each answer's time is noted under the phase of the moment (`phase-NAME`).
+Only answers that brought what was asked for count: a refusal is quick and no service.
+"""
+
+import statistics
+import sys
+import threading
+import time
+from array import array
+from collections import Counter
+
+from penstock.client import calls
+from penstock.client.addresses import Address
+from penstock.client.blocking import BlockingConnection, connect
+from penstock.core.clock import SystemClock
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.records.builder import build_batch
+from penstock.records.record import Record
+from tests.crash.clients import read_everything
+from tests.crash.ledger import Ledger, Sent, summary
+from tests.soak.scene import LEDGER, LEDGER_PARTITIONS
+from tests.soak.worker import serve
+
+HOST = "127.0.0.1"
+INTERVAL_SECONDS = 0.02
+"""Fifty requests a second: a hundred thousand in half an hour, and little of the processor."""
+LATE_SECONDS_MAX = 1.0
+"""Who is later than this gives up the plan: a flood after a pause would not be well-behaved."""
+REFUSED_PAUSE_SECONDS = 0.1
+REQUEST_SECONDS_MAX = 30.0
+FETCH_BYTES = 16_384
+UNEXPECTED_MAX = 20
+CLOCK = SystemClock()
+
+
+class Paced:
+    """Requests at their moments, on a thread, until told to stop."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._connection: BlockingConnection | None = None
+        self._phase = "none"
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.times: dict[str, array[float]] = {}
+        self.refused: Counter[str] = Counter()
+        self.unexpected: list[str] = []
+
+    def begin(self, phase: str) -> dict[str, str]:
+        """Note times under this phase from now on."""
+        self.times.setdefault(phase, array("d"))
+        self._phase = phase
+        if not self._thread.is_alive():
+            self._thread.start()
+        return {"phase": phase}
+
+    def stop(self) -> dict[str, object]:
+        """No more requests; what was measured."""
+        self._is_over.set()
+        self._thread.join(2 * REQUEST_SECONDS_MAX)
+        return {
+            "phases": {phase: _spread(times) for phase, times in self.times.items() if times},
+            "refused": dict(self.refused),
+            "unexpected": self.unexpected,
+        }
+
+    def _run(self) -> None:
+        moment = time.perf_counter()
+        while not self._is_over.is_set():
+            moment = max(moment + INTERVAL_SECONDS, time.perf_counter() - LATE_SECONDS_MAX)
+            time.sleep(max(0.0, moment - time.perf_counter()))
+            try:
+                if self._connection is None:
+                    address = Address(HOST, self._port)
+                    self._connection = connect(address, timeout_seconds=REQUEST_SECONDS_MAX)
+                self._work(self._connection)
+            except Exception as error:  # noqa: BLE001 (a client that behaves has none: it is told)
+                if len(self.unexpected) < UNEXPECTED_MAX:
+                    self.unexpected.append(f"{type(error).__name__}: {error}")
+                self._connection = None
+                time.sleep(1.0)
+
+    def _work(self, connection: BlockingConnection) -> None:
+        raise NotImplementedError
+
+    def _note(self, begun: float) -> None:
+        self.times[self._phase].append((time.perf_counter() - begun) * 1_000)
+
+
+class Producer(Paced):
+    """One record at a time."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.ledger = Ledger()
+        self._number = 0
+        self._sequences = [0] * LEDGER_PARTITIONS
+        self._identity: calls.ProducerIdentity | None = None
+
+    def _work(self, connection: BlockingConnection) -> None:
+        if self._identity is None:
+            self._identity = connection.carry(calls.start_producer())
+        partition = self._number % LEDGER_PARTITIONS
+        sent = Sent("well-behaved", self._number, partition)
+        at = TopicPartition(LEDGER, partition)
+        batch = build_batch(
+            [Record(value=sent.value(), timestamp_ms=CLOCK.now_ms())],
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            base_sequence=self._sequences[partition],
+        )
+        begun = time.perf_counter()
+        wait_ms = round(REQUEST_SECONDS_MAX * 500)
+        answer = connection.carry(calls.send_batches({at: batch}, acks=-1, timeout_ms=wait_ms))[at]
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            self._note(begun)
+            self.ledger.acknowledged(sent, answer.base_offset)
+            self._sequences[partition] += 1
+            self._number += 1
+            return
+        self.refused[code.name] += 1
+        if code is not ErrorCode.KAFKA_STORAGE_ERROR and len(self.unexpected) < UNEXPECTED_MAX:
+            self.unexpected.append(f"produce: {code.name} {answer.error_message}")
+        time.sleep(REFUSED_PAUSE_SECONDS)
+
+    def verify(self) -> dict[str, object]:
+        """Read everything back and compare."""
+        log = read_everything(f"{HOST}:{self._port}")
+        violations = self.ledger.violations(self.ledger.expected(), log)
+        return {
+            "acknowledged": self._number,
+            "violations": len(violations),
+            "told": summary(violations) if violations else "",
+        }
+
+
+class Reader(Paced):
+    """The first bytes of one partition after the other."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._number = 0
+
+    def _work(self, connection: BlockingConnection) -> None:
+        at = TopicPartition(LEDGER, self._number % LEDGER_PARTITIONS)
+        self._number += 1
+        bounds = calls.FetchBounds(
+            wait_ms_max=0, bytes_max=FETCH_BYTES, partition_bytes_max=FETCH_BYTES
+        )
+        begun = time.perf_counter()
+        answer = connection.carry(calls.fetch_batches({at: 0}, bounds))[at]
+        if answer.error_code != ErrorCode.NONE:
+            raise RuntimeError(f"fetch: {ErrorCode(answer.error_code).name}")
+        if answer.records:
+            self._note(begun)
+
+
+def _spread(times: "array[float]") -> dict[str, float]:
+    hundredths = statistics.quantiles(times, n=100) if len(times) > 1 else [times[0]] * 99
+    return {
+        "count": len(times),
+        "p50_ms": hundredths[49],
+        "p99_ms": hundredths[98],
+        "max_ms": max(times),
+    }
+
+
+def main() -> None:
+    port, role = int(sys.argv[1]), sys.argv[2]
+    client = Producer(port) if role == "produce" else Reader(port)
+    answers = {
+        "phase-unloaded": lambda: client.begin("unloaded"),
+        "phase-loaded": lambda: client.begin("loaded"),
+        "phase-full": lambda: client.begin("full"),
+        "stop": client.stop,
+    }
+    if isinstance(client, Producer):
+        answers["verify"] = client.verify
+    serve(answers)
+
+
+if __name__ == "__main__":
+    main()
