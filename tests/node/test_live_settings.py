@@ -203,6 +203,11 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     }
 
 
+def without_noise(value: object) -> object:
+    """What comes from another unit may be off in the last digits."""
+    return round(value, 6) if isinstance(value, float) else value
+
+
 def toml_of(values: Mapping[str, object]) -> str:
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else repr(value)
@@ -221,7 +226,7 @@ def test_every_live_setting_reaches_the_part_that_acts_on_it(
         same = {"listener.port": 0, "node.storage": "memory"}
         await running.takes(toml_of({**same, **wanted}))
         assert running.reload.refusal is None
-        assert {key: read() for key, read in found.items()} == pytest.approx(wanted, rel=0, abs=1e-6)
+        assert {key: without_noise(read()) for key, read in found.items()} == wanted
 
     run(scenario, caplog)
 
