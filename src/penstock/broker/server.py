@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.limits_in_use import listener_limits
@@ -31,6 +32,14 @@ WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 """Puts something between a socket and its connection, for tests of a bad network."""
 
 
+class _TooLate(asyncio.BufferedProtocol):
+    """A connection that was accepted while the sockets were being closed: nobody would serve it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """End it."""
+        cast("asyncio.Transport", transport).abort()
+
+
 class Listener:
     """Accepts Kafka clients on one host and port."""
 
@@ -43,6 +52,7 @@ class Listener:
     ) -> None:
         self._settings = settings
         self._wrap_connection = wrap_connection
+        self._is_stopping = False
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -87,6 +97,8 @@ class Listener:
         self._sockets = []
 
     def _connection(self) -> asyncio.BufferedProtocol:
+        if self._is_stopping:
+            return _TooLate()
         connection = ConnectionProtocol(self._state)
         return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
@@ -96,6 +108,7 @@ class Listener:
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         for connection in tuple(self._state.connections):

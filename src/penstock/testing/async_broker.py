@@ -16,12 +16,15 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.core.settings import Settings
 from penstock.storage.filesystem import FileSystem
 from penstock.testing.broker import Broker
-from penstock.testing.topic_records import ARRIVAL_SECONDS_MAX, Text, TopicRecord
+from penstock.testing.limits import ARRIVAL_SECONDS_MAX
+
+if TYPE_CHECKING:
+    from penstock.testing.topic_records import Text, TopicRecord
 
 
 class AsyncBroker:
@@ -158,9 +161,9 @@ class AsyncBroker:
     async def produce(
         self,
         topic: str,
-        *values: Text | None,
-        key: Text | None = None,
-        headers: Mapping[str, Text] | None = None,
+        *values: "Text | None",
+        key: "Text | None" = None,
+        headers: "Mapping[str, Text] | None" = None,
         partition: int | None = None,
     ) -> None:
         """As `Broker.produce`."""
@@ -176,7 +179,7 @@ class AsyncBroker:
         timeout_seconds: float = ARRIVAL_SECONDS_MAX,
         partitions: Sequence[int] = (),
         committed: bool = True,
-    ) -> list[TopicRecord]:
+    ) -> "list[TopicRecord]":
         """As `Broker.records`, while the caller's loop goes on."""
         return await asyncio.to_thread(
             self.broker.records,

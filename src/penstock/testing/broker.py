@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.cluster.memory_database import MemoryDatabase
 from penstock.core.config import BrokerConfig
@@ -33,17 +33,13 @@ from penstock.node.server import BrokerServer
 from penstock.node.stand_ins import StandIns
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.testing.broker_run import BrokerRun
+from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 from penstock.testing.network import Line, Network
 from penstock.testing.switched_disk import SwitchedDisk
-from penstock.testing.topic_records import (
-    ARRIVAL_SECONDS_MAX,
-    Text,
-    TopicRecord,
-    arrived_records,
-    create_topic,
-    produce,
-)
 from penstock.testing.volatile_disk import VolatileDisk
+
+if TYPE_CHECKING:
+    from penstock.testing.topic_records import Text, TopicRecord
 
 
 class Broker:
@@ -256,23 +252,27 @@ class Broker:
         finally:
             self.disk_free()
 
-    # --- Topics ---
+    # --- Topics: by our client, imported by the first call, because most tests bring their own ---
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; raises if there is one of this name."""
+        from penstock.testing.topic_records import create_topic
+
         create_topic(self.bootstrap_server, topic, partitions, configs or {})
 
     def produce(
         self,
         topic: str,
-        *values: Text | None,
-        key: Text | None = None,
-        headers: Mapping[str, Text] | None = None,
+        *values: "Text | None",
+        key: "Text | None" = None,
+        headers: "Mapping[str, Text] | None" = None,
         partition: int | None = None,
     ) -> None:
         """Append records, and return when all are acknowledged; text becomes UTF-8."""
+        from penstock.testing.topic_records import produce
+
         produce(self.bootstrap_server, topic, values, key, headers or {}, partition)
 
     def records(
@@ -283,12 +283,14 @@ class Broker:
         timeout_seconds: float = ARRIVAL_SECONDS_MAX,
         partitions: Sequence[int] = (),
         committed: bool = True,
-    ) -> list[TopicRecord]:
+    ) -> "list[TopicRecord]":
         """The records of a topic by partition and offset; with `count`, when so many are there.
 
         Fewer in that time is an `AssertionError` that shows what arrived. Records of open and
         aborted transactions are left out unless `committed` is false.
         """
+        from penstock.testing.topic_records import arrived_records
+
         return arrived_records(
             self.bootstrap_server,
             topic,

@@ -1,10 +1,14 @@
 """`Records`: what the fixture `penstock_records` gives: a call that reads a topic of one broker."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.testing.async_broker import AsyncBroker
 from penstock.testing.broker import Broker
-from penstock.testing.topic_records import ARRIVAL_SECONDS_MAX, TopicRecord
+from penstock.testing.limits import ARRIVAL_SECONDS_MAX
+
+if TYPE_CHECKING:
+    from penstock.testing.topic_records import TopicRecord
 
 
 class Records:
@@ -21,7 +25,7 @@ class Records:
         timeout_seconds: float = ARRIVAL_SECONDS_MAX,
         partitions: Sequence[int] = (),
         committed: bool = True,
-    ) -> list[TopicRecord]:
+    ) -> "list[TopicRecord]":
         """The records of a topic; with `count`, when so many are there."""
         return self._broker.records(
             topic,
@@ -39,7 +43,7 @@ class Records:
         timeout_seconds: float = ARRIVAL_SECONDS_MAX,
         partitions: Sequence[int] = (),
         committed: bool = True,
-    ) -> list[TopicRecord]:
+    ) -> "list[TopicRecord]":
         """The same for an async test: its event loop goes on while this waits."""
         return await AsyncBroker.of(self._broker).records(
             topic,

@@ -26,12 +26,11 @@ from penstock.core.types import TopicPartition
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.builder import read_records
 from penstock.records.record import Record
+from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 
 Text = str | bytes
 """What a key, a value or a header may be given as; text becomes UTF-8."""
 
-ARRIVAL_SECONDS_MAX: Final = 10.0
-"""How long records are waited for unless the caller says."""
 CALL_SECONDS_MAX: Final = 30.0
 """For one call with its repetitions: longer than a pause that a test makes, shorter than a test."""
 LOOK_SECONDS: Final = 0.01
