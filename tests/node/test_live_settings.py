@@ -290,7 +290,7 @@ def test_a_change_is_read_when_it_rests_and_a_question_at_once(
 ) -> None:
     async def scenario(running: Running) -> None:
         running.file.text = f"{BASE}[topic_defaults]\nretention_ms = 5\n"
-        applied = running.reload._applied
+        applied = running.reload.outcomes.applied
         await running.reload.look(FIRST)
         await running.reload.look(SECOND)
         assert applied.value == 0
