@@ -105,6 +105,9 @@ def test_a_running_broker_follows_its_file(scene: Scene) -> None:
     target.write_text(f"{retention(6_000)}[[topics]]\nname = 'declared'\npartitions = 2\n")
     scene.becomes(6_000)
     scene.logs("declared topics: create topic declared with 2 partitions")
+    scene.until(
+        lambda: "declared" in {topic.name for topic in scene.cluster.all_topics()}, "the topic"
+    )
     assert len(scene.cluster.partitions_of("declared")) == 2
 
 

@@ -203,6 +203,11 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     }
 
 
+def without_noise(value: object) -> object:
+    """What comes from another unit may be off in the last digits."""
+    return round(value, 6) if isinstance(value, float) else value
+
+
 def toml_of(values: Mapping[str, object]) -> str:
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else repr(value)
@@ -221,7 +226,7 @@ def test_every_live_setting_reaches_the_part_that_acts_on_it(
         same = {"listener.port": 0, "node.storage": "memory"}
         await running.takes(toml_of({**same, **wanted}))
         assert running.reload.refusal is None
-        assert {key: read() for key, read in found.items()} == pytest.approx(wanted)
+        assert {key: without_noise(read()) for key, read in found.items()} == wanted
 
     run(scenario, caplog)
 
@@ -285,7 +290,7 @@ def test_a_change_is_read_when_it_rests_and_a_question_at_once(
 ) -> None:
     async def scenario(running: Running) -> None:
         running.file.text = f"{BASE}[topic_defaults]\nretention_ms = 5\n"
-        applied = running.reload._applied
+        applied = running.reload.outcomes.applied
         await running.reload.look(FIRST)
         await running.reload.look(SECOND)
         assert applied.value == 0

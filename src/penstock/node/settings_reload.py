@@ -43,30 +43,18 @@ class SettingsSource:
     """How the file was just before that."""
 
 
-class SettingsReload:
-    """Keeps a broker's settings up with its file."""
+class ReloadOutcomes:
+    """How the last reload went, and how often each way, as metrics; also where there is none."""
 
-    def __init__(
-        self,
-        source: SettingsSource,
-        live: LiveSettings,
-        declared: DeclaredTopics,
-        clock: Clock,
-        metrics: Registry,
-    ) -> None:
-        self._source = source
-        self._live = live
-        self._declared = declared
+    def __init__(self, clock: Clock, metrics: Registry) -> None:
         self._clock = clock
-        self._watch = FileWatch(source.first_look)
-        self._asked = asyncio.Event()
         self.refusal: str | None = None
         """Why the last reload was refused; None when it was not."""
         self._applied_at_ms = clock.now_ms()
-        self._applied = metrics.counter(
+        self.applied = metrics.counter(
             "config_reloads_applied_total", "Times that the settings were read again and taken."
         )
-        self._refused = metrics.counter(
+        self.refused = metrics.counter(
             "config_reloads_refused_total", "Times that the settings were read again and refused."
         )
         metrics.gauge(
@@ -79,6 +67,40 @@ class SettingsReload:
             "When settings were last taken, at the start or later, since 1970.",
             lambda: self._applied_at_ms / 1_000,
         )
+
+    def note_applied(self) -> None:
+        """The settings that were read are in force."""
+        self.refusal = None
+        self.applied.value += 1
+        self._applied_at_ms = self._clock.now_ms()
+
+    def note_refused(self, reason: str) -> None:
+        """They are not, and nothing was changed."""
+        self.refusal = reason
+        self.refused.value += 1
+
+
+class SettingsReload:
+    """Keeps a broker's settings up with its file."""
+
+    def __init__(
+        self,
+        source: SettingsSource,
+        live: LiveSettings,
+        declared: DeclaredTopics,
+        outcomes: ReloadOutcomes,
+    ) -> None:
+        self._source = source
+        self._live = live
+        self._declared = declared
+        self._watch = FileWatch(source.first_look)
+        self._asked = asyncio.Event()
+        self.outcomes = outcomes
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the last reload was refused; None when it was not."""
+        return self.outcomes.refusal
 
     def ask(self) -> None:
         """Read the settings again soon, changed or not; for a signal handler on the loop."""
@@ -131,14 +153,11 @@ class SettingsReload:
                     one.key,
                 )
         await self._declared.reconcile(loaded.topics)
-        self.refusal = None
-        self._applied.value += 1
-        self._applied_at_ms = self._clock.now_ms()
+        self.outcomes.note_applied()
         logger.info("settings: read again, %d changed", len(in_force))
 
     def _refuse(self, reason: str) -> None:
-        self.refusal = reason
-        self._refused.value += 1
+        self.outcomes.note_refused(reason)
         for line in reason.splitlines():
             logger.error("settings refused: %s", line)
         logger.error("settings refused: nothing was changed; the broker goes on as before")

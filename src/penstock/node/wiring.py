@@ -57,7 +57,7 @@ from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.quota_administration import QuotaChanges
-from penstock.node.settings_reload import SettingsReload, SettingsSource
+from penstock.node.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
@@ -212,9 +212,10 @@ async def _follow_file(
         lambda: len(declared.problems),
     )
     await declared.reconcile(source.first.topics if source else ())
+    outcomes = ReloadOutcomes(ground.clock, ground.metrics)
     if source is None:
         return declared, None
-    reload = SettingsReload(source, ground.live, declared, ground.clock, ground.metrics)
+    reload = SettingsReload(source, ground.live, declared, outcomes)
     stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
     return declared, reload
 
