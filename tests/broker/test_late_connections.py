@@ -1,10 +1,11 @@
 """Connections that are accepted in the moment of a stop are ended like the others.
 
 An event loop tells of a connection some turns after it was accepted. One that the stop did not know
-of would bring its requests to parts that are gone.
+of would hold it up until its time is over, or bring its requests to parts that are gone.
 """
 
 import logging
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -15,6 +16,8 @@ from tests.broker.handlers.asker import Asker
 
 ROUNDS = 5
 CLIENTS = 20
+STOP_SECONDS_MAX = 5.0
+"""Half of what a stop grants to clients that do not take their answers."""
 
 
 def test_who_comes_while_it_stops_is_not_left_behind(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,6 +29,8 @@ def test_who_comes_while_it_stops_is_not_left_behind(caplog: pytest.LogCaptureFi
             for _ in range(CLIENTS):
                 asker = stack.enter_context(Asker(broker.port))
                 asker.send(InitProducerIdRequest(transaction_timeout_ms=0), 4)
+            begun = time.monotonic()
             broker.stop()
+            assert time.monotonic() - begun < STOP_SECONDS_MAX, "a stop waited for one unknown"
     problems = [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert not problems, problems[0].getMessage()
