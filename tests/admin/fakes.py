@@ -10,16 +10,17 @@ import httpx
 
 from penstock.admin.app import make_app
 from penstock.admin.desk import Desk
-from penstock.admin.health import DirectoryFacts, Facts, LimitUse
+from penstock.admin.health import DirectoryFacts, Facts
 from penstock.admin.ports import Identity
 from penstock.client.cluster import Cluster
+from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 
 HEALTHY = Facts(
     is_started=True,
     is_stopping=False,
     directories=(DirectoryFacts("data", "enough"),),
-    limits=(LimitUse("connections", 3, 100, "connections", 0),),
+    limits=(LimitUse("connections", 3, 100, 0, "connections"),),
 )
 
 

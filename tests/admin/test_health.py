@@ -9,9 +9,9 @@ from penstock.admin.health import (
     DirectoryFacts,
     Facts,
     Level,
-    LimitUse,
     judge,
 )
+from penstock.core.limit_use import LimitUse
 from tests.admin.fakes import HEALTHY
 
 
@@ -20,7 +20,7 @@ def with_directory(**changes: object) -> Facts:
 
 
 def with_limit(name: str, current: int, limit: int = 100) -> Facts:
-    return replace(HEALTHY, limits=(LimitUse(name, current, limit, "things"),))
+    return replace(HEALTHY, limits=(LimitUse(name, current, limit, None, "things"),))
 
 
 def test_nothing_to_say() -> None:
@@ -52,6 +52,18 @@ def test_nothing_to_say() -> None:
             Level.DEGRADED,
             True,
         ),
+        (
+            with_limit("requests_in_flight", 100),
+            "requests_in_flight-at-limit",
+            Level.DEGRADED,
+            True,
+        ),
+        (
+            with_limit("unsent_answer_bytes", 95),
+            "unsent_answer_bytes-near-limit",
+            Level.DEGRADED,
+            True,
+        ),
         (with_limit("parked_requests", 100), "parked_requests-at-limit", Level.CRITICAL, True),
         (with_limit("partitions", 100), "partitions-at-limit", Level.DEGRADED, True),
         (with_limit("something_new", 100), "something_new-at-limit", Level.DEGRADED, True),
@@ -76,13 +88,13 @@ def test_below_the_marks_nothing_is_said() -> None:
     facts = replace(
         HEALTHY,
         directories=(DirectoryFacts("data", "enough", flush_seconds=FLUSH_SECONDS_MAX),),
-        limits=(LimitUse("connections", 89, 100, "connections"),),
+        limits=(LimitUse("connections", 89, 100, None, "connections"),),
     )
     assert judge(facts).level is Level.HEALTHY
 
 
 def test_a_disk_is_judged_by_its_marks_not_by_its_share() -> None:
-    assert judge(with_limit("disk_used_bytes", 99)).level is Level.HEALTHY
+    assert judge(with_limit("disk_used_bytes", 100)).level is Level.HEALTHY
 
 
 def test_an_offline_directory_is_not_called_full_as_well() -> None:
@@ -101,5 +113,6 @@ def test_the_worst_comes_first() -> None:
     assert codes == ["stopping", "disk-full", "coordinators-loading"]
 
 
-def test_a_limit_of_nothing_is_reached() -> None:
-    assert LimitUse("connections", 0, 0, "connections").share == 1.0
+def test_a_limit_of_time_is_never_near() -> None:
+    limits = (LimitUse("slow_reader", None, 30.0, 7, "seconds"),)
+    assert judge(replace(HEALTHY, limits=limits)).level is Level.HEALTHY

@@ -36,6 +36,7 @@ from tests.broker.handlers.asker import (
     produce_request,
 )
 from tests.broker.handlers.fakes import FakeServices
+from tests.broker.handlers.quotas import set_quotas
 
 LONG_MS = 20_000
 TOPIC = "records"
@@ -321,6 +322,54 @@ def test_a_produce_that_was_accepted_is_answered_and_kept() -> None:
             answer = asker.receive(ProduceResponse)
             assert answer.responses[0].partition_responses[0].base_offset == 0
             assert asker.is_closed()
+
+
+@pytest.fixture
+def muted() -> Iterator[tuple[Broker, Asker]]:
+    """A broker, and a connection that has to wait for a minute; a request of it is here already."""
+    broker = Broker()
+    broker.start()
+    with Asker(broker.port) as admin, Asker(broker.port, client_id="slow") as asker:
+        admin.create(TOPIC)
+        set_quotas(admin, {"client-id": "slow"}, producer_byte_rate=1_000)
+        asker.send_together(
+            (produce_request(TOPIC, {0: batch_of(bytes(70_000))}), NAMED), (ApiVersionsRequest(), 0)
+        )
+        assert asker.receive(ProduceResponse).throttle_time_ms > 50_000
+        yield broker, asker
+        broker.stop()
+
+
+def test_who_has_to_wait_does_not_hold_the_stop_up(muted: tuple[Broker, Asker]) -> None:
+    broker, asker = muted
+    assert asker.is_silent(0.02)
+    begun = time.monotonic()
+    with stopping(broker):
+        assert asker.receive(ApiVersionsResponse).api_keys
+        assert asker.is_closed()
+    assert time.monotonic() - begun < 2.0
+
+
+def test_who_has_to_wait_and_sends_no_more_is_still_served(muted: tuple[Broker, Asker]) -> None:
+    """Its last request was accepted: it is answered when the wait is over, or the broker stops."""
+    broker, asker = muted
+    asker.finish_sending()
+    assert asker.is_silent(0.02)
+    with stopping(broker):
+        assert asker.receive(ApiVersionsResponse).api_keys
+        assert asker.is_closed()
+
+
+def test_who_has_to_wait_and_hangs_up_is_forgotten_with_the_broker(
+    muted: tuple[Broker, Asker],
+) -> None:
+    broker, asker = muted
+    asker.reset()
+    asker.close()
+    begun = time.monotonic()
+    with stopping(broker):
+        pass
+    assert time.monotonic() - begun < 2.0
 
 
 def test_idle_connections_are_closed_and_new_ones_refused() -> None:

@@ -49,7 +49,12 @@ class Scene:
         dispatcher = Dispatcher(services, handlers, self.metrics)
         self._server = ServerConnection(dispatcher.version_ranges, ReadArena())
         self.session = Session(
-            dispatcher, MemoryBudget(1_000_000), self._write, lambda: None, lambda: None
+            dispatcher,
+            MemoryBudget(1_000_000),
+            self._write,
+            lambda: None,
+            lambda: None,
+            mute=lambda wait_ms: None,
         )
 
     def pass_time(self, seconds: float) -> None:

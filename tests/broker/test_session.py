@@ -15,6 +15,7 @@ from penstock.broker.context import (
 )
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.session import Session
+from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
 from penstock.core.deferred import Deferred
 from penstock.core.errors import MalformedRequestError
 from penstock.core.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, WRITE_BUFFER_BYTES_HIGH
@@ -80,6 +81,7 @@ class Connection:
         self.writes = 0
         self.is_closed = False
         self.room_calls = 0
+        self.muted_ms: list[int] = []
         self.client = ClientConnection("test")
         self.metrics = Registry()
         handlers: dict[int, Handler] = {
@@ -92,7 +94,7 @@ class Connection:
         self._server = ServerConnection(self.dispatcher.version_ranges, ReadArena())
         self.budget = MemoryBudget(1_000_000)
         self.session = Session(
-            self.dispatcher, self.budget, self._write, self._close, self._has_room
+            self.dispatcher, self.budget, self._write, self._close, self._has_room, self._mute
         )
 
     def _now(self, request: ApiVersionsRequest, context: RequestContext) -> Answer:
@@ -119,6 +121,10 @@ class Connection:
     def _close(self) -> None:
         self.is_closed = True
         self.session.close()
+
+    def _mute(self, wait_ms: int) -> None:
+        self.session.is_muted = True
+        self.muted_ms.append(wait_ms)
 
     def _has_room(self) -> None:
         self.room_calls += 1
@@ -347,3 +353,49 @@ def test_a_request_costs_its_bytes_until_it_is_answered(connection: Connection) 
 
 def test_a_fetch_that_waits_costs_nothing(connection: Connection) -> None:
     assert held(connection, lambda: connection.send(POLL)) == 0
+
+
+# --- Quotas ---
+
+SLOW = entity_of([("client-id", "test")])
+
+
+def test_nothing_is_metered_while_no_quota_is_set() -> None:
+    connection = Connection()
+    connection.send(NOW, LATER)
+    assert [slot.meter for slot in connection.session._slots] == [None]
+    assert connection.muted_ms == []
+
+
+def test_a_request_above_its_quota_is_answered_and_mutes() -> None:
+    connection = Connection()
+    connection.dispatcher.quotas.put(SLOW, {REQUEST_PERCENTAGE: 1e-9})
+    connection.send(LATER)
+    assert connection.muted_ms == []
+    connection.deferred[0].set(answer_later())
+    assert connection.muted_ms == [1_000]
+    assert connection.answered() == [0]
+    assert not connection.session.has_room
+
+
+def test_what_was_begun_before_still_goes_out_in_order() -> None:
+    connection = Connection()
+    connection.dispatcher.quotas.put(SLOW, {REQUEST_PERCENTAGE: 1e-9})
+    connection.send(LATER, LATER)
+    connection.deferred[1].set(answer_later())
+    assert connection.session.is_muted
+    assert connection.answered() == []
+    connection.deferred[0].set(answer_later())
+    assert connection.answered() == [0, 1]
+
+
+def test_there_is_no_room_until_the_wait_is_over() -> None:
+    connection = Connection()
+    connection.dispatcher.quotas.put(SLOW, {REQUEST_PERCENTAGE: 1e-9})
+    connection.send(LATER, LATER)
+    connection.session.wants_room = True
+    connection.deferred[0].set(answer_later())
+    connection.deferred[1].set(answer_later())
+    assert connection.room_calls == 0
+    connection.session.is_muted = False
+    assert connection.session.has_room

@@ -24,7 +24,14 @@ STATUS: dict[str, Any] = {
     "uptime_seconds": 3725.2,
     "limits": [
         {"name": "connections", "current": 25, "limit": 100, "unit": "connections", "refused": 3},
-        {"name": "disk", "current": 1536, "limit": 2048, "unit": "bytes", "refused": None},
+        {
+            "name": "disk_used_bytes",
+            "current": 1536,
+            "limit": 2048,
+            "unit": "bytes",
+            "refused": None,
+        },
+        {"name": "slow_reader", "current": None, "limit": 30.0, "unit": "seconds", "refused": 4},
     ],
 }
 REASON = {
@@ -64,7 +71,8 @@ def test_a_healthy_broker(penstock: Penstock) -> None:
         "Healthy  node 1 at 127.0.0.1:9092, cluster abc, Penstock 1.2.3, up 1 h 2 min",
         "limit        used     of       share                      refused",
         "connections  25       100      █████░░░░░░░░░░░░░░░  25%  3",
-        "disk         1.5 KiB  2.0 KiB  ███████████████░░░░░  75%  -",
+        "disk used    1.5 KiB  2.0 KiB  ███████████████░░░░░  75%  -",
+        "slow reader  -        30 s     -                          4",
     ]
 
 

@@ -9,8 +9,9 @@ from penstock.cluster.broker_changes import (
     broker_settings_writes,
     decide_broker_settings,
 )
-from penstock.cluster.changes import BrokerSettingsChanged, apply, difference, interpret
+from penstock.cluster.changes import BrokerSettingsChanged, apply, interpret
 from penstock.cluster.described_configs import BrokerLayers
+from penstock.cluster.differences import difference
 from penstock.cluster.image import BrokerSettingsImage, MetadataImage, TopicImage
 from penstock.cluster.keys import ALL_BROKERS, Keys
 from penstock.cluster.persistent_map import PersistentMap

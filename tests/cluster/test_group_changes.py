@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster import group_changes
-from penstock.cluster.changes import GroupSettingsChanged, apply, difference
+from penstock.cluster.changes import GroupSettingsChanged, apply
+from penstock.cluster.differences import difference
 from penstock.cluster.group_changes import decide_group_settings, group_settings_writes
 from penstock.cluster.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_rules
 from penstock.cluster.image import GroupImage, MetadataImage

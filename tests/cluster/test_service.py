@@ -14,10 +14,10 @@ from penstock.cluster.changes import (
     TopicPublished,
     TopicRemoved,
     apply,
-    difference,
     interpret,
 )
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.differences import difference
 from penstock.cluster.group_configs import HEARTBEAT_INTERVAL, group_rules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage

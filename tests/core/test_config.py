@@ -210,6 +210,7 @@ def test_every_setting_says_what_it_is() -> None:
         "listener",
         "flush",
         "topic_defaults",
+        "quotas",
         "log",
         "groups",
         "transactions",

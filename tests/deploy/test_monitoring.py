@@ -12,7 +12,7 @@ import pytest
 
 from penstock.admin.metrics_page import exported_name
 from penstock.testing import Broker
-from tests.deploy.monitoring import DASHBOARD, alerts, queries
+from tests.deploy.monitoring import DASHBOARD, GUIDE, alerts, guide_queries, queries
 from tools.generate_dashboard import dashboard
 
 METRIC = re.compile(r"\b(?:penstock|process|python)_[a-z_]+\b")
@@ -38,6 +38,8 @@ def expressions() -> Iterator[tuple[str, str]]:
     for alert in alerts():
         yield alert["alert"], alert["expr"]
     yield from queries()
+    for expression in guide_queries():
+        yield "guide", expression
 
 
 @pytest.mark.parametrize(("where", "expression"), [*expressions()])
@@ -66,6 +68,11 @@ def test_an_alert_tells_what_to_do(alert: dict[str, Any]) -> None:
 def test_a_name_is_used_once() -> None:
     names = [alert["alert"] for alert in alerts()]
     assert len(names) == len(set(names)) > 10
+
+
+def test_the_guide_lists_every_alert() -> None:
+    listed = re.findall(r"^\| (Penstock\w+) \| (\w+) \|", GUIDE.read_text(), re.MULTILINE)
+    assert listed == [(alert["alert"], alert["labels"]["severity"]) for alert in alerts()]
 
 
 # --- The dashboard ---

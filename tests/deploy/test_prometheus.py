@@ -8,20 +8,18 @@ answers every query of the dashboard.
 import json
 import re
 import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from penstock.admin.metrics_page import write
+from penstock.core.config import BrokerConfig
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -39,7 +37,7 @@ from penstock.protocol.messages.offset_commit import (
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of
 from tests.deploy.alert_cases import CASES
-from tests.deploy.monitoring import CONFIGS, RULES, alerts, queries
+from tests.deploy.monitoring import CONFIGS, RULES, alerts, guide_queries, queries
 from tests.oracle.cache import tool
 from tests.oracle.running_broker import free_port
 
@@ -119,7 +117,7 @@ def test_an_alert(name: str, is_expected: bool, tmp_path: Path) -> None:
 
 
 class Used:
-    """A broker and its page of metrics, over HTTP."""
+    """A broker that is used."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -128,8 +126,17 @@ class Used:
         self._take_part()
         self.use()
 
-    def page(self, accept: str) -> tuple[bytes, str]:
-        return write(self.broker.collect_metrics(), accept)
+    @property
+    def port(self) -> int:
+        """Its admin port."""
+        assert self.broker.admin_port is not None
+        return self.broker.admin_port
+
+    def page(self) -> bytes:
+        address = f"http://127.0.0.1:{self.port}/metrics"
+        with urllib.request.urlopen(address, timeout=SECONDS_MAX) as answer:
+            page: bytes = answer.read()
+        return page
 
     def use(self) -> None:
         """Something of everything that is counted."""
@@ -152,19 +159,21 @@ class Used:
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[Used]:
-    with Broker() as broker:
+    settings = BrokerConfig(port=0, storage="memory", admin_port=0)
+    with Broker(settings) as broker:
         made = Used(broker)
+        until(made.page)
         yield made
         made.asker.close()
 
 
 def test_the_page_is_right(used: Used) -> None:
-    page, _ = used.page("")
+    page = used.page()
     assert promtool("check", "metrics", page=page) == ""
 
 
 def test_a_wrong_page_is_found(used: Used) -> None:
-    page, _ = used.page("")
+    page = used.page()
     wrong = page.replace(
         b"TYPE penstock_requests_total counter", b"TYPE penstock_requests_total gauge"
     )
@@ -173,33 +182,6 @@ def test_a_wrong_page_is_found(used: Used) -> None:
 
 
 # --- Prometheus ---
-
-
-@contextmanager
-def served(used: Used) -> Iterator[int]:
-    """The page on a port of its own."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page, content_type = used.page(self.headers.get("Accept", ""))
-            self.send_response(200)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class Prometheus:
@@ -267,7 +249,7 @@ def filled(expression: str) -> str:
 
 
 def test_prometheus_scrapes_a_broker(used: Used, tmp_path: Path) -> None:
-    with served(used) as target, prometheus(tmp_path, target) as running:
+    with prometheus(tmp_path, used.port) as running:
         until(lambda: running.query('up{job="penstock"} == 1'))
 
         def is_seen_twice() -> bool:
@@ -287,6 +269,8 @@ def test_prometheus_scrapes_a_broker(used: Used, tmp_path: Path) -> None:
             title for title, query in queries() if any(sign in query for sign in ALWAYS_EMPTY)
         }
         assert set(empty) <= expected
+        for query in guide_queries():
+            assert running.query(query) or "errors" in query, query
         help_of = running.get("metadata", metric="penstock_connections")["penstock_connections"][0]
         assert help_of["type"] == "gauge"
 

@@ -29,6 +29,7 @@ PAGES = [
     "guides/groups.md",
     "guides/migrating.md",
     "guides/quick-start.md",
+    "guides/quotas.md",
 ]
 ADDRESS = "localhost:9092"
 BLOCK = re.compile(r"```(console|python)\n(.*?)```", re.DOTALL)

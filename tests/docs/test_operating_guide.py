@@ -25,7 +25,7 @@ VARYING = (
     (r"cluster \S+,", "cluster ID,"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"Penstock [^,]+, up .*", "Penstock VERSION"),
-    (r"^disk .*", "disk"),
+    (r"^disk used .*", "disk used"),
 )
 
 

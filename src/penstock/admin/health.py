@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from penstock.core.limit_use import LimitUse
+
 NEAR_SHARE: Final = 0.9
 """From this share of a limit on, an operator is told: there is still time to act."""
 FLUSH_SECONDS_MAX: Final = 10.0
@@ -30,23 +32,6 @@ class Level(StrEnum):
     HEALTHY = "Healthy"
     DEGRADED = "Degraded"
     CRITICAL = "Critical"
-
-
-@dataclass(frozen=True, slots=True)
-class LimitUse:
-    """How much of one limit is used."""
-
-    name: str
-    current: int
-    limit: int
-    unit: str
-    refused: int | None = None
-    """What was turned away because of it since the start; None when nobody counts."""
-
-    @property
-    def share(self) -> float:
-        """Between 0 and 1, and above 1 for a moment."""
-        return self.current / self.limit if self.limit else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +157,9 @@ def _directory(directory: DirectoryFacts) -> Iterator[Reason]:
         )
 
 
-_REQUEST_BYTES: Final = (
-    Level.DEGRADED,
-    "connections are not read from until requests are answered",
-    "Look for a slow disk, or raise listener.request_bytes_in_flight_max.",
-    True,
-)
+_MEMORY: Final = (Level.DEGRADED, "connections are not read from until requests are answered")
+_MORE_BYTES: Final = "Look for a slow disk, or raise listener.request_bytes_in_flight_max."
+
 _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
     "connections": (
         Level.CRITICAL,
@@ -185,8 +167,21 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
         "Find clients that leak connections, or raise listener.connections_max (and `ulimit -n`).",
         False,
     ),
-    "request_bytes_handled": _REQUEST_BYTES,
-    "request_bytes_arriving": _REQUEST_BYTES,
+    "connections_of_one_address": (
+        Level.DEGRADED,
+        "further connections from that address are closed at once",
+        "Find what leaks connections there, or raise listener.connections_per_address_max.",
+        True,
+    ),
+    "requests_in_flight": (*_MEMORY, "Look for a slow disk, or for clients that flood.", True),
+    "request_bytes_handled": (*_MEMORY, _MORE_BYTES, True),
+    "request_bytes_arriving": (*_MEMORY, _MORE_BYTES, True),
+    "unsent_answer_bytes": (
+        Level.DEGRADED,
+        "a fetch gets a single batch",
+        "Look for clients that ask for much and read slowly.",
+        True,
+    ),
     "parked_requests": (
         Level.CRITICAL,
         "requests that would have to wait are refused",
@@ -210,16 +205,21 @@ _OTHER_LIMIT: Final = (
 )
 
 
+_NO_REASONS: Final = frozenset({"disk_used_bytes", "fetch_sessions"})
+"""The directory tells of its disk, with the marks that the operator has set; and a full cache of
+fetch sessions costs a few bytes for each fetch, and nobody is refused."""
+
+
 def _limit(limit: LimitUse) -> Iterator[Reason]:
-    if limit.name == "disk_used_bytes":
-        return  # the directory tells it, with the marks that the operator has set
+    if limit.current is None or limit.name in _NO_REASONS:
+        return
     level, consequence, remedy, is_ready = _AT_LIMIT.get(limit.name, _OTHER_LIMIT)
     words = limit.name.replace("_", " ")
-    so_many = f"{limit.current} of {limit.limit} {limit.unit}"
+    so_many = f"{limit.current:.0f} of {limit.limit:.0f} {limit.unit}"
     if limit.current >= limit.limit:
         message = f"The limit of {words} is reached ({so_many}): {consequence}."
         yield Reason(f"{limit.name}-at-limit", level, message, remedy, is_ready)
-    elif limit.share >= NEAR_SHARE:
+    elif limit.current >= NEAR_SHARE * limit.limit:
         message = f"The limit of {words} is near ({so_many}); at the limit {consequence}."
         yield Reason(f"{limit.name}-near-limit", Level.DEGRADED, message, remedy)
 

@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.admin.health import Facts, LimitUse, Verdict, judge
+from penstock.admin.health import Facts, Verdict, judge
 from penstock.admin.model import Answer
 from penstock.admin.ports import BrokerView
+from penstock.core.limit_use import LimitUse
 
 
 class ReasonAnswer(Answer):
@@ -22,11 +23,14 @@ class LimitAnswer(Answer):
     """How much of one limit is used."""
 
     name: Annotated[str, Field(examples=["connections"])]
-    current: int
-    limit: int
+    current: Annotated[
+        int | float | None, Field(description="Null for a time limit: each client has its own.")
+    ]
+    limit: int | float
     unit: str
     refused: Annotated[
-        int | None, Field(description="Turned away since the start; null: nobody counts.")
+        int | None,
+        Field(description="Refused, dropped or made to wait since the start; null: nobody counts."),
     ]
 
 

@@ -12,10 +12,13 @@ from uuid import UUID
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.quotas.meter import RequestMeter
+from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.clock import Clock
@@ -100,6 +103,16 @@ class BrokerAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each; when the call returns, the topics follow."""
+        ...
+
+
+class QuotaAdministration(Protocol):
+    """The quotas of users, client ids and addresses. None of them need exist to have some."""
+
+    async def change(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each entity; when the call returns, its quotas are in force."""
         ...
 
 
@@ -237,6 +250,7 @@ class BrokerServices:
     topics: TopicAdministration
     groups: GroupAdministration
     brokers: BrokerAdministration
+    quota_administration: QuotaAdministration
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
@@ -253,6 +267,7 @@ class BrokerServices:
     )
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
+    quotas: Quotas = field(default_factory=Quotas)
     refused_batches: dict[int, int] = field(default_factory=dict)
     """How many batches producers were refused, by the error code that they were told."""
 
@@ -275,6 +290,8 @@ class RequestContext(NamedTuple):
     is_version_unsupported: bool
     client_host: str = ""
     """The address that the client connects from."""
+    meter: RequestMeter | None = None
+    """Counts what the request costs, while any quota is set."""
 
 
 class NoAnswer:

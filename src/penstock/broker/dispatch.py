@@ -20,7 +20,9 @@ from penstock.broker.context import (
     RequestContext,
     VersionRange,
 )
+from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
+from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError
 from penstock.core.metrics import Registry
@@ -75,17 +77,20 @@ class Dispatcher:
     ) -> None:
         self._services: Final = services
         self.unsent_answers: Final = services.unsent_answers
+        self.quotas: Final = services.quotas
         self._handlers: Final = handlers
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)
             for key, handler in handlers.items()
         }
-        self.requests: Final = RequestMetrics(handlers, services.clock.monotonic, metrics)
+        self.requests: Final = RequestMetrics(handlers, stopwatch(services.clock), metrics)
         self._failures = metrics.counter(
             "handler_failures_total", "Requests that ended in an error nobody expected."
         )
 
-    def dispatch(self, request: Request, client_host: str = "") -> "Answer | Deferred[Answer]":
+    def dispatch(
+        self, request: Request, client_host: str = "", meter: RequestMeter | None = None
+    ) -> "Answer | Deferred[Answer]":
         """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
         handler = self._handlers[request.api_key]
         if handler.shortcut is not None:
@@ -99,10 +104,12 @@ class Dispatcher:
             request.client_id,
             request.is_version_unsupported,
             client_host,
+            meter,
         )
         function = handler.function or handler.load()
         if handler.is_coroutine:
-            return self._start(function(message, context))  # type: ignore[arg-type]
+            work: Any = function(message, context)
+            return self._start(work if meter is None else MeteredWork(work, meter))
         try:
             return function(message, context)  # type: ignore[return-value]
         except PeerError:

@@ -36,6 +36,8 @@ CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
     errors.InvalidTopicConfigError: ErrorCode.INVALID_CONFIG,
     errors.InvalidRequestError: ErrorCode.INVALID_REQUEST,
     errors.PolicyViolationError: ErrorCode.POLICY_VIOLATION,
+    errors.UnsupportedEntityError: ErrorCode.UNSUPPORTED_VERSION,
+    errors.ThrottledError: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.StoreError: ErrorCode.REQUEST_TIMED_OUT,
     errors.NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,

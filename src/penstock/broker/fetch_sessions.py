@@ -164,6 +164,17 @@ class FetchSessionCache:
             return FetchPlan(partitions, self._start(partitions, now))
         return self._continue(request, now)
 
+    def answer_nothing(self, plan: FetchPlan) -> int:
+        """The client is answered without any partition; the session id to answer with.
+
+        An incremental session goes on. A new one ends: its client was told of no partition, so it
+        asks for all of them again, as clients of Kafka do.
+        """
+        if plan.is_incremental:
+            return plan.session_id
+        self._forget(plan.session_id)
+        return 0
+
     def _start(self, partitions: list[SessionPartition], now: float) -> FetchSession | None:
         if not partitions:
             return None

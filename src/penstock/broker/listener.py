@@ -3,10 +3,11 @@
 Bytes are received into the buffer of the frame they belong to and never copied again. What is
 guaranteed for each connection:
 
-- reading pauses while its requests, its unsent answers or the node's memory budget are at a bound;
+- reading pauses while its requests, its unsent answers or the node's memory budget are at a bound,
+  and while a quota says that its client has to wait; answers still go out;
 - a peer that breaks the protocol is disconnected and counted; the others notice nothing;
 - a request that was begun and not finished, a peer that takes no answer, and an idle connection are
-  each ended after their time. One timer serves all connections: an idle one costs no wake-ups.
+  each ended after their time (`alarms`).
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from collections import Counter as Multiset
 from typing import Final, cast
 
 from penstock.broker import endings
+from penstock.broker.alarms import NEVER, Alarms
 from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
-from penstock.core.deadlines import DeadlineTable
 from penstock.core.errors import PeerError
 from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
 from penstock.core.metrics import Registry
@@ -30,8 +31,6 @@ from penstock.protocol.framing import ReadArena
 
 logger = logging.getLogger(__name__)
 
-_NEVER: Final = float("inf")
-
 SHORT_READ_BYTES: Final = 4_096
 """What a connection may send that was silent while memory became short: enough for most requests,
 and 48 MiB if all twelve thousand do it."""
@@ -40,7 +39,7 @@ _STALL_LOOKS: Final = 4
 """How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
 
 
-class ListenerState:
+class ListenerState(Alarms):
     """What the connections of one listener share."""
 
     def __init__(
@@ -49,18 +48,17 @@ class ListenerState:
         self.settings = settings
         self.dispatcher = dispatcher
         self.loop = asyncio.get_running_loop()
+        super().__init__(self.loop)
         # Halves, so that who sends and never finishes takes nothing from those who are answered.
         self.handling = RequestBudget(
             settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
         )
         self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
         self.unsent = dispatcher.unsent_answers
+        self.quotas = dispatcher.quotas
         self.arena = ReadArena()
         self.connections: set[ConnectionProtocol] = set()
         self.by_address: Multiset[str] = Multiset()
-        self.deadlines: DeadlineTable[ConnectionProtocol] = DeadlineTable()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = _NEVER
         counter = metrics.counter
         self.opened = counter("connections_opened_total", "Connections accepted.")
         self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
@@ -85,41 +83,10 @@ class ListenerState:
         for connection in self.connections:
             self.check_by(connection, connection.next_check(now))
 
-    def check_by(self, connection: "ConnectionProtocol", deadline: float) -> None:
-        """Have `connection.check_time` called at `deadline` or before."""
-        if deadline < connection.check_at:
-            if connection.check_key is not None:
-                self.deadlines.discard(connection, connection.check_key)
-            connection.check_at = deadline
-            connection.check_key = self.deadlines.add(connection, deadline)
-            self._set_alarm()
-
     def forget(self, connection: "ConnectionProtocol") -> None:
         """The connection is gone."""
         self.connections.discard(connection)
-        if connection.check_key is not None:
-            self.deadlines.discard(connection, connection.check_key)
-
-    def _set_alarm(self) -> None:
-        deadline = self.deadlines.next_deadline()
-        if deadline is not None and deadline < self._alarm_at:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm_at = deadline
-            self._alarm = self.loop.call_at(deadline, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm, self._alarm_at = None, _NEVER
-        now = self.loop.time()
-        for connection in self.deadlines.expire(now):
-            connection.check_at, connection.check_key = _NEVER, None
-            connection.check_time(now)
-        self._set_alarm()
-
-    def stop(self) -> None:
-        """No more timers."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.stop_checking(connection)
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -130,8 +97,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_connection",
         "_frame_since",
         "_is_draining",
+        "_is_held",
         "_is_writable",
         "_last_request_at",
+        "_muted_until",
         "_partial_bytes",
         "_reader",
         "_reads_paused",
@@ -150,20 +119,27 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
         self._session = Session(
-            state.dispatcher, state.handling, self._write, self.abort, self._resume_soon
+            state.dispatcher,
+            state.handling,
+            self._write,
+            self.abort,
+            self._resume_soon,
+            self._mute,
         )
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._frame_since: float | None = None
         self._last_request_at = 0.0
         self._stall = Stall()
+        self._muted_until = 0.0
+        self._is_held = False
         self._unsent_counted = 0
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
         self._is_draining = False
         self._partial_bytes = 0
-        self.check_at = _NEVER
+        self.check_at = NEVER
         self.check_key: int | None = None
 
     # --- Called by the event loop ---
@@ -191,6 +167,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
         self._last_request_at = state.loop.time()
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
+        if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
+            # It came too soon after others of its address: closed, as in Kafka, and not at once.
+            self._is_held = True
+            self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go; few, for who does not know yet that memory is short."""
@@ -304,7 +284,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if handled:
             self._last_request_at = self._state.loop.time()
             self._frame_since = None
-        if self._session.wants_room or not self._is_writable:
+        if self._session.wants_room or self._session.is_muted or not self._is_writable:
             # What is missing may be here or on its way: it is we who do not look.
             self._frame_since = None
         elif self._reader.frame_started and self._frame_since is None:
@@ -315,7 +295,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        pause = not self._is_writable or self._session.wants_room or self._is_draining
+        is_full = self._session.wants_room or self._session.is_muted
+        pause = not self._is_writable or is_full or self._is_draining
         if pause:
             self._state.receiving.finished(self._resume_soon)
         else:
@@ -342,6 +323,22 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             receiving.wait(self._resume_soon)
             return True
         return False
+
+    def _mute(self, wait_ms: int) -> None:
+        """Read and handle nothing for a time; answers still go out."""
+        state = self._state
+        self._session.is_muted = True
+        self._muted_until = max(self._muted_until, state.loop.time() + wait_ms / 1000)
+        state.check_by(self, self._muted_until)
+        # Not now: some event loops begin to read from a new connection only after this.
+        state.loop.call_soon(self._update_reading)
+
+    def _end_mute(self) -> None:
+        if self._is_held:
+            self.abort()
+        else:
+            self._session.is_muted = False
+            self._resume()
 
     def _resume_soon(self) -> None:
         self._resumes = True
@@ -396,6 +393,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def check_time(self, now: float) -> None:
         """End the connection if it has used up a time limit, else look again when it might have."""
         assert self._transport is not None
+        if self._session.is_muted and now >= self._muted_until:
+            self._end_mute()
         settings = self._state.settings
         frame_limit = settings.frame_completion_seconds_max
         if self._frame_since is not None and now - self._frame_since >= frame_limit:
@@ -420,6 +419,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             moments = [self._last_request_at + settings.connection_idle_seconds_max]
         if self._frame_since is not None:
             moments.append(self._frame_since + settings.frame_completion_seconds_max)
+        if self._session.is_muted:
+            moments.append(self._muted_until)
         if not self._is_writable:
             moments.append(now + settings.slow_reader_seconds_max / _STALL_LOOKS)
         return min(moments)
@@ -432,9 +433,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _time_out(self, reason: str) -> None:
         self._state.endings.timed_out[reason].value += 1
-        logger.info(
-            "closing the connection from %s: %s", self._address, endings.TIME_LIMITS[reason]
-        )
+        why = endings.TIME_LIMITS[reason]
+        logger.info("closing the connection from %s: %s", self._address, why)
         self.abort()
 
     # --- Shutdown ---
@@ -444,5 +444,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._is_draining = True
+        if self._session.is_muted:
+            self._end_mute()  # what was received is answered now, not when the quota would allow
         self._update_reading()
         self._close_if_drained()

@@ -9,6 +9,8 @@ guaranteed:
   yet: a client that asks for much and reads nothing gets one large answer made, not sixty-four;
 - the bytes of a request count against the node's budget until it is answered. A fetch that waits
   holds none: the client says how long that is, and others must not wait for it;
+- while a quota is set, each request is charged to its client once, its answer says how long the
+  client is to wait, and the owner is told to read no more meanwhile. Answers still go out;
 - a request whose client is gone waits for nothing, and a fetch whose client sends no more is
   answered with what there is.
 
@@ -23,6 +25,8 @@ from typing import Protocol
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.context import DEFECT, Answer, EncodedAnswer, NoAnswer, WaitingAnswer
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.quotas.meter import RequestMeter
+from penstock.broker.throttled import throttled
 from penstock.core.deferred import Deferred
 from penstock.core.limits import (
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
@@ -48,7 +52,7 @@ class Writer(Protocol):
 class _Slot:
     """The place of one answer."""
 
-    __slots__ = ("buffers", "received_at", "request", "size_bytes", "waiting")
+    __slots__ = ("buffers", "meter", "received_at", "request", "size_bytes", "waiting")
 
     def __init__(self, request: Request, received_at: float) -> None:
         self.request = request
@@ -58,6 +62,8 @@ class _Slot:
         self.waiting: WaitingAnswer | None = None
         """What to tell when nobody wants the answer any more. It refers to this slot in turn, so it
         goes as soon as the answer is there."""
+        self.meter: RequestMeter | None = None
+        """Only while a quota is set."""
 
 
 class Session:
@@ -71,6 +77,8 @@ class Session:
         "_is_collecting",
         "_is_fetch_waiting",
         "_is_hurried",
+        "_mute",
+        "_quotas",
         "_received_at",
         "_requests",
         "_slots",
@@ -78,6 +86,7 @@ class Session:
         "_write",
         "client_host",
         "is_closed",
+        "is_muted",
         "on_room",
         "wants_room",
     )
@@ -89,6 +98,7 @@ class Session:
         write: Writer,
         close: Callable[[], None],
         on_room: Callable[[], None],
+        mute: Callable[[int], None],
     ) -> None:
         self._dispatcher = dispatcher
         self._requests = dispatcher.requests
@@ -96,6 +106,8 @@ class Session:
         self._write = write
         self._close = close
         self.on_room = on_room
+        self._mute = mute
+        self._quotas = dispatcher.quotas
         self.client_host = ""
         """The address of the peer; the owner sets it when it knows it."""
         self._slots: deque[_Slot] = deque()
@@ -109,6 +121,8 @@ class Session:
         self._time = 0.0
         """The last look at the clock; requests that are handled in a row share them."""
         self.is_closed = False
+        self.is_muted = False
+        """Set by the owner while the client has to wait for a quota."""
         self.wants_room = False
         """Set by the owner when it holds requests back for want of room. After a burst it looks for
         itself whether there is room again; later `on_room` is called."""
@@ -125,6 +139,7 @@ class Session:
             len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
             and self._held_bytes < WRITE_BUFFER_BYTES_HIGH
             and not self._is_fetch_waiting
+            and not self.is_muted
         )
 
     def received(self) -> None:
@@ -148,7 +163,11 @@ class Session:
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
         slot = _Slot(request, self._received_at)
-        answer = self._dispatcher.dispatch(request, self.client_host)
+        if self._quotas.is_active:
+            slot.meter = self._metered(request)
+        answer = self._dispatcher.dispatch(request, self.client_host, slot.meter)
+        if slot.meter is not None:
+            slot.meter.end()
         self._slots.append(slot)
         if isinstance(answer, Deferred):
             if request.api_key == ApiKey.FETCH:
@@ -166,6 +185,15 @@ class Session:
         now = self._requests.monotonic()
         self._requests.handled(request.api_key, now - self._time)
         self._time = now
+
+    def _metered(self, request: Request) -> RequestMeter:
+        meter = RequestMeter(self._quotas, request.client_id)
+        if request.api_key == ApiKey.PRODUCE:
+            wait_ms = meter.charge_produce(request.frame_bytes)
+            if wait_ms:
+                # At once, and not when it is answered: what the client sent after it has to wait.
+                self._mute(wait_ms)
+        return meter
 
     def close(self) -> None:
         """The connection is gone: answers that are still to come go nowhere."""
@@ -188,6 +216,19 @@ class Session:
         slot.waiting = None
         if self.is_closed:
             return
+        if slot.meter is not None:
+            answer = self._charged(slot.meter, slot.request, answer)
+        if not self._fill(slot, answer):
+            return
+        if slot.request.api_key == ApiKey.FETCH:
+            self._is_fetch_waiting = False
+        if slot.meter is not None:
+            slot.meter.finish()
+        if not self._is_collecting and self._slots[0] is slot:
+            self._send_ready()
+
+    def _fill(self, slot: _Slot, answer: Answer) -> bool:
+        """Put the answer in its place; False when the connection is closed instead."""
         if isinstance(answer, EncodedAnswer):
             slot.buffers = [answer.frame]
             slot.size_bytes = len(answer.frame)
@@ -197,14 +238,21 @@ class Session:
                 if answer is DEFECT:
                     self._dispatcher.failed()
                 self._close()
-                return
+                return False
             slot.buffers = []
-        elif not self._encode(slot, answer):
-            return
-        if slot.request.api_key == ApiKey.FETCH:
-            self._is_fetch_waiting = False
-        if not self._is_collecting and self._slots[0] is slot:
-            self._send_ready()
+        else:
+            return self._encode(slot, answer)
+        return True
+
+    def _charged(self, meter: RequestMeter, request: Request, answer: Answer) -> Answer:
+        """The answer that tells how long the client is to wait; nobody reads from it meanwhile."""
+        # Exempt as in Kafka: a client that wants no answer, and what coordinators tell each other.
+        is_exempt = isinstance(answer, NoAnswer) or request.api_key == ApiKey.WRITE_TXN_MARKERS
+        wait_ms = meter.settle(is_exempt=is_exempt)
+        if not wait_ms:
+            return answer
+        self._mute(wait_ms)
+        return throttled(answer, request.api_version, wait_ms)
 
     def _encode(self, slot: _Slot, answer: Message) -> bool:
         """Whether the answer could be written; if not, that is a defect of ours."""

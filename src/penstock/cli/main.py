@@ -36,6 +36,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
     "log": ("penstock.cli.log", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
+    "quota": ("penstock.cli.quota", "quota", "How much users, clients and addresses may use."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
     "status": ("penstock.cli.status", "status", "Show how a broker is: health and limits."),
     "table": ("penstock.cli.table", "table", "Topics into Iceberg and Delta tables."),

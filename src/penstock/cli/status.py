@@ -119,10 +119,10 @@ def _lines(document: Document) -> tuple[str, list[list[object]], list[list[objec
     reasons = [[one["level"], one["message"], one["remedy"]] for one in document["reasons"]]
     limits = [
         [
-            one["name"].replace("_", " "),
-            amount_text(one["current"], one["unit"]),
+            one["name"].removesuffix("_bytes").replace("_", " "),
+            None if one["current"] is None else amount_text(one["current"], one["unit"]),
             amount_text(one["limit"], one["unit"]),
-            bar(one["current"], one["limit"]),
+            None if one["current"] is None else bar(one["current"], one["limit"]),
             one["refused"],
         ]
         for one in document["limits"]
@@ -130,17 +130,19 @@ def _lines(document: Document) -> tuple[str, list[list[object]], list[list[objec
     return headline, reasons, limits
 
 
-def bar(current: int, limit: int) -> str:
+def bar(current: float, limit: float) -> str:
     """A share as cells and percent; something is never shown as nothing."""
     share = min(1.0, current / limit) if limit else 1.0
     cells = min(_BAR_CELLS, -int(-share * _BAR_CELLS // 1))
     return f"{'█' * cells}{'░' * (_BAR_CELLS - cells)} {share:4.0%}"
 
 
-def amount_text(amount: int, unit: str) -> str:
+def amount_text(amount: float, unit: str) -> str:
     """Bytes in a unit that a person reads; anything else as it is."""
+    if unit == "seconds":
+        return f"{amount:g} s"
     if unit != "bytes":
-        return f"{amount:,}"
+        return f"{amount:,.0f}"
     size = float(amount)
     for name in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -122,6 +122,18 @@ _OTHERS: Final = (
         "A connection without a request for this long is closed.",
     ),
     _Row(
+        "controller.quota.window.num",
+        SettingType.INT,
+        lambda settings: settings.quotas.controller_window_count,
+        "Windows that a burst of created and deleted partitions may use at once.",
+    ),
+    _Row(
+        "controller.quota.window.size.seconds",
+        SettingType.INT,
+        lambda settings: settings.quotas.controller_window_seconds,
+        "Length of one window for created and deleted partitions.",
+    ),
+    _Row(
         "default.replication.factor",
         _INT,
         lambda _: 1,
@@ -170,6 +182,18 @@ _OTHERS: Final = (
         _SHORT,
         lambda _: 1,
         "Replicas of the topic that keeps offsets and groups.",
+    ),
+    _Row(
+        "quota.window.num",
+        SettingType.INT,
+        lambda settings: settings.quotas.window_count,
+        "Windows over which the use of client quotas is averaged.",
+    ),
+    _Row(
+        "quota.window.size.seconds",
+        SettingType.INT,
+        lambda settings: settings.quotas.window_seconds,
+        "Length of one window for client quotas.",
     ),
     _Row(
         "socket.request.max.bytes",

@@ -24,11 +24,13 @@ from penstock.cluster.image import (
     GroupImage,
     MetadataImage,
     PartitionImage,
+    QuotaImage,
     TopicImage,
     similar_name,
 )
 from penstock.cluster.keys import KeyKind, Keys
 from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.quota_entities import QuotaEntity, entity_of_text
 from penstock.cluster.store import Event, KeyValue
 from penstock.core.errors import StoreError
 
@@ -84,6 +86,14 @@ class BrokerSettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """An entity has these quotas and no others; None for one that has none."""
+
+    entity: QuotaEntity
+    quotas: QuotaImage | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerRegistered:
     """A broker is there; with a new epoch it has restarted."""
 
@@ -119,6 +129,7 @@ Change = (
     | TopicSettingsChanged
     | GroupSettingsChanged
     | BrokerSettingsChanged
+    | QuotasChanged
     | BrokerRegistered
     | BrokerRemoved
     | ProducerIdsTaken
@@ -150,6 +161,8 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
                 others.append(GroupSettingsChanged(key.name, _group(pair)))
             case KeyKind.BROKER_SETTINGS:
                 others.append(BrokerSettingsChanged(key.name, _of_broker(pair)))
+            case KeyKind.QUOTAS:
+                others.append(QuotasChanged(entity_of_text(key.name), _quotas(pair)))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
@@ -180,6 +193,12 @@ def _of_broker(pair: KeyValue | None) -> BrokerSettingsImage | None:
     return BrokerSettingsImage(values.read_settings(pair.value), pair.mod_revision)
 
 
+def _quotas(pair: KeyValue | None) -> QuotaImage | None:
+    if pair is None:
+        return None
+    return QuotaImage(values.read_quotas(pair.value), pair.mod_revision)
+
+
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
     match kind:
         case KeyKind.BROKER:
@@ -206,69 +225,6 @@ def apply(image: MetadataImage, changes: Iterable[Change], revision: int) -> Met
     return draft.finish(revision)
 
 
-def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...]:
-    """The changes that lead from one image to a later one.
-
-    For readers that were told nothing in between. Takes time in proportion to what exists.
-    """
-    changes: list[Change] = []
-    for name, old in before.topics.items():
-        if name not in after.topics or after.topics[name].id != old.id:
-            changes.append(TopicRemoved(name))
-    for name, topic in after.topics.items():
-        known = before.topics.get(name)
-        if known is not topic:
-            changes.extend(_topic_difference(known, topic))
-    changes.extend(_group_differences(before.groups, after.groups))
-    changes.extend(_broker_setting_differences(before.broker_settings, after.broker_settings))
-    changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
-    for broker_id, broker in after.brokers.items():
-        if before.brokers.get(broker_id) != broker:
-            changes.append(BrokerRegistered(broker))
-    if before.producer_ids_revision != after.producer_ids_revision:
-        changes.append(ProducerIdsTaken(after.next_producer_id, after.producer_ids_revision))
-    if before.cluster_id != after.cluster_id:
-        changes.append(ClusterNamed(after.cluster_id))
-    return tuple(changes)
-
-
-def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[Change]:
-    if before is None or before.id != after.id:
-        before = TopicImage(after.name, after.id, (), NO_SETTINGS, 0)
-    states: dict[int, PartitionImage | None] = {
-        index: state
-        for index, state in enumerate(after.partitions)
-        if index >= len(before.partitions) or before.partitions[index] != state
-    }
-    if states:
-        yield PartitionsChanged(after.id, states)
-    if before.revision != after.revision:
-        yield TopicPublished(
-            after.name, after.id, len(after.partitions), after.revision, after.is_adopted
-        )
-    if before.settings != after.settings:
-        yield TopicSettingsChanged(after.name, after.settings)
-
-
-def _group_differences(
-    before: Mapping[str, GroupImage], after: Mapping[str, GroupImage]
-) -> Iterable[Change]:
-    for name, group in after.items():
-        if before.get(name) != group:
-            yield GroupSettingsChanged(name, group)
-    for name in before:
-        if name not in after:
-            yield GroupSettingsChanged(name, None)
-
-
-def _broker_setting_differences(
-    before: Mapping[str, BrokerSettingsImage], after: Mapping[str, BrokerSettingsImage]
-) -> Iterable[Change]:
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield BrokerSettingsChanged(name, after.get(name))
-
-
 class _Draft:
     """An image in the making: what differs from the one it began with."""
 
@@ -281,6 +237,7 @@ class _Draft:
         self._brokers = dict(image.brokers)
         self._groups: dict[str, GroupImage | None] = {}
         self._broker_settings: dict[str, BrokerSettingsImage | None] = {**image.broker_settings}
+        self._quotas: dict[QuotaEntity, QuotaImage | None] = {}
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -299,10 +256,10 @@ class _Draft:
                 self._groups[name] = group
             case BrokerSettingsChanged(name, changed):
                 self._broker_settings[name] = changed
-            case BrokerRegistered(broker):
-                self._brokers[broker.id] = broker
-            case BrokerRemoved(broker_id):
-                self._brokers.pop(broker_id, None)
+            case QuotasChanged(entity, quotas):
+                self._quotas[entity] = quotas
+            case BrokerRegistered() | BrokerRemoved():
+                self._change_broker(change)
             case ProducerIdsTaken() | ClusterNamed():
                 self._take_of_cluster(change)
 
@@ -325,11 +282,18 @@ class _Draft:
             broker_settings=MappingProxyType(
                 {name: one for name, one in self._broker_settings.items() if one is not None}
             ),
+            quotas=_changed(image.quotas, self._quotas),
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],
             producer_ids_revision=self._producer_ids[1],
         )
+
+    def _change_broker(self, change: BrokerRegistered | BrokerRemoved) -> None:
+        if isinstance(change, BrokerRegistered):
+            self._brokers[change.broker.id] = change.broker
+        else:
+            self._brokers.pop(change.broker_id, None)
 
     def _topic(self, name: str) -> TopicImage | None:
         return self._topics[name] if name in self._topics else self._image.topics.get(name)

@@ -17,6 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.cluster.persistent_map import PersistentMap
+from penstock.cluster.quota_entities import QuotaEntity
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
@@ -73,6 +74,16 @@ class BrokerSettingsImage:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaImage:
+    """The quotas of one entity."""
+
+    quotas: Mapping[str, float]
+    """By Kafka's names; what is not here has no bound."""
+    revision: int
+    """Revision of the store at which they were written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
@@ -108,6 +119,8 @@ class MetadataImage:
         default_factory=lambda: MappingProxyType({})
     )
     """By broker id as text, and by `keys.ALL_BROKERS` for all."""
+    quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
+    """By entity: those that have quotas."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(

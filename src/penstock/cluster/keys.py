@@ -13,6 +13,7 @@ several clusters. Below it (the values are in `values`):
     configs/group/<name>            settings that the group overrides; the name percent-encoded
     configs/broker/<id>             settings of a broker that were changed while it ran
     configs/broker/default          the same for all brokers
+    quotas/<entity>                 quotas of a user, client id or address, or of a default
     declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
@@ -26,6 +27,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
+
+from penstock.cluster.quota_entities import QuotaEntity
 
 DEFAULT_ROOT = "/penstock/default/"
 """Root of a cluster that was given no name: there is one in a store that serves one host."""
@@ -47,6 +50,7 @@ class KeyKind(Enum):
     TOPIC_SETTINGS = "topic_settings"
     GROUP_SETTINGS = "group_settings"
     BROKER_SETTINGS = "broker_settings"
+    QUOTAS = "quotas"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -56,7 +60,8 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic, group or broker (`ALL_BROKERS` for all), or topic id of a partition."""
+    """Name of a topic, group or broker (`ALL_BROKERS` for all), topic id of a partition, or an
+    entity that has quotas."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -111,6 +116,10 @@ class Keys:
         """What was changed of a broker's settings, or of all brokers' (`ALL_BROKERS`)."""
         return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
 
+    def quotas(self, entity: QuotaEntity) -> str:
+        """The quotas of one entity."""
+        return f"{self.root}quotas/{entity.text()}"
+
     def declaration(self, name: str) -> str:
         """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
         return f"{self.root}declared/{name}"
@@ -140,6 +149,8 @@ class Keys:
         if kind == "configs" and name == "broker":
             is_shared = number == _DEFAULT_BROKER
             return ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS if is_shared else number)
+        if kind == "quotas" and name and not slash:
+            return ParsedKey(KeyKind.QUOTAS, name)
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))

@@ -20,15 +20,23 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from penstock.cluster import broker_changes, controller, group_changes, topic_changes
-from penstock.cluster.changes import Change, apply, difference, interpret
+from penstock.cluster import (
+    broker_changes,
+    controller,
+    group_changes,
+    quota_changes,
+    topic_changes,
+)
+from penstock.cluster.changes import Change, apply, interpret
 from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
 from penstock.cluster.described_configs import BrokerLayers
+from penstock.cluster.differences import difference
 from penstock.cluster.group_configs import GroupRules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
@@ -293,6 +301,21 @@ class MetadataService:
                 if await self._write([writes]):
                     return self._image.settings_of_broker(name)
         raise StoreError("the metadata changed under every attempt to change a broker's settings")
+
+    async def change_quotas(self, change: QuotaChange, *, validate_only: bool = False) -> None:
+        """Change the quotas of an entity. Raises the domain error that says why not."""
+        async with self._changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                quotas = quota_changes.decide_quotas(self._image, change)
+                known = self._image.quotas.get(change.entity)
+                if validate_only or quotas == ({} if known is None else known.quotas):
+                    return
+                writes = quota_changes.quota_writes(
+                    self._keys, self._image, change.entity, quotas, self._guards()
+                )
+                if await self._write([writes]):
+                    return
+        raise StoreError("the metadata changed under every attempt to change quotas")
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody else has or had."""

@@ -140,6 +140,23 @@ def read_settings(value: bytes) -> Mapping[str, str]:
     return settings
 
 
+def write_quotas(quotas: Mapping[str, float]) -> bytes:
+    """The quotas of a user, client id or address."""
+    return _encode({"quotas": dict(quotas)})
+
+
+def read_quotas(value: bytes) -> Mapping[str, float]:
+    """The quotas of a user, client id or address."""
+    quotas = _decode(value).get("quotas")
+    if not isinstance(quotas, dict) or not all(_is_number(v) for v in quotas.values()):
+        raise StoreError("quotas in the metadata store are not a table of numbers above 0")
+    return {name: float(v) for name, v in quotas.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 def write_declared(given: SetByFile) -> bytes:
     """What the settings file gave a topic."""
     return _encode({"id": str(given.topic_id), "settings": dict(given.settings)})

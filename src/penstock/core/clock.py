@@ -5,6 +5,7 @@ durations and deadlines. The fake is `penstock.testing.ManualClock`.
 """
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -32,3 +33,8 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds since the machine started."""
         return time.monotonic()
+
+
+def stopwatch(clock: Clock) -> Callable[[], float]:
+    """`clock.monotonic` for who asks several times for each request: half the price."""
+    return time.monotonic if isinstance(clock, SystemClock) else clock.monotonic

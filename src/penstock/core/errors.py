@@ -193,6 +193,10 @@ class PolicyViolationError(MetadataError):
     """A request above a limit that this broker sets."""
 
 
+class UnsupportedEntityError(MetadataError):
+    """A kind of entity that has no quotas."""
+
+
 class DuplicateBrokerError(MetadataError):
     """Another broker with this id is registered."""
 
@@ -218,6 +222,10 @@ class FencedLeaderEpochError(PenstockError):
 
 class UnknownLeaderEpochError(PenstockError):
     """The caller's leader epoch is newer than ours."""
+
+
+class ThrottledError(PenstockError):
+    """A quota is used up; the answer says how long to wait."""
 
 
 class RequestTimedOutError(PenstockError):

@@ -164,6 +164,25 @@ GROUP_WITH_SETTINGS_NAME_BYTES_MAX: Final = 1_024
 """Name of a group that has settings of its own. It becomes a key of the store; a group without
 settings may have a name of 32,767 bytes, and ten thousand of those would be 300 MB."""
 
+# --- Quotas ---
+
+QUOTA_ENTITIES_MAX: Final = 10_000
+"""Users, client ids and addresses that have quotas of their own. They are in the memory of every
+broker and need not exist, so without a bound a client could fill it by inventing names."""
+
+QUOTA_ENTITY_NAME_BYTES_MAX: Final = 1_024
+"""Name of a user or client id that has quotas of its own: it becomes a key of the store."""
+
+QUOTA_STATES_MAX: Final = 20_000
+"""Clients whose use of one kind of quota is remembered: twice the connections that must be carried,
+at up to 2 KiB each. The one that was silent longest is forgotten first."""
+
+QUOTA_STATE_IDLE_SECONDS_MAX: Final = 3_600.0
+"""A client that was silent for this long is forgotten, as in Kafka."""
+
+THROTTLE_MS_MAX: Final = 2_147_483_647
+"""An answer tells the throttle time as an int32."""
+
 # --- Metadata store ---
 
 STORE_COMPARES_MAX: Final = 128

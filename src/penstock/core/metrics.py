@@ -10,7 +10,6 @@ client. Labels may, so a family has at most `METRIC_FAMILY_ROWS_MAX` rows and a 
 left out. Reading may be slow, adding may not: `Histogram.observe` allocates nothing.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
@@ -108,13 +107,22 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         """`bounds` are upper ones, ascending; what is above the last is counted too."""
         assert list(bounds) == sorted(set(bounds)), bounds
-        self._bounds = tuple(map(float, bounds))
+        self._bounds = [float(bound) for bound in bounds]
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
         """Count one value. Buckets add up only when somebody reads them."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+        bounds = self._bounds
+        low, high = 0, len(bounds)
+        # By hand: `bisect` compares floats as objects, which takes five times as long compiled.
+        while low < high:
+            middle = (low + high) >> 1
+            if bounds[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self._counts[low] += 1
         self._sum += value
 
     @property

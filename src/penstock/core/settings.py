@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from penstock.core import limits
 from penstock.core.admin_settings import AdminSettings
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.quota_settings import QuotasSettings
 from penstock.core.settings_section import Section
 
 
@@ -325,6 +326,7 @@ class Settings(Section):
     transactions: TransactionsSettings = TransactionsSettings()
     disk: DiskSettings = DiskSettings()
     admin: AdminSettings = AdminSettings()
+    quotas: QuotasSettings = QuotasSettings()
 
     @property
     def host(self) -> str:

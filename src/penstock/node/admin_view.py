@@ -4,10 +4,10 @@ Everything is read from memory: a probe comes every second and must not wait for
 disk said last is at most a second old.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, Literal
 
-from penstock.admin.health import DirectoryFacts, Facts, LimitUse
+from penstock.admin.health import DirectoryFacts, Facts
 from penstock.admin.ports import Identity
 from penstock.client.addresses import Address
 from penstock.client.blocking import connect
@@ -83,7 +83,7 @@ class NodeView:
             is_started=True,
             is_stopping=is_stopping,
             directories=tuple(_directory(served.storage, one) for one in manager.flushers),
-            limits=tuple(_limits(served)),
+            limits=tuple(served.limits.rows()),
             damaged_partitions=len(served.replicas.unserved),
             coordinators_loading=loading,
             coordinators_failed=failed,
@@ -100,13 +100,6 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
         failure=None if directory.failure is None else str(directory.failure),
         flush_seconds=flusher.under_way_seconds(),
     )
-
-
-def _limits(served: Served) -> Iterator[LimitUse]:
-    """Those of which something is used; a limit of time has no use."""
-    for row in served.limits.rows():
-        if row.current is not None:
-            yield LimitUse(row.name, int(row.current), int(row.limit), row.unit, row.refused)
 
 
 class OwnListener:

@@ -22,6 +22,8 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.client.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
@@ -54,6 +56,7 @@ from penstock.node.live_settings import LiveSettings, follow_log_level
 from penstock.node.loop_lag import LoopLag
 from penstock.node.process_metrics import register_process
 from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.quota_administration import QuotaChanges
 from penstock.node.settings_reload import SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.storage_metrics import register_storage
@@ -105,6 +108,7 @@ async def start_parts(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
     groups = Groups(metadata, settings.groups)
+    quotas = _quotas(settings, clock, ground.metrics)
     services = BrokerServices(
         current=ground.live.current,
         node_id=settings.node.id,
@@ -113,6 +117,7 @@ async def start_parts(
         topics=topics,
         groups=groups,
         brokers=brokers,
+        quota_administration=QuotaChanges(metadata, quotas),
         producer_ids=producer_ids,
         replicas=replicas,
         cold_reader=ColdReads(replicas, storage),
@@ -123,6 +128,7 @@ async def start_parts(
         tasks=GroupTasks(tasks),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(disk),
+        quotas=quotas,
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
@@ -217,6 +223,18 @@ async def _end(duty: asyncio.Task[None]) -> None:
     """Cancel a duty and wait for its end: what it uses is stopped next."""
     duty.cancel()
     await asyncio.wait([duty])
+
+
+def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
+    """What counts the use of quotas; there are none yet."""
+    given = settings.quotas
+    quotas = Quotas(
+        clock,
+        Windows(given.window_count, given.window_seconds * 1000),
+        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
+    )
+    quotas.register(metrics)
+    return quotas
 
 
 def _bind(

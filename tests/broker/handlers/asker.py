@@ -96,13 +96,19 @@ class Asker:
     """One connection."""
 
     def __init__(
-        self, port: int, *, is_kafka: bool = False, host: str = HOST, source: str = ""
+        self,
+        port: int,
+        *,
+        is_kafka: bool = False,
+        host: str = HOST,
+        source: str = "",
+        client_id: str | None = "asker",
     ) -> None:
         self.port = port
         self.is_kafka = is_kafka
         self._socket = socket.create_connection((host, port), SECONDS_MAX, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._protocol = ClientConnection("asker")
+        self._protocol = ClientConnection(client_id)
 
     # --- Messages ---
 

@@ -13,6 +13,7 @@ from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.current_settings import CurrentSettings
@@ -60,6 +61,9 @@ class Nobody:
     @property
     def layers(self) -> BrokerLayers:
         return NO_LAYERS
+
+    async def change(self, changes: Sequence[QuotaChange], *, validate_only: bool) -> NoReturn:
+        raise AssertionError("not used here")
 
     def describe_settings(self, name: str) -> NoReturn:
         raise AssertionError("not used here")
@@ -185,6 +189,7 @@ class FakeServices:
             topics=Nobody(),
             groups=Nobody(),
             brokers=Nobody(),
+            quota_administration=Nobody(),
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,

@@ -17,12 +17,14 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
+    alter_client_quotas,
     alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_log_dirs,
@@ -47,6 +49,7 @@ from tests.broker.handlers.asker import (
     list_offsets_request,
     produce_request,
 )
+from tests.broker.handlers.quotas import set_quotas
 
 NOBODY = UUID("00000000-0000-4000-8000-000000000001")
 GROUP_KEYS = frozenset(
@@ -452,12 +455,39 @@ def update_features_bad(version: int, topic: Target) -> Message:
     return update_features_to(3)
 
 
+def describe_quotas_good(version: int, target: Target) -> Message:
+    return describe_client_quotas.DescribeClientQuotasRequest(components=(), strict=False)
+
+
+def describe_quotas_bad(version: int, target: Target) -> Message:
+    part = describe_client_quotas.ComponentData(entity_type="user", match_type=9)
+    return describe_client_quotas.DescribeClientQuotasRequest(components=(part,), strict=False)
+
+
+def alter_quotas_to(value: float) -> Message:
+    entry = alter_client_quotas.RequestEntryData(
+        entity=(alter_client_quotas.RequestEntityData(entity_type="user", entity_name="u"),),
+        ops=(alter_client_quotas.OpData(key="producer_byte_rate", value=value, remove=False),),
+    )
+    return alter_client_quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=True)
+
+
+def alter_quotas_good(version: int, target: Target) -> Message:
+    return alter_quotas_to(1.0)
+
+
+def alter_quotas_bad(version: int, target: Target) -> Message:
+    return alter_quotas_to(-1.0)
+
+
 REQUESTS: dict[ApiKey, tuple[Builder, Builder]] = {
     ApiKey.CREATE_PARTITIONS: (create_partitions_good, create_partitions_bad),
     ApiKey.ALTER_CONFIGS: (alter_configs_good, alter_configs_bad),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (increment_good, increment_bad),
     ApiKey.LIST_CONFIG_RESOURCES: (list_config_resources_good, list_config_resources_bad),
     ApiKey.DESCRIBE_LOG_DIRS: (describe_log_dirs_of, describe_log_dirs_of),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (describe_quotas_good, describe_quotas_bad),
+    ApiKey.ALTER_CLIENT_QUOTAS: (alter_quotas_good, alter_quotas_bad),
     ApiKey.DESCRIBE_QUORUM: (describe_quorum_good, describe_quorum_bad),
     ApiKey.ELECT_LEADERS: (elect_leaders_good, elect_leaders_bad),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (list_reassignments_of, list_reassignments_of),
@@ -493,6 +523,9 @@ REFUSES_SINCE: dict[ApiKey, int] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: NEVER,
 }
 """From which version on a request can be refused; the others from their first."""
+
+
+NO_PLACE = -1
 
 
 def codes_in(value: object) -> Iterator[ErrorCode]:
@@ -532,3 +565,25 @@ def test_a_request_that_is_refused(asker: Asker, target: Target, key: ApiKey, ve
     answer = asker.receive(object)
     can_refuse = version >= REFUSES_SINCE.get(key, 0)
     assert any(codes_in(answer)) == can_refuse, answer
+
+
+def of(key: ApiKey) -> list[int]:
+    """The versions of an API."""
+    return [version for known, version in VERSIONS if known == key]
+
+
+def test_every_answer_says_how_long_to_wait(penstock: Asker) -> None:
+    """In the lowest and the highest version; each on a connection of its own."""
+    slow = fresh_name("slow")
+    name = fresh_name("versions")
+    target = Target(name, penstock.create(name))
+    set_quotas(penstock, {"client-id": slow}, request_percentage=1e-6)
+    told: dict[ApiKey, int] = {}
+    ends = [row for row in VERSIONS if row[1] in (min(of(row[0])), max(of(row[0])))]
+    for key, version in ends:
+        with Asker(penstock.port, client_id=slow) as asker:
+            asker.send(REQUESTS[key][0](version, target), version)
+            told[key] = getattr(asker.receive(object), "throttle_time_ms", NO_PLACE)
+    no_place = {ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_QUORUM}
+    assert {key for key, wait_ms in told.items() if wait_ms == NO_PLACE} == no_place
+    assert {wait_ms for key, wait_ms in told.items() if key not in no_place} == {1_000}

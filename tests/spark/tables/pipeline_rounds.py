@@ -167,15 +167,18 @@ class Supervisor:
 
     def drained(self) -> dict[int, int]:
         """Wait until the table holds the whole topic, to which nothing comes; gives its ends."""
-        found = end_offsets(self.broker.bootstrap, TOPIC, PARTITIONS, is_read_committed=True)
-        wanted = dict(enumerate(found))
         deadline = time.monotonic() + BATCH_SECONDS_MAX
-        while (ends := self.ends()) != wanted:
+        # Asked again each time: the markers of the last transaction may come after the first look.
+        while (ends := self.ends()) != (wanted := self._committed_ends()):
             assert time.monotonic() < deadline, f"{ends}, {wanted}:\n{self.app.text()[-4_000:]}"
             if self.app.has_ended:
                 self._start_again()
             time.sleep(0.2)
         return ends
+
+    def _committed_ends(self) -> dict[int, int]:
+        found = end_offsets(self.broker.bootstrap, TOPIC, PARTITIONS, is_read_committed=True)
+        return dict(enumerate(found))
 
     def _start_again(self) -> None:
         """A driver has ended by itself; the tables have not told it to, if they are guarded."""

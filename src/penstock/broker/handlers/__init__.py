@@ -63,6 +63,8 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler("incremental_alter_configs", 0, 1),
         ApiKey.LIST_CONFIG_RESOURCES: Handler("list_config_resources", 0, 1),
         ApiKey.DESCRIBE_LOG_DIRS: Handler("describe_log_dirs", 1, 5),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: Handler("describe_client_quotas", 0, 1),
+        ApiKey.ALTER_CLIENT_QUOTAS: Handler("alter_client_quotas", 0, 1),
         ApiKey.DESCRIBE_QUORUM: Handler("describe_quorum", 0, 2),
         ApiKey.ELECT_LEADERS: Handler("elect_leaders", 0, 2),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler("list_partition_reassignments", 0, 0),

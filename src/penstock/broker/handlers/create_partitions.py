@@ -1,9 +1,11 @@
 """CreatePartitions: topics get more partitions, which are served when the answer leaves."""
 
 from collections import Counter
+from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.mutations import Mutations
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
@@ -13,6 +15,9 @@ from penstock.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+STRICT_VERSION: Final = 3
+"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(
@@ -25,7 +30,7 @@ async def handle(
     refusal = context.services.accepts_produce()
     outcomes: list[PenstockError | None] = [refusal] * len(wanted)
     if refusal is None:
-        outcomes = await context.services.topics.add_partitions(
+        outcomes = await Mutations(context, STRICT_VERSION).add_partitions(
             wanted, validate_only=request.validate_only
         )
     twice = InvalidRequestError("Duplicate topic name.")

@@ -1,7 +1,10 @@
 """CreateTopics: each topic is created or refused by itself, and served when the answer leaves."""
 
+from typing import Final
+
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.mutations import Mutations
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import describe_topic
 from penstock.cluster.image import TopicImage
@@ -15,6 +18,9 @@ from penstock.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+STRICT_VERSION: Final = 6
+"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create what can be created; duplicates in one request are all refused."""
@@ -23,7 +29,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         return CreateTopicsResponse(
             topics=tuple(_result(topic.name, refusal, context) for topic in request.topics)
         )
-    outcomes = await context.services.topics.create(
+    outcomes = await Mutations(context, STRICT_VERSION).create(
         [_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
     )
     results = {

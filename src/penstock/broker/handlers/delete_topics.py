@@ -1,10 +1,12 @@
 """DeleteTopics: by name or by id. When the answer leaves, the topic and its files are gone."""
 
 from collections import Counter
+from typing import Final
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.mutations import Mutations
 from penstock.cluster.image import MetadataImage
 from penstock.core.errors import (
     InvalidRequestError,
@@ -20,6 +22,9 @@ from penstock.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
+STRICT_VERSION: Final = 5
+"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic that can be found."""
@@ -31,7 +36,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     found = [_find(state, image, mentions[state.name, state.topic_id]) for state in asked]
     topic_ids = [outcome for outcome in found if isinstance(outcome, UUID)]
     deleted = dict(
-        zip(topic_ids, await context.services.topics.delete(topic_ids), strict=True)
+        zip(topic_ids, await Mutations(context, STRICT_VERSION).delete(topic_ids), strict=True)
         if topic_ids
         else ()
     )

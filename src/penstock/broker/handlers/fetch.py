@@ -6,7 +6,8 @@ transactions among them: which records to leave out is the client's work.
 A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
 in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
 cache are read on a thread, and only that fetch waits for them. While clients leave too many answers
-unread, a fetch gets a single batch.
+unread, a fetch gets a single batch. One above a quota is answered without records and with the time
+that its client is to wait (KIP-219); what the client knows of each partition stays as it was.
 """
 
 import logging
@@ -75,6 +76,7 @@ class _Fetch:
 
     __slots__ = (
         "_bytes_limit",
+        "_bytes_min",
         "_context",
         "_deadline",
         "_found",
@@ -93,6 +95,11 @@ class _Fetch:
         self._plan = plan
         self._reads_committed = request.isolation_level == READ_COMMITTED
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        self._bytes_min = request.min_bytes
+        if context.meter is not None:
+            self._bytes_limit = min(self._bytes_limit, context.meter.fetch_bytes_max())
+            # Half: a batch that does not fit any more is not worth waiting for.
+            self._bytes_min = min(self._bytes_min, self._bytes_limit // 2)
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
         """Until the answer is set: they refer to each other."""
@@ -123,7 +130,7 @@ class _Fetch:
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
         wait = FetchWait(
-            self._request.min_bytes - found_bytes,
+            self._bytes_min - found_bytes,
             self._look_again,
             reads_committed=self._reads_committed,
         )
@@ -158,6 +165,8 @@ class _Fetch:
     def _look_again(self) -> None:
         """Woken by bytes, a change or the deadline."""
         self._wait = None
+        if self._context.meter is not None:
+            self._context.meter.begin()
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
@@ -170,12 +179,14 @@ class _Fetch:
             return
         left_ms = round((self._deadline - self._context.services.clock.monotonic()) * 1000)
         if left_ms > 0 and not self._is_satisfied(found_bytes) and self._park(found_bytes, left_ms):
+            if self._context.meter is not None:
+                self._context.meter.end()
             return
         self._respond(self._answer())
 
     def _is_satisfied(self, found_bytes: int) -> bool:
         return (
-            found_bytes >= self._request.min_bytes
+            found_bytes >= self._bytes_min
             or not self._hosted
             or any(
                 isinstance(outcome, PenstockError) or outcome.diverging_epoch is not None
@@ -267,7 +278,29 @@ class _Fetch:
             )
         return partition
 
+    def _throttled(self) -> FetchResponse | None:
+        """The answer without records that a quota asks for; None when it asks for nothing."""
+        meter = self._context.meter
+        assert meter is not None
+        found_bytes = sum(
+            len(outcome.records) for outcome in self._outcomes if isinstance(outcome, PartitionRead)
+        )
+        throttle_ms = meter.settle_fetch(found_bytes)
+        if not throttle_ms:
+            return None
+        session_id = self._context.services.fetch_sessions.answer_nothing(self._plan)
+        return FetchResponse(
+            throttle_time_ms=throttle_ms,
+            error_code=ErrorCode.NONE,
+            session_id=session_id,
+            responses=(),
+        )
+
     def _answer(self) -> FetchResponse:
+        if self._context.meter is not None:
+            nothing = self._throttled()
+            if nothing is not None:
+                return nothing
         for partition, size in self._found:
             self._context.services.replicas.fetched(partition, size)
         topics: dict[UUID | str, list[PartitionData]] = {}

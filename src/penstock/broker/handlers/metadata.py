@@ -7,6 +7,7 @@ version 0 an empty list means all topics; from version 1 on that is null, and em
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import COORDINATOR_TOPICS, RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
+from penstock.broker.mutations import ALWAYS_STRICT, Mutations
 from penstock.broker.partition_states import partition_states
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
@@ -80,7 +81,7 @@ async def _create_missing(
                 failed[name] = error
     if not missing:
         return failed
-    outcomes = await services.topics.create(
+    outcomes = await Mutations(context, ALWAYS_STRICT).create(
         [NewTopic(name=name) for name in missing], validate_only=False
     )
     return failed | {

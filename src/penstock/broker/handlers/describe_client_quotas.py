@@ -1,0 +1,44 @@
+"""DescribeClientQuotas: the quotas of every entity that a filter means."""
+
+from penstock.broker.context import RequestContext
+from penstock.broker.error_mapping import code_of, message_of
+from penstock.cluster.quota_changes import FilterPart, find_quotas
+from penstock.core.errors import PenstockError
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+
+def handle(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """All that match, or why the filter is none."""
+    parts = [
+        FilterPart(component.entity_type, component.match_type, component.match)
+        for component in request.components
+    ]
+    try:
+        found = find_quotas(context.services.metadata.image, parts, strict=request.strict)
+    except PenstockError as error:
+        return DescribeClientQuotasResponse(
+            error_code=code_of(error), error_message=message_of(error), entries=None
+        )
+    return DescribeClientQuotasResponse(
+        error_code=ErrorCode.NONE,
+        entries=tuple(
+            EntryData(
+                entity=tuple(
+                    EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts
+                ),
+                values=tuple(
+                    ValueData(key=key, value=value) for key, value in image.quotas.items()
+                ),
+            )
+            for entity, image in found
+        ),
+    )

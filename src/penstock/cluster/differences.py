@@ -1,0 +1,107 @@
+"""What changed between two images, as the changes that lead from one to the other (pure).
+
+For a store that cannot tell every change since a revision: the image is loaded anew and compared.
+Applying the result to the first image gives the second one; what both share costs nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.cluster.changes import (
+    BrokerRegistered,
+    BrokerRemoved,
+    BrokerSettingsChanged,
+    Change,
+    ClusterNamed,
+    GroupSettingsChanged,
+    PartitionsChanged,
+    ProducerIdsTaken,
+    QuotasChanged,
+    TopicPublished,
+    TopicRemoved,
+    TopicSettingsChanged,
+)
+from penstock.cluster.image import (
+    NO_SETTINGS,
+    BrokerSettingsImage,
+    GroupImage,
+    MetadataImage,
+    PartitionImage,
+    QuotaImage,
+    TopicImage,
+)
+from penstock.cluster.quota_entities import QuotaEntity
+
+
+def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...]:
+    """The changes that lead from one image to a later one.
+
+    For readers that were told nothing in between. Takes time in proportion to what exists.
+    """
+    changes: list[Change] = []
+    for name, old in before.topics.items():
+        if name not in after.topics or after.topics[name].id != old.id:
+            changes.append(TopicRemoved(name))
+    for name, topic in after.topics.items():
+        known = before.topics.get(name)
+        if known is not topic:
+            changes.extend(_topic_difference(known, topic))
+    changes.extend(_group_differences(before.groups, after.groups))
+    changes.extend(_broker_setting_differences(before.broker_settings, after.broker_settings))
+    changes.extend(_quota_differences(before.quotas, after.quotas))
+    changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
+    for broker_id, broker in after.brokers.items():
+        if before.brokers.get(broker_id) != broker:
+            changes.append(BrokerRegistered(broker))
+    if before.producer_ids_revision != after.producer_ids_revision:
+        changes.append(ProducerIdsTaken(after.next_producer_id, after.producer_ids_revision))
+    if before.cluster_id != after.cluster_id:
+        changes.append(ClusterNamed(after.cluster_id))
+    return tuple(changes)
+
+
+def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[Change]:
+    if before is None or before.id != after.id:
+        before = TopicImage(after.name, after.id, (), NO_SETTINGS, 0)
+    states: dict[int, PartitionImage | None] = {
+        index: state
+        for index, state in enumerate(after.partitions)
+        if index >= len(before.partitions) or before.partitions[index] != state
+    }
+    if states:
+        yield PartitionsChanged(after.id, states)
+    if before.revision != after.revision:
+        yield TopicPublished(
+            after.name, after.id, len(after.partitions), after.revision, after.is_adopted
+        )
+    if before.settings != after.settings:
+        yield TopicSettingsChanged(after.name, after.settings)
+
+
+def _group_differences(
+    before: Mapping[str, GroupImage], after: Mapping[str, GroupImage]
+) -> Iterable[Change]:
+    for name, group in after.items():
+        if before.get(name) != group:
+            yield GroupSettingsChanged(name, group)
+    for name in before:
+        if name not in after:
+            yield GroupSettingsChanged(name, None)
+
+
+def _broker_setting_differences(
+    before: Mapping[str, BrokerSettingsImage], after: Mapping[str, BrokerSettingsImage]
+) -> Iterable[Change]:
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield BrokerSettingsChanged(name, after.get(name))
+
+
+def _quota_differences(
+    before: Mapping[QuotaEntity, QuotaImage], after: Mapping[QuotaEntity, QuotaImage]
+) -> Iterable[Change]:
+    for entity, quotas in after.items():
+        if before.get(entity) != quotas:
+            yield QuotasChanged(entity, quotas)
+    for entity in before:
+        if entity not in after:
+            yield QuotasChanged(entity, None)

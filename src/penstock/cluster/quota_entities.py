@@ -1,0 +1,104 @@
+"""Whom a quota is for, and which quotas there are, by Kafka's names. Pure.
+
+An entity names a user, a client id, both, or an address. A name of None is the default of its type:
+it stands for everyone of that type who has no quota of their own. Entities compare by value, and
+their types are always in the same order, so that there is one way to write each.
+
+Which of several entities counts for a client is NOT known here: `broker.quotas.limit_table` says.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+"""In the order in which an entity has them."""
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+
+class QuotaEntity(NamedTuple):
+    """Whom a quota is for."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    """Type and name, in the order of `ENTITY_TYPES`; a name of None is the default."""
+
+    def name(self, entity_type: str) -> str | None:
+        """The name of this type; "" when the entity has none, None for the default."""
+        for known, name in self.parts:
+            if known == entity_type:
+                return name
+        return ""
+
+    def has(self, entity_type: str) -> bool:
+        """Whether the entity names this type, by name or by default."""
+        return any(known == entity_type for known, _ in self.parts)
+
+    def text(self) -> str:
+        """As it is in a key of the store: `user=alice,client-id`; a type alone is its default."""
+        return ",".join(
+            kind if name is None else f"{kind}={quote(name, safe='')}" for kind, name in self.parts
+        )
+
+    def told(self) -> str:
+        """As Kafka writes it in messages."""
+        names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in self.parts)
+        return f"ClientQuotaEntity(entries={{{names}}})"
+
+
+def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity with these names; the last mention of a type counts, as in Kafka."""
+    names = dict(parts)
+    known = [(kind, names.pop(kind)) for kind in ENTITY_TYPES if kind in names]
+    return QuotaEntity((*known, *names.items()))
+
+
+def entity_of_text(text: str) -> QuotaEntity:
+    """The entity that `QuotaEntity.text` wrote."""
+    parts: list[tuple[str, str | None]] = []
+    for part in text.split(","):
+        kind, equals, name = part.partition("=")
+        parts.append((kind, unquote(name) if equals else None))
+    return entity_of(parts)
+
+
+class ValueType(Enum):
+    """What a quota's value may be."""
+
+    INT = 2**31 - 1
+    LONG = 2**63
+    """Kafka compares with its largest long as a floating point number."""
+    DOUBLE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaKey:
+    """One kind of quota."""
+
+    name: str
+    type: ValueType
+    unit: str
+
+
+_CLIENT_KEYS: Final = (
+    QuotaKey(PRODUCER_BYTE_RATE, ValueType.LONG, "bytes/s"),
+    QuotaKey(CONSUMER_BYTE_RATE, ValueType.LONG, "bytes/s"),
+    QuotaKey(REQUEST_PERCENTAGE, ValueType.DOUBLE, "% of the broker's thread"),
+    QuotaKey(CONTROLLER_MUTATION_RATE, ValueType.DOUBLE, "partitions/s"),
+)
+CLIENT_QUOTAS: Final = {key.name: key for key in _CLIENT_KEYS}
+"""What users and client ids may have."""
+IP_QUOTAS: Final = {
+    CONNECTION_CREATION_RATE: QuotaKey(CONNECTION_CREATION_RATE, ValueType.INT, "connections/s")
+}
+"""What addresses may have."""
+ALL_QUOTAS: Final = CLIENT_QUOTAS | IP_QUOTAS

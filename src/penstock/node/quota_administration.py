@@ -1,0 +1,58 @@
+"""`QuotaAdministration`: quotas are changed in the metadata, and the broker follows the metadata.
+
+What is in force is what the newest image says: quotas that another broker of the cluster changed
+are followed in the same way, and those that were there before this one started are taken over when
+it starts. `broker.quotas` does the counting.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.broker.quotas.quotas import Quotas
+from penstock.cluster.changes import Change, QuotasChanged
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.quota_changes import QuotaChange
+from penstock.cluster.service import MetadataService
+from penstock.core.errors import PenstockError
+
+CHANGES_AT_ONCE: Final = 50
+"""Changes looked at before other connections get a turn: those that are refused never wait."""
+
+
+class QuotaChanges:
+    """Changes quotas, and puts them in force."""
+
+    def __init__(self, metadata: MetadataService, quotas: Quotas) -> None:
+        self._metadata = metadata
+        self._quotas = quotas
+        for entity, image in metadata.image.quotas.items():
+            quotas.put(entity, image.quotas)
+        metadata.subscribe(self._follow)
+
+    async def change(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool
+    ) -> list[PenstockError | None]:
+        """One outcome for each entity; when the call returns, its quotas are in force."""
+        outcomes: list[PenstockError | None] = []
+        for number, change in enumerate(changes, 1):
+            if number % CHANGES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                await self._metadata.change_quotas(change, validate_only=validate_only)
+            except PenstockError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        return outcomes
+
+    def _follow(
+        self,
+        before: MetadataImage,  # noqa: ARG002 (a subscriber's)
+        after: MetadataImage,  # noqa: ARG002
+        changes: tuple[Change, ...],
+    ) -> None:
+        for change in changes:
+            if isinstance(change, QuotasChanged):
+                quotas = change.quotas
+                self._quotas.put(change.entity, {} if quotas is None else quotas.quotas)
