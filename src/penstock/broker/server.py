@@ -9,7 +9,6 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import cast
 
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.limits_in_use import listener_limits
@@ -27,17 +26,12 @@ FREE_PORT_TRIES = 8
 """Ports to try when any will do, before giving up."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a stop waits for answers to what was accepted."""
+ACCEPT_TURNS = 5
+"""Turns of the loop until a connection that was accepted last is known; uvloop needs two. One that
+became known later would ask parts that are gone."""
 
 WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 """Puts something between a socket and its connection, for tests of a bad network."""
-
-
-class _TooLate(asyncio.BufferedProtocol):
-    """A connection that was accepted while the sockets were being closed: nobody would serve it."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """End it."""
-        cast("asyncio.Transport", transport).abort()
 
 
 class Listener:
@@ -52,7 +46,6 @@ class Listener:
     ) -> None:
         self._settings = settings
         self._wrap_connection = wrap_connection
-        self._is_stopping = False
         self._state = ListenerState(settings, dispatcher, metrics)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
@@ -97,8 +90,6 @@ class Listener:
         self._sockets = []
 
     def _connection(self) -> asyncio.BufferedProtocol:
-        if self._is_stopping:
-            return _TooLate()
         connection = ConnectionProtocol(self._state)
         return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
@@ -108,9 +99,10 @@ class Listener:
 
     async def stop(self) -> None:
         """Refuse new connections and requests; answer what was accepted; then close."""
-        self._is_stopping = True
         for server in self._servers:
             server.close()
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
         for connection in tuple(self._state.connections):
             connection.finish()
         loop = asyncio.get_running_loop()
