@@ -77,8 +77,10 @@ def test_two_brokers_are_compared_in_turns(both: BothBrokers) -> None:
 
 
 def penstock(*arguments: str) -> "subprocess.Popen[str]":
+    # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
+    listens = ["env", "--default-signal=INT"]
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock", "bench", *arguments],
+        [*listens, sys.executable, "-m", "penstock", "bench", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
