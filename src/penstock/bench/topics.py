@@ -4,6 +4,7 @@ Whatever ends the block, Ctrl-C included, removes what was made. A second Ctrl-C
 not: then the name, which begins with `penstock-bench-`, tells what may go.
 """
 
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,18 +25,29 @@ def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tup
         yield workload.topic, _partitions(cluster, workload.topic)
         return
     name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
-    cluster.create_topic(
-        NewTopic(
-            name,
-            workload.partitions,
-            workload.replication_factor,
-            dict(workload.topic_settings),
-        )
+    wanted = NewTopic(
+        name, workload.partitions, workload.replication_factor, dict(workload.topic_settings)
     )
+    is_made = False
     try:
+        # An interrupt in the middle of the call would leave a topic that nobody knows of.
+        with _signals_wait():
+            cluster.create_topic(wanted)
+            is_made = True
         yield name, _partitions(cluster, name)
     finally:
-        cluster.delete_topic(name)
+        if is_made:
+            cluster.delete_topic(name)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come when the block has ended."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _partitions(cluster: Cluster, name: str) -> tuple[int, ...]:
