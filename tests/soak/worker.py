@@ -83,6 +83,8 @@ class Worker:
         self._process.kill()
         self._process.wait()
         self._reader.join(5)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _log(self) -> str:
         return self._log_path.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:]
