@@ -15,12 +15,12 @@ from typing import Final
 
 from penstock.cluster import values
 from penstock.cluster.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
-from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.controller import GuardedWrites, replacement
 from penstock.cluster.described_configs import TOPIC_SYNONYMS, BrokerLayers, topic_defaults
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.keys import ALL_BROKERS, Keys
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange, edited
-from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.store import Compare
 from penstock.cluster.topic_config_table import SettingType
 from penstock.cluster.topic_configs import (
     check_override,
@@ -111,6 +111,5 @@ def broker_settings_writes(
     """The transaction that leaves these settings of a broker changed and no others."""
     key = keys.broker_settings(name)
     found = image.broker_settings.get(name)
-    compare = Compare.unchanged(key, 0 if found is None else found.revision)
-    write = Put(key, values.write_settings(settings)) if settings else Delete(key)
-    return GuardedWrites((*guards, compare), (write,))
+    revision = None if found is None else found.revision
+    return replacement(key, revision, values.write_settings(settings) if settings else None, guards)

@@ -84,6 +84,17 @@ class GuardedWrites:
     operations: tuple[Operation, ...]
 
 
+def replacement(
+    key: str, known_revision: int | None, value: bytes | None, guards: tuple[Compare, ...]
+) -> GuardedWrites:
+    """One key gets this value, or goes for None, unless somebody changed it meanwhile.
+
+    `known_revision` is None for a key that is not there yet.
+    """
+    compare = Compare.unchanged(key, known_revision or 0)
+    return GuardedWrites((*guards, compare), (Delete(key) if value is None else Put(key, value),))
+
+
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
     """A topic that may be created, and is not yet."""

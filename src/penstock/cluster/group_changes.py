@@ -13,12 +13,12 @@ the same image, one is decided again.
 from collections.abc import Mapping
 
 from penstock.cluster import values
-from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.controller import GuardedWrites, replacement
 from penstock.cluster.group_configs import GROUP_CONFIGS, GroupRules, checked_settings
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.setting_changes import SettingsChange, edited
-from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.store import Compare
 from penstock.core.errors import InvalidRequestError, PolicyViolationError
 from penstock.core.limits import GROUP_WITH_SETTINGS_NAME_BYTES_MAX, GROUPS_WITH_SETTINGS_MAX
 
@@ -59,6 +59,5 @@ def group_settings_writes(
     """The transaction that gives a group these settings and no others."""
     key = keys.group_settings(name)
     group = image.groups.get(name)
-    compare = Compare.unchanged(key, 0 if group is None else group.revision)
-    write = Put(key, values.write_settings(settings)) if settings else Delete(key)
-    return GuardedWrites((*guards, compare), (write,))
+    revision = None if group is None else group.revision
+    return replacement(key, revision, values.write_settings(settings) if settings else None, guards)

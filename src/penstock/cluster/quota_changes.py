@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from penstock.cluster import values
-from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.controller import GuardedWrites, replacement
 from penstock.cluster.image import MetadataImage, QuotaImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.quota_entities import (
@@ -29,7 +29,7 @@ from penstock.cluster.quota_entities import (
     QuotaKey,
     ValueType,
 )
-from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.store import Compare
 from penstock.core.errors import (
     InvalidRequestError,
     PolicyViolationError,
@@ -160,9 +160,8 @@ def quota_writes(
     """The transaction that gives an entity these quotas and no others."""
     key = keys.quotas(entity)
     known = image.quotas.get(entity)
-    compare = Compare.unchanged(key, 0 if known is None else known.revision)
-    write = Put(key, values.write_quotas(quotas)) if quotas else Delete(key)
-    return GuardedWrites((*guards, compare), (write,))
+    revision = None if known is None else known.revision
+    return replacement(key, revision, values.write_quotas(quotas) if quotas else None, guards)
 
 
 def find_quotas(
