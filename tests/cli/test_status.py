@@ -87,6 +87,14 @@ def test_the_exit_code_says_it(penstock: Penstock, health: str, code: int) -> No
     assert "Make room." in found.output
 
 
+def test_its_colour_is_the_one_that_was_asked_for(penstock: Penstock) -> None:
+    with admin_port(json.dumps({**STATUS, "health": "Degraded"})) as url:
+        colored = penstock("status", "--admin", url, "--color")
+        plain = penstock("status", "--admin", url, "--plain")
+    assert colored.output.startswith("\x1b[1;33mDegraded\x1b[0m")
+    assert plain.output.startswith("Degraded  ")
+
+
 def test_json(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     with admin_port(json.dumps(STATUS)) as url:
         monkeypatch.setenv("PENSTOCK_ADMIN_URL", url)

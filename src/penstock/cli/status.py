@@ -5,15 +5,13 @@ code says it too: 0 healthy, 5 degraded, 6 critical, 3 when nobody answers there
 """
 
 import json
-import os
-import sys
 from typing import Any, Final
 
 import click
 
 from penstock.cli import exits
 from penstock.cli.options import examples, json_option
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
 ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -101,9 +99,7 @@ def _read(url: str, timeout_seconds: float) -> Document:
 def _print(document: Document) -> None:
     headline, reasons, limits = _lines(document)
     health = document["health"]
-    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
-        health = click.style(health, fg=_COLOURS[health], bold=True)
-    click.echo(f"{health}  {headline}")
+    print_colored([(health, f"bold {_COLOURS[health]}"), (f"  {headline}", "")])
     if reasons:
         print_table(["level", "reason", "what to do"], reasons)
     print_table(["limit", "used", "of", "share", "refused"], limits)
