@@ -2,7 +2,7 @@
 
     python -m compat.client_check.run [--broker kafka] [--update]
 
-What it needs (share groups, ACLs, SCRAM, quotas) and Penstock has not got yet costs a client's
+What it needs (share groups, ACLs, SCRAM) and Penstock has not got yet costs a client's
 timeout for each check: a whole run takes minutes here and half a minute on Apache Kafka.
 """
 
