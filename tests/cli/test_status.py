@@ -93,6 +93,14 @@ def test_its_colour_is_the_one_that_was_asked_for(penstock: Penstock) -> None:
         plain = penstock("status", "--admin", url, "--plain")
     assert colored.output.startswith("\x1b[1;33mDegraded\x1b[0m")
     assert plain.output.startswith("Degraded  ")
+    assert plain.output.isascii()
+
+
+@pytest.mark.parametrize(("is_ready", "code"), [(True, 0), (False, 6)])
+def test_ready_is_not_the_same_as_healthy(penstock: Penstock, is_ready: bool, code: int) -> None:
+    with admin_port(json.dumps({**STATUS, "health": "Critical", "ready": is_ready})) as url:
+        assert penstock("status", "--admin", url).code == 6
+        assert penstock("status", "--admin", url, "--ready").code == code
 
 
 def test_json(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:

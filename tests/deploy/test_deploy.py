@@ -42,11 +42,26 @@ def test_the_schemas_refuse_what_is_wrong() -> None:
         kubernetes_validate.validate(wrong, KUBERNETES_VERSION, strict=True)
 
 
-def test_the_settings_of_the_config_map_are_settings() -> None:
+def test_the_settings_of_the_config_map_count_in_the_image() -> None:
     (settings,) = [one for one in manifests() if one["kind"] == "ConfigMap"]
     text = settings["data"]["penstock.toml"]  # type: ignore[index]
-    loaded = load_settings(text, {}, {})
+    loaded = load_settings(text, image_environment(), {})
     assert loaded.settings.listener.advertised_host == "penstock"
+
+
+def test_a_variable_wins_over_the_file_of_the_image() -> None:
+    text = (DEPLOY / "container" / "penstock.toml").read_text()
+    name = "PENSTOCK_LISTENER__ADVERTISED_HOST"
+    assert load_settings(text, image_environment(), {}).settings.admin.host == "0.0.0.0"
+    loaded = load_settings(text, {**image_environment(), name: "broker.example"}, {})
+    assert loaded.settings.listener.advertised_host == "broker.example"
+
+
+def image_environment() -> dict[str, str]:
+    """The variables that the image sets, all stages."""
+    text = (DEPLOY / "container" / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line.removeprefix("ENV ") for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(word.split("=", 1) for line in lines for word in line.split())
 
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*")), ids=lambda file: file.name)

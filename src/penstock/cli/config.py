@@ -17,7 +17,13 @@ from penstock.cli.config_text import (
     topic_document,
     value_document,
 )
-from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
+from penstock.cli.options import (
+    bootstrap_option,
+    examples,
+    json_option,
+    settings_file_option,
+    timeout_option,
+)
 from penstock.cli.output import note, print_json
 from penstock.cli.settings_file import load
 from penstock.core.config import DEFAULT_SOURCE, Loaded, describe_settings
@@ -25,9 +31,6 @@ from penstock.core.errors import ConfigError
 from penstock.core.setting_names import closest_names, find_keys
 
 _FILE = click.Path(dir_okay=False, exists=True)
-_config_option = click.option(
-    "--config", "file", type=_FILE, help="Settings file to take values from."
-)
 
 
 @click.group(
@@ -87,7 +90,7 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
         "penstock config show --all --toml > penstock.toml",
     ),
 )
-@_config_option
+@settings_file_option
 @click.option("--all", "everything", is_flag=True, help="Show settings with their default too.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print a settings file.")
 @json_option()
@@ -117,7 +120,7 @@ def show(file: str | None, everything: bool, as_toml: bool, as_json: bool) -> No
     ),
 )
 @click.argument("key", required=False)
-@_config_option
+@settings_file_option
 @click.option(
     "--bootstrap-server",
     "--bootstrap",

@@ -34,7 +34,7 @@ from penstock.cli.doctor_judging import (
 )
 from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
 from penstock.cli.numbers import Number
-from penstock.cli.options import examples, json_option
+from penstock.cli.options import examples, json_option, settings_file_option
 from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
 from penstock.client.addresses import Address, parse_addresses
@@ -60,12 +60,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look 
     help="Look at this broker as a client would; several with commas. Without it, at the one that "
     "the settings name, if it runs.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Settings file in TOML.",
-)
+@settings_file_option
 @click.option("--data-dir", help="Look at this data directory instead of the settings'.")
 @click.option(
     "--timeout",
@@ -79,7 +74,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look 
 @json_option("Print everything that was looked at as a JSON document.")
 def doctor(
     bootstrap: str | None,
-    config_file: str | None,
+    file: str | None,
     data_dir: str | None,
     timeout_seconds: float,
     as_json: bool,
@@ -90,7 +85,7 @@ def doctor(
     the addresses that a broker tells its clients to use. Exit code 0 when nothing was found, 1
     otherwise.
     """
-    settings = load(config_file, {"node.data_dir": data_dir}).settings
+    settings = load(file, {"node.data_dir": data_dir}).settings
     judgements = list(examined(settings, bootstrap, timeout_seconds))
     found = [one for one in judgements if one.level == FINDING]
     if as_json:

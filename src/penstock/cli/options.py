@@ -12,6 +12,7 @@ from penstock.core.errors import InvalidRequestError
 
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
+SETTINGS_FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,6 +47,18 @@ def bootstrap_option(command: Command) -> Command:
         show_envvar=True,
         metavar="HOST:PORT",
         help="Broker to ask first; several with commas.",
+    )(command)
+
+
+def settings_file_option(command: Command) -> Command:
+    """`--config`: the file that `penstock serve` and whoever explains it read."""
+    return click.option(
+        "--config",
+        "file",
+        type=click.Path(dir_okay=False, exists=True),
+        envvar=SETTINGS_FILE_VARIABLE,
+        show_envvar=True,
+        help="Settings file; `penstock config explain` lists what can be set.",
     )(command)
 
 

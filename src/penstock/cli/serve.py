@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import examples
+from penstock.cli.options import examples, settings_file_option
 from penstock.cli.settings_file import load
 from penstock.node.file_look import look_at
 
@@ -36,12 +36,7 @@ GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
         "penstock serve --config penstock.toml",
     ),
 )
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(dir_okay=False, exists=True),
-    help="Settings file; `penstock config explain` lists what can be set.",
-)
+@settings_file_option
 @click.option("--host", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one. Default: 9092.")
 @click.option(

@@ -1,7 +1,8 @@
 """`penstock status`: how a broker is, from its admin port.
 
 It shows health with its reasons, who the broker is, and how much of each limit is used. The exit
-code says it too: 0 healthy, 5 degraded, 6 critical, 3 when nobody answers there.
+code says it too: 0 healthy, 5 degraded, 6 critical, 3 when nobody answers there. A supervisor that
+must not stop a broker whose disk is low asks with `--ready`.
 """
 
 import json
@@ -11,7 +12,7 @@ import click
 
 from penstock.cli import exits
 from penstock.cli.options import examples, json_option
-from penstock.cli.output import print_colored, print_json, print_table
+from penstock.cli.output import can_draw, print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
 ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -30,6 +31,7 @@ Document = dict[str, Any]
     epilog=examples(
         "penstock status",
         "penstock status --admin http://10.0.0.5:8080 --json",
+        "penstock status --ready",
     )
     + "\n\nExit codes: 0 healthy, 5 degraded, 6 critical, 3 nobody answers.",
 )
@@ -52,8 +54,14 @@ Document = dict[str, Any]
     metavar="SECONDS",
     help="Time for the answer.",
 )
+@click.option(
+    "--ready",
+    "only_ready",
+    is_flag=True,
+    help="Exit code 0 when new clients can be sent there, whatever its health; 6 when not.",
+)
 @json_option()
-def status(url: str, timeout_seconds: float, as_json: bool) -> int:
+def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) -> int:
     """Show the health of a broker with its reasons, and how much of its limits is used."""
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(
@@ -64,6 +72,8 @@ def status(url: str, timeout_seconds: float, as_json: bool) -> int:
         print_json(document)
     else:
         _print(document)
+    if only_ready:
+        return exits.DONE if document["ready"] else exits.CRITICAL
     return _CODES[document["health"]]
 
 
@@ -87,6 +97,7 @@ def _read(url: str, timeout_seconds: float) -> Document:
     try:
         document = json.loads(data)
         assert document["health"] in _CODES
+        assert document["ready"] in (True, False)
         _lines(document)
     except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise MalformedResponseError(
@@ -129,6 +140,8 @@ def _lines(document: Document) -> tuple[str, list[list[object]], list[list[objec
 def bar(current: float, limit: float) -> str:
     """A share as cells and percent; something is never shown as nothing."""
     share = min(1.0, current / limit) if limit else 1.0
+    if not can_draw():
+        return f"{share:.0%}"
     cells = min(_BAR_CELLS, -int(-share * _BAR_CELLS // 1))
     return f"{'█' * cells}{'░' * (_BAR_CELLS - cells)} {share:4.0%}"
 
