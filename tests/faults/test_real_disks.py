@@ -139,6 +139,27 @@ def test_every_client_waits_out_a_full_disk(
     assert broker.is_running()
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_a_start_without_any_room_says_what_to_do(
+    small_disk: SmallDisk, broker: RunningBroker, is_killed: bool
+) -> None:
+    with Wire(broker.port) as wire:
+        assert wire.create() == OK
+        assert wire.produce(b"before") == (OK, 0)
+    small_disk.fill()
+    if is_killed:
+        broker.kill()
+    else:
+        broker.stop()
+    with pytest.raises(OracleError, match="Make room"):
+        broker.start()
+    small_disk.free()
+    broker.start()
+    with Wire(broker.port) as wire:
+        assert wire.fetch() == (OK, [b"before"])
+        assert wire.produce(b"after") == (OK, 1)
+
+
 def test_a_disk_that_dies_under_a_broker(tmp_path: Path) -> None:
     disk = LoopDisk(tmp_path)
     broker = penstock_broker(tmp_path / "broker", data_dir=disk.path / "data")

@@ -12,6 +12,7 @@
 A script may repeat after 3 without harm; after 4 it must look first.
 """
 
+import errno
 from typing import Final
 
 from penstock.core.errors import (
@@ -85,6 +86,9 @@ def explanation(error: PenstockError) -> str:
 
 
 def explanation_of_system_error(error: OSError) -> str:
-    """One line for what the operating system refused."""
+    """What the operating system refused; for a full disk also what to do."""
     reason = error.strerror or str(error)
-    return f"penstock: {error.filename}: {reason}" if error.filename else f"penstock: {reason}"
+    told = f"penstock: {error.filename}: {reason}" if error.filename else f"penstock: {reason}"
+    if error.errno == errno.ENOSPC:
+        told += "\nMake room on that disk and start again; nothing acknowledged is lost."
+    return told
