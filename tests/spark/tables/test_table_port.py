@@ -146,6 +146,19 @@ def test_compaction_keeps_rows_and_notes(kind: Kind) -> None:
     assert offsets_in(kind.read()) == span(0, 0, 50)
 
 
+def test_of_two_compactions_at_once_one_is_refused(kind: Kind) -> None:
+    table, other = kind.create(), kind.open()
+    driver, state = taken(table, "run-a")
+    for start in range(0, 40, 10):
+        commit = commit_of(state, driver, (0, start, start + 10))
+        state = table.append(commit, written(table, (0, start, start + 10)))
+    late = other.load()
+    table.compact(state, target_bytes=2**20)
+    with pytest.raises(TableMovedError):
+        other.compact(late, target_bytes=2**20)
+    assert offsets_in(kind.read()) == span(0, 0, 40)
+
+
 def test_a_commit_that_did_not_see_a_compaction_is_refused_and_decided_again(kind: Kind) -> None:
     table, other = kind.create(), kind.open()
     driver, state = taken(table, "run-a")

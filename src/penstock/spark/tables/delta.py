@@ -16,7 +16,7 @@ New columns are added by an entry of their own directly before the files that ha
 cannot be widened: that needs a table feature that `deltalake` does not write.
 
 Entries have the time of our clock besides the one that `deltalake` gives them: what is old is
-decided by it. Care is in `delta_care`.
+decided by it. Care is in `delta_care`, which also knows why a compaction needs an entry before it.
 
 A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
 """

@@ -1,6 +1,11 @@
 """Care of a Delta table: which entries of its log may go, and with them which files.
 
-Compaction is `deltalake`'s own. The log is cut here and not by `deltalake`, whose cleaning goes by
+Compaction is `deltalake`'s own, with a mark before it. It commits with retries whatever it is told,
+and does not mind that somebody else has compacted the same files meanwhile: the rows would be there
+twice. A change of the table's properties it does mind. So each compaction of ours makes one first,
+if and only if the table is as it was read; of two at once, one makes its mark in the other's way.
+
+The log is cut here and not by `deltalake`, whose cleaning goes by
 the times of the storage and by whole hours: the first version that is kept gets a checkpoint, then
 the entries before it go, the oldest first, and then the files that they had taken out of the
 table. A crash in between leaves entries that the next cut removes, or files that are orphans.
@@ -11,6 +16,7 @@ the versions in between. What the table holds now is never removed.
 
 from collections.abc import Callable, Collection
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -22,6 +28,8 @@ from penstock.spark.tables.table_facts import Partition, SnapshotFacts
 
 ENTRIES_MAX: Final = 5_000
 """Let go of at once: some seconds of work."""
+MARK_KEY: Final = "penstock.compaction"
+"""The table's property that every compaction gives another value."""
 KEEP_LOG: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -35,6 +43,9 @@ def compact(
 ) -> tuple[int, int]:
     """Put small files together, an entry for each partition; how many were removed and added."""
     removed = added = 0
+    if not _has_small_files(table, target_bytes):
+        return removed, added
+    mark(table, now_ms)
     for partition in [()] if partitions is None else partitions:
         done: dict[str, Any] = table.optimize.compact(
             # deltalake spells a null as the empty text.
@@ -46,6 +57,22 @@ def compact(
         removed += done["numFilesRemoved"]
         added += done["numFilesAdded"]
     return removed, added
+
+
+def mark(table: DeltaTable, now_ms: int) -> None:
+    """Make every compaction fail that has read the table before now, or fail oneself."""
+    table.alter.set_table_properties(
+        {MARK_KEY: uuid4().hex},
+        raise_if_not_exists=False,
+        commit_properties=plain_properties(now_ms),
+    )
+
+
+def _has_small_files(table: DeltaTable, target_bytes: int) -> bool:
+    """Whether there are two that might become one."""
+    actions = pa.table(table.get_add_actions(flatten=False))
+    small = [size for size in actions["size_bytes"].to_pylist() if size < target_bytes]
+    return len(small) > 1
 
 
 def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
