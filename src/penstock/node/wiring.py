@@ -215,7 +215,13 @@ async def _follow_file(
     outcomes = ReloadOutcomes(ground.clock, ground.metrics)
     if source is None:
         return declared, None
-    reload = SettingsReload(source, ground.live, declared, outcomes)
+    reload = SettingsReload(
+        source,
+        ground.live,
+        declared,
+        outcomes,
+        lambda settings: ground.given.check(settings, ground.metadata.image),
+    )
     stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
     return declared, reload
 
