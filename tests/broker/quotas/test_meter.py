@@ -129,6 +129,10 @@ def test_who_wants_no_answer_is_exempt_from_time_and_not_from_bytes() -> None:
     clock.seconds += 5.0
     assert meter.charge_produce(1_001) == 10
     assert meter.settle(is_exempt=True) == 10
+    clock.seconds += 5.0
+    meter.finish()
+    clock.seconds += 0.01
+    assert RequestMeter(quotas, "a").settle() == 0
 
 
 def test_the_longest_wait_counts_and_is_counted() -> None:

@@ -38,6 +38,7 @@ class RequestMeter:
     __slots__ = (
         "_begun_at",
         "_client_id",
+        "_is_exempt",
         "_is_settled",
         "_quota",
         "_quotas",
@@ -54,6 +55,7 @@ class RequestMeter:
         self._wait_ms = 0
         self._told_at_ms = 0
         self._quota = ""
+        self._is_exempt = False
         self._is_settled = False
 
     def begin(self) -> None:
@@ -103,6 +105,7 @@ class RequestMeter:
         if self._is_settled:
             return self._wait_ms
         self._is_settled = True
+        self._is_exempt = is_exempt
         quotas = self._quotas
         # A change may have taken a while since it was known how long to wait for it.
         if self._wait_ms and self._quota == CONTROLLER_MUTATION_RATE:
@@ -118,9 +121,10 @@ class RequestMeter:
         return self._wait_ms
 
     def finish(self) -> None:
-        """The answer is written: charge that too, for next time."""
+        """The answer is written: charge that too, for next time, unless time is exempt."""
         self.end()
-        self._quotas.record_time(self._client_id, self._seconds)
+        if not self._is_exempt:
+            self._quotas.record_time(self._client_id, self._seconds)
         self._seconds = 0.0
 
     def _wait(self, quota: str, wait_ms: int) -> None:
