@@ -97,9 +97,12 @@ class _Fetch:
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
         self._bytes_min = request.min_bytes
         if context.meter is not None:
-            self._bytes_limit = min(self._bytes_limit, context.meter.fetch_bytes_max())
-            # Half: a batch that does not fit any more is not worth waiting for.
-            self._bytes_min = min(self._bytes_min, self._bytes_limit // 2)
+            bytes_allowed = context.meter.fetch_bytes_max()
+            if bytes_allowed < self._bytes_limit:
+                self._bytes_limit = bytes_allowed
+                # Half: a batch that does not fit any more is not worth waiting for. But something:
+                # who would be answered with nothing at once asks again at once.
+                self._bytes_min = min(self._bytes_min, max(1, bytes_allowed // 2))
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
         """Until the answer is set: they refer to each other."""
