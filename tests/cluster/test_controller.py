@@ -296,3 +296,20 @@ def test_transactions_stay_within_the_stores_limits(counts: list[int]) -> None:
         assert len(write.compares) <= 128
         assert 0 < len(write.operations) <= 128
     assert len(written(ONE_BROKER, writes).topics) == len(counts)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "settings"),
+    [
+        ({"min.compaction.lag.ms": "1000"}, {"max.compaction.lag.ms": "500"}),
+        ({"max.compaction.lag.ms": "500"}, {"min.compaction.lag.ms": "1000"}),
+    ],
+)
+def test_settings_must_go_with_the_defaults_that_the_topic_follows(
+    defaults: dict[str, str], settings: dict[str, str]
+) -> None:
+    topics = [NewTopic(name="t", settings=settings), NewTopic(name="u")]
+    refused, made = decide_creations(ONE_BROKER, topics, ids(2), TopicRules(), defaults)
+    assert isinstance(refused, InvalidTopicConfigError)
+    assert "min.compaction.lag.ms (1000) > max.compaction.lag.ms (500)" in str(refused)
+    assert isinstance(made, TopicCreation)

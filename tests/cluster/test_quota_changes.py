@@ -1,6 +1,7 @@
 """Quotas: what is decided, what is written, which entities a filter means, and lost answers."""
 
 import math
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -23,7 +24,7 @@ from penstock.cluster.quota_changes import (
     find_quotas,
     quota_writes,
 )
-from penstock.cluster.quota_entities import QuotaEntity, entity_of, entity_of_text
+from penstock.cluster.quota_entities import ALL_QUOTAS, QuotaEntity, entity_of, entity_of_text
 from penstock.cluster.service import MetadataService
 from penstock.cluster.store import Compare, Delete, Put
 from penstock.cluster.values import read_quotas, write_quotas
@@ -105,6 +106,10 @@ def test_damaged_quotas_raise_the_one_error(value: bytes) -> None:
             change(USER, ("consumer_byte_rate", 1.0), ("consumer_byte_rate", 2.0)),
             "not updating quota for this entity ClientQuotaEntity(entries={user=u})",
         ),
+        (
+            change(USER, *((name, None) for name in (*ALL_QUOTAS, "one too many"))),
+            "Invalid configuration key one too many",
+        ),
     ],
 )
 def test_what_is_refused(asked: QuotaChange, text: str) -> None:
@@ -124,6 +129,15 @@ def test_quotas_are_set_changed_and_removed() -> None:
     }
     assert decide_quotas(image, change(USER, ("producer_byte_rate", None))) == {}
     assert decide_quotas(image, change(USER, ("never heard of", None))) == HAD
+
+
+def test_looking_for_a_key_given_twice_takes_time_for_each_key_once() -> None:
+    many = change(USER, *((str(number), None) for number in range(100_000)), ("0", None))
+    began = time.perf_counter()
+    with pytest.raises(InvalidRequestError, match="Duplicate quota key 0"):
+        decide_quotas(MetadataImage(), many)
+    # Comparing each with each takes minutes.
+    assert time.perf_counter() - began < 5
 
 
 def test_a_change_compares_with_the_one_before() -> None:

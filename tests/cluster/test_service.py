@@ -447,7 +447,7 @@ async def change_topics(service: MetadataService, kind: str, names: list[str], c
                 topic = await service.create_partitions(MorePartitions(name, count))
                 assert len(topic.partitions) == count
             else:
-                topic = await service.change_settings(change, {})
+                topic = await service.change_settings(change)
                 assert topic.settings["retention.ms"] == str(count)
         except MetadataError:
             continue

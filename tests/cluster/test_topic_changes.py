@@ -190,7 +190,7 @@ def test_a_lost_answer_is_cleared_up(fault: Fault) -> None:
             await service.create_partitions(MorePartitions("t", 3))
         store.faults.clear()
         store.faults.append(fault)
-        topic = await service.change_settings(change(("retention.ms", EditKind.SET, "5")), {})
+        topic = await service.change_settings(change(("retention.ms", EditKind.SET, "5")))
         assert topic.settings == {"retention.ms": "5"}
         await settled(service, store)
         assert service.image.topic("t") == topic
@@ -206,7 +206,7 @@ def test_validating_writes_nothing() -> None:
         grown = await service.create_partitions(MorePartitions("t", 3), validate_only=True)
         assert len(grown.partitions) == 3
         asked = change(("retention.ms", EditKind.SET, "5"))
-        changed = await service.change_settings(asked, {}, validate_only=True)
+        changed = await service.change_settings(asked, validate_only=True)
         assert changed.settings == {"retention.ms": "5"}
         assert service.image is before
 

@@ -12,6 +12,7 @@ from penstock.cluster.topic_configs import (
     check_override,
     parse_topic_settings,
     parse_value,
+    usable_topic_settings,
 )
 from penstock.core.errors import InvalidTopicConfigError
 
@@ -158,3 +159,24 @@ def test_settings_get_types_and_the_broker_gives_defaults() -> None:
     assert parse_topic_settings({}).cleanup_delete
     with pytest.raises(InvalidTopicConfigError):
         parse_topic_settings({"retention.ms": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "defaults", "lags", "problem_count"),
+    [
+        ({"max.compaction.lag.ms": "5"}, {"min.compaction.lag.ms": "9"}, (0, 5), 1),
+        ({"min.compaction.lag.ms": "9"}, {"max.compaction.lag.ms": "5"}, (9, 2**63 - 1), 1),
+        ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"}, {}, (0, 2**63 - 1), 2),
+        ({"min.compaction.lag.ms": "soon", "x": "y"}, {"retention.bytes": "z"}, (0, 2**63 - 1), 3),
+    ],
+)
+def test_what_is_stored_is_used_as_far_as_it_can_be(
+    overrides: dict[str, str],
+    defaults: dict[str, str],
+    lags: tuple[int, int],
+    problem_count: int,
+) -> None:
+    settings, problems = usable_topic_settings({**overrides, "retention.ms": "7"}, defaults)
+    assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == lags
+    assert settings.retention_ms == 7
+    assert len(problems) == problem_count

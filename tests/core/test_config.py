@@ -135,6 +135,24 @@ def test_all_problems_come_together() -> None:
     assert "flag --storage" in found[2]
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["9" * 5_000, "0x" + "f" * 5_000, "[" * 5_000 + "]" * 5_000],
+    ids=["decimal", "hexadecimal", "nested"],
+)
+def test_a_value_that_python_cannot_read_is_a_problem_as_any_other(value: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(f"[listener]\nport = {value}\n", {}, {}, "penstock.toml")
+
+
+@pytest.mark.parametrize("name", ["retention_ms", "retention_bytes"])
+def test_retention_is_a_number_of_64_bits(name: str) -> None:
+    most = load_settings(f"[topic_defaults]\n{name} = {2**63 - 1}\n", {}, {})
+    assert getattr(most.settings.topic_defaults, name) == 2**63 - 1
+    with pytest.raises(ConfigError, match=f"topic_defaults.{name}"):
+        load_settings(f"[topic_defaults]\n{name} = {2**63}\n", {}, {})
+
+
 def test_a_file_that_is_not_toml() -> None:
     (problem,) = problems("[listener\n")
     assert problem.startswith("penstock.toml is not TOML:")

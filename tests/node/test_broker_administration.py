@@ -1,12 +1,20 @@
 """Settings of a broker that were changed over the wire: kept, and stronger than the file."""
 
+import asyncio
 from pathlib import Path
 
+from penstock.cluster.controller import NewTopic
+from penstock.cluster.image import BrokerImage, TopicImage
+from penstock.cluster.service import MetadataService
+from penstock.cluster.sqlite_store import SqliteMetadataStore
+from penstock.core.clock import SystemClock
 from penstock.core.settings import Settings, settings_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of
 from tests.broker.handlers.configs import BROKER, DELETE, SET, TOPIC, increment
+from tests.broker.handlers.test_create_topics import create
+from tests.broker.handlers.test_create_topics import topic as new_topic
 from tests.broker.handlers.test_describe_configs import ask, configs_in
 
 OWN, STATIC = 2, 4
@@ -58,3 +66,41 @@ def segments_after(asker: Asker, folder: Path, *, batches: int) -> int:
     for _ in range(batches):
         assert asker.produce("orders", batch_of(b"x" * 600_000)).error_code == ErrorCode.NONE
     return len(list((folder / "orders-0").glob("*.log")))
+
+
+LAG = ("log.cleaner.min.compaction.lag.ms", SET, "1000")
+SHORTER = {"max.compaction.lag.ms": "500", "retention.ms": "-1"}
+
+
+def test_a_new_topic_must_go_with_what_the_broker_gives_by_default(tmp_path: Path) -> None:
+    with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
+        assert increment(asker, BROKER, "", LAG).error_code == ErrorCode.NONE
+        (refused,) = create(asker, new_topic("orders", configs=SHORTER))
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        assert asker.describe("orders").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
+        assert create(asker, new_topic("orders"))[0].error_code == ErrorCode.NONE
+
+
+def test_stored_settings_that_contradict_the_defaults_stop_no_start(tmp_path: Path) -> None:
+    with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
+        assert increment(asker, BROKER, "", LAG).error_code == ErrorCode.NONE
+    asyncio.run(store_unchecked(tmp_path, NewTopic(name="orders", settings=SHORTER)))
+    for _ in range(2):
+        with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
+            assert asker.produce("orders", batch_of(b"x")).error_code == ErrorCode.NONE
+            # What contradicts is left out; what the topic says else still counts.
+            assert retention(asker, "orders") == ("-1", 1)
+
+
+async def store_unchecked(folder: Path, topic: NewTopic) -> None:
+    """Store a topic as a broker did that did not look at its own defaults."""
+    store = await SqliteMetadataStore.open(f"{folder}/metadata.sqlite3", clock=SystemClock())
+    async with asyncio.TaskGroup() as tasks:
+        metadata = MetadataService(store)
+        await metadata.start(tasks)
+        await metadata.register_broker(BrokerImage(1, "h", 1, None, "d", 0), tasks)
+        (made,) = await metadata.create_topics([topic])
+        assert isinstance(made, TopicImage)
+        await metadata.stop()
+    await store.close()

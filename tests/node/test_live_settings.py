@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,27 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_afterwards_does(
         assert metrics["config_reloads_refused_total"] == 1
         assert metrics["config_last_reload_successful"] == 1
         assert metrics["config_last_reload_success_timestamp_seconds"] >= started_at
+
+    run(scenario, caplog)
+
+
+def test_settings_that_topics_cannot_follow_are_refused(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> Loaded:
+        loaded = load_settings(BASE, {}, {}, "p.toml")
+        # As if a bound of the setting were wider than that of the topics' own.
+        defaults = loaded.settings.topic_defaults.model_copy(update={"retention_ms": 10**20})
+        settings = loaded.settings.model_copy(update={"topic_defaults": defaults})
+        return replace(loaded, settings=settings)
+
+    async def scenario(running: Running) -> None:
+        monkeypatch.setattr(running.reload, "_source", SettingsSource("p.toml", load, load(), None))
+        before = running.parts.live.given
+        await running.reload.reload()
+        assert running.reload.refusal is not None
+        assert "retention.ms" in running.reload.refusal
+        assert running.parts.live.given is before
 
     run(scenario, caplog)
 

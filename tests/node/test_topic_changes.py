@@ -1,7 +1,7 @@
 """Topics change while they are served: logs follow at once, and a restart finds the change."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ from tests.storage.logs import Clock
 Body = Callable[[Topics, ReplicaManager], Awaitable[None]]
 
 
-def run(body: Body) -> None:
+def run(body: Body, defaults: Mapping[str, str] = {"retention.ms": "77"}) -> None:
     """Run `body` with the topics of a node whose disk is memory."""
 
     async def main() -> None:
@@ -42,10 +42,10 @@ def run(body: Body) -> None:
         storage.start(asyncio.get_running_loop())
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             store = MemoryMetadataStore()
-            metadata = MetadataService(store)
+            metadata = MetadataService(store, defaults=lambda _: dict(defaults))
             await metadata.start(tasks)
             await metadata.register_broker(BrokerImage(1, "h", 1, None, "d", 0), tasks)
-            topics = Topics(1, metadata, storage, replicas, {"retention.ms": "77"})
+            topics = Topics(1, metadata, storage, replicas)
             await topics.create([NewTopic(name="t", partition_count=2)], validate_only=False)
             await body(topics, replicas)
             await metadata.stop()
@@ -117,6 +117,36 @@ def test_what_is_refused_or_only_validated_leaves_the_logs_alone() -> None:
         assert len(replicas) == 2
 
     run(body)
+
+
+def test_a_change_is_judged_by_the_defaults_of_now() -> None:
+    defaults: dict[str, str] = {}
+
+    async def body(topics: Topics, _replicas: ReplicaManager) -> None:
+        # Decided and stored, and the topics have not followed yet.
+        defaults["min.compaction.lag.ms"] = "1000"
+        shorter = setting("max.compaction.lag.ms", "500")
+        (refused,) = await topics.change_settings([shorter], validate_only=False)
+        assert isinstance(refused, InvalidTopicConfigError)
+
+    run(body, defaults)
+
+
+def test_a_topic_that_contradicts_the_defaults_keeps_no_other_from_following() -> None:
+    defaults: dict[str, str] = {}
+
+    async def body(topics: Topics, replicas: ReplicaManager) -> None:
+        await topics.change_settings([setting("max.compaction.lag.ms", "500")], validate_only=False)
+        await topics.create([NewTopic(name="u")], validate_only=False)
+        defaults.update({"min.compaction.lag.ms": "1000", "retention.ms": "5"})
+        await topics.follow_defaults()
+        followed = partition(replicas).log.settings
+        assert (followed.retention_ms, followed.compaction_lag_ms_min) == (5, 0)
+        assert followed.compaction_lag_ms_max == 500
+        other = replicas.partition(TopicPartition("u", 0)).log.settings
+        assert (other.retention_ms, other.compaction_lag_ms_min) == (5, 1000)
+
+    run(body, defaults)
 
 
 def test_new_partitions_have_the_settings_of_their_topic() -> None:

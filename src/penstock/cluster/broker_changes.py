@@ -23,6 +23,7 @@ from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChan
 from penstock.cluster.store import Compare
 from penstock.cluster.topic_config_table import SettingType
 from penstock.cluster.topic_configs import (
+    COMPACTION_LAGS,
     check_override,
     check_together,
     parse_topic_settings,
@@ -31,8 +32,6 @@ from penstock.cluster.topic_configs import (
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError
 
 _SHOWN_CHARACTERS_MAX: Final = 249
-_LAGS: Final = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
-"""What can contradict each other."""
 
 
 def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
@@ -76,7 +75,7 @@ def decide_broker_settings(
 def _check_topics(image: MetadataImage, defaults: Mapping[str, str]) -> None:
     """What a topic says itself must go with what it follows."""
     for topic in image.topics.values():
-        if not _LAGS.isdisjoint(topic.settings):
+        if any(name in topic.settings for name in COMPACTION_LAGS):
             try:
                 check_together({**defaults, **topic.settings})
             except InvalidTopicConfigError as error:

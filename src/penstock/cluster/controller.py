@@ -17,7 +17,7 @@ The leader epoch of a partition is 0 and stays so while a partition has one repl
 have led in between (docs/decisions/0002).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -47,6 +47,7 @@ from penstock.core.errors import (
     InvalidTopicNameError,
     PenstockError,
     PolicyViolationError,
+    StoreError,
     TopicExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -105,12 +106,21 @@ class TopicCreation:
 
 TopicDecision = TopicImage | TopicCreation | PenstockError
 """What there is already, what is to be written, or why not."""
+TopicDefaults = Callable[[MetadataImage], Mapping[str, str]]
+"""What topics follow that do not say otherwise, where the metadata is like this."""
 
 
 def decide_creations(
-    image: MetadataImage, topics: Sequence[NewTopic], ids: Sequence[UUID], rules: TopicRules
+    image: MetadataImage,
+    topics: Sequence[NewTopic],
+    ids: Sequence[UUID],
+    rules: TopicRules,
+    defaults: Mapping[str, str] = NO_SETTINGS,
 ) -> list[TopicDecision]:
-    """One decision for each topic asked for; `ids` are theirs if they are created."""
+    """One decision for each topic asked for; `ids` are theirs if they are created.
+
+    `defaults` are what a topic follows that does not say otherwise: both must go together.
+    """
     assert len(topics) == len(ids)
     if len(topics) > TOPICS_PER_REQUEST_MAX:
         too_many = f"{len(topics)} topics in one request, at most {TOPICS_PER_REQUEST_MAX}"
@@ -128,7 +138,7 @@ def decide_creations(
         try:
             if topic.name in duplicates:
                 raise InvalidRequestError("Duplicate topic name.")
-            created = _new_topic(image, topic, topic_id, rules, taken)
+            created = _new_topic(image, topic, topic_id, rules, taken, defaults)
             if len(created.partitions) > room:
                 raise PolicyViolationError(
                     f"{len(created.partitions)} more partitions are too many for this cluster: "
@@ -151,6 +161,7 @@ def _new_topic(
     topic_id: UUID,
     rules: TopicRules,
     taken: Mapping[str, str],
+    defaults: Mapping[str, str],
 ) -> TopicImage:
     check_creatable_name(topic.name)
     similar = similar_name(topic.name)
@@ -166,7 +177,7 @@ def _new_topic(
         check_override(name, text)
         assert text is not None
         settings[name] = text
-    check_together(settings)
+    check_together({**defaults, **settings})
     partitions = tuple(
         PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
         for replicas in _replicas(image, topic, rules)
@@ -194,6 +205,13 @@ def _replicas(
         tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
         for index in range(count)
     )
+
+
+def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:
+    """What became of a decision that was carried out, or that could not be."""
+    if isinstance(decision, TopicCreation):
+        return failure or decision.topic
+    return decision
 
 
 def creation_writes(

@@ -19,6 +19,7 @@ from penstock.cluster.controller import GuardedWrites, replacement
 from penstock.cluster.image import MetadataImage, QuotaImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.quota_entities import (
+    ALL_QUOTAS,
     CLIENT_ID,
     CLIENT_QUOTAS,
     ENTITY_TYPES,
@@ -63,15 +64,13 @@ class FilterPart(NamedTuple):
 
 def decide_quotas(image: MetadataImage, change: QuotaChange) -> dict[str, float]:
     """The quotas that the entity will have, or the domain error that says why not."""
-    names = [name for name, _ in change.edits]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise InvalidRequestError(
-                f"Duplicate quota key {name} not updating quota for this entity "
-                f"{change.entity.told()}"
-            )
+    _check_distinct(change)
     _check_entity(change.entity)
     keys = _keys_for(change.entity)
+    if len(change.edits) > len(ALL_QUOTAS):
+        # Kafka takes the removal of what there is not, as often as it is asked.
+        unknown = next(name for name, _ in change.edits if name not in ALL_QUOTAS)
+        raise InvalidRequestError(f"Invalid configuration key {unknown}")
     known = image.quotas.get(change.entity)
     quotas = {} if known is None else dict(known.quotas)
     for name, value in change.edits:
@@ -83,6 +82,17 @@ def decide_quotas(image: MetadataImage, change: QuotaChange) -> dict[str, float]
     if quotas and known is None:
         _check_room(image, change.entity)
     return quotas
+
+
+def _check_distinct(change: QuotaChange) -> None:
+    seen: set[str] = set()
+    for name, _ in change.edits:
+        if name in seen:
+            raise InvalidRequestError(
+                f"Duplicate quota key {name} not updating quota for this entity "
+                f"{change.entity.told()}"
+            )
+        seen.add(name)
 
 
 def _check_entity(entity: QuotaEntity) -> None:

@@ -28,12 +28,12 @@ from penstock.cluster import (
     topic_changes,
 )
 from penstock.cluster.changes import Change, apply, interpret
-from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation
+from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation, TopicDefaults
 from penstock.cluster.described_configs import BrokerLayers
 from penstock.cluster.differences import difference
 from penstock.cluster.group_configs import GroupRules
 from penstock.cluster.ids import draw_id, id_text
-from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
+from penstock.cluster.image import NO_SETTINGS, BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.quota_changes import QuotaChange
@@ -62,12 +62,14 @@ class MetadataService:
         store: MetadataStore,
         *,
         rules: TopicRules | None = None,
+        defaults: TopicDefaults = lambda _: NO_SETTINGS,
         root: str = DEFAULT_ROOT,
         random_id: Callable[[], UUID] = uuid4,
     ) -> None:
         self._store = store
         self._keys = Keys(root)
         self._rules = rules or TopicRules()
+        self._defaults = defaults
         self._random_id = random_id
         self._image = MetadataImage()
         self._subscribers: list[Subscriber] = []
@@ -80,6 +82,11 @@ class MetadataService:
     def image(self) -> MetadataImage:
         """The newest image; immutable, so it may be kept."""
         return self._image
+
+    @property
+    def topic_defaults(self) -> Mapping[str, str]:
+        """What topics follow that do not say otherwise, by the newest image."""
+        return self._defaults(self._image)
 
     def follow_rules(self, rules: TopicRules) -> None:
         """Decide by other rules from the next change on."""
@@ -162,10 +169,15 @@ class MetadataService:
         With `validate_only` nothing is written and the images say what would be.
         """
         ids = [draw_id(self._random_id) for _ in topics]
+
+        def decide() -> list[controller.TopicDecision]:
+            defaults = self.topic_defaults
+            return controller.decide_creations(self._image, topics, ids, self._rules, defaults)
+
         async with self._changing():
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
-                decisions = controller.decide_creations(self._image, topics, ids, self._rules)
+                decisions = decide()
                 creations = [made for made in decisions if isinstance(made, TopicCreation)]
                 if not creations or validate_only or failure is not None:
                     break
@@ -174,8 +186,8 @@ class MetadataService:
                 )
             else:
                 failure = StoreError("the metadata changed under every attempt to create topics")
-                decisions = controller.decide_creations(self._image, topics, ids, self._rules)
-        return [_outcome(decision, failure) for decision in decisions]
+                decisions = decide()
+        return [controller.outcome(decision, failure) for decision in decisions]
 
     async def delete_topics(
         self, selectors: Sequence[str | UUID]
@@ -236,7 +248,7 @@ class MetadataService:
         raise StoreError("the metadata changed under every attempt to create partitions")
 
     async def change_settings(
-        self, change: SettingsChange, defaults: Mapping[str, str], *, validate_only: bool = False
+        self, change: SettingsChange, *, validate_only: bool = False
     ) -> TopicImage:
         """Change the settings of a topic; the topic as it is then, or would be.
 
@@ -244,7 +256,7 @@ class MetadataService:
         """
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
-                changed = topic_changes.decide_settings(self._image, change, defaults)
+                changed = topic_changes.decide_settings(self._image, change, self.topic_defaults)
                 topic = self._image.topics[change.name]
                 if validate_only:
                     return changed
@@ -435,11 +447,3 @@ class MetadataService:
             reached = asyncio.get_running_loop().create_future()
             self._waiters.append(_Waiter(revision, reached))
             await reached
-
-
-def _outcome(
-    decision: controller.TopicDecision, failure: StoreError | None
-) -> TopicImage | PenstockError:
-    if isinstance(decision, TopicCreation):
-        return failure or decision.topic
-    return decision

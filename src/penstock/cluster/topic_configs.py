@@ -32,6 +32,9 @@ _RANGES: Final = {
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in TABLE}
 """Every topic setting by name."""
 
+COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+"""What can contradict each other: the first must not be more than the second."""
+
 SettingValue = bool | int | float | str | tuple[str, ...]
 
 
@@ -122,6 +125,35 @@ def parse_topic_settings(
     )
 
 
+def usable_topic_settings(
+    overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> tuple[TopicSettings, tuple[str, ...]]:
+    """As `parse_topic_settings`, of what is stored already: what is wrong is left out and told.
+
+    It never raises, so that stored settings cannot keep a broker from starting. What a topic says
+    itself wins over a default that contradicts it.
+    """
+    problems: list[str] = []
+    own: dict[str, str] = {}
+    followed: dict[str, str] = {}
+    for given, usable in ((overrides, own), (defaults, followed)):
+        for name, text in given.items():
+            try:
+                check_override(name, text)
+            except InvalidTopicConfigError as error:
+                problems.append(str(error))
+            else:
+                usable[name] = text
+    for contradicting in (followed, own):
+        try:
+            check_together({**followed, **own})
+        except InvalidTopicConfigError as error:
+            problems.append(str(error))
+            for name in COMPACTION_LAGS:
+                contradicting.pop(name, None)
+    return parse_topic_settings(own, followed), tuple(problems)
+
+
 def check_override(name: str, text: str | None) -> None:
     """Refuse a setting that is unknown, wrong, or taken by nothing that is built."""
     config = TOPIC_CONFIGS.get(name)
@@ -139,9 +171,7 @@ def check_override(name: str, text: str | None) -> None:
 
 def check_together(given: Mapping[str, str]) -> None:
     """Refuse settings that are right by themselves and contradict each other."""
-    lag_ms_min, lag_ms_max = (
-        _value(name, given) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
-    )
+    lag_ms_min, lag_ms_max = (_value(name, given) for name in COMPACTION_LAGS)
     assert isinstance(lag_ms_min, int)
     assert isinstance(lag_ms_max, int)
     if lag_ms_min > lag_ms_max:

@@ -174,8 +174,9 @@ QUOTA_ENTITY_NAME_BYTES_MAX: Final = 1_024
 """Name of a user or client id that has quotas of its own: it becomes a key of the store."""
 
 QUOTA_STATES_MAX: Final = 20_000
-"""Clients whose use of one kind of quota is remembered: twice the connections that must be carried,
-at up to 2 KiB each. The one that was silent longest is forgotten first."""
+"""Clients whose use of one kind of quota is remembered: twice the connections that must be carried.
+Each takes about 2.3 KB, and with the longest name that may have a quota 6.5 KB; a longer client id
+is remembered by its digest. The one that was silent longest is forgotten first."""
 
 QUOTA_STATE_IDLE_SECONDS_MAX: Final = 3_600.0
 """A client that was silent for this long is forgotten, as in Kafka."""

@@ -46,10 +46,22 @@ def file_layer(
 ) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
     """The settings and the declared topics of a settings file."""
     try:
-        document = tomllib.loads(toml_text)
+        return _read_file(toml_text, file_name, findings)
     except tomllib.TOMLDecodeError as error:
         findings.problems.append(_not_toml(toml_text, file_name, error))
-        return {}, ()
+    except (ValueError, RecursionError) as error:
+        # Python writes and reads no integer of thousands of digits, and nests no deeper than this.
+        findings.problems.append(
+            f"{file_name} cannot be read: {error}. Correct the number that is too long or the "
+            "value that is nested too deep, and check again."
+        )
+    return {}, ()
+
+
+def _read_file(
+    toml_text: str, file_name: str, findings: Findings
+) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
+    document = tomllib.loads(toml_text)
     lines = key_lines(toml_text)
     declared: tuple[TopicDeclaration, ...] = ()
     entries = document.get(SECTION)

@@ -223,6 +223,7 @@ class TopicDefaultsSettings(Section):
         int,
         Field(
             ge=-1,
+            le=2**63 - 1,
             description="Records older than this may be deleted; -1 keeps them for ever.",
             json_schema_extra={"unit": "milliseconds", "kafka": "log.retention.ms", "live": True},
         ),
@@ -231,6 +232,7 @@ class TopicDefaultsSettings(Section):
         int,
         Field(
             ge=-1,
+            le=2**63 - 1,
             description="A partition larger than this loses its oldest segments; -1 sets no limit.",
             json_schema_extra={"unit": "bytes", "kafka": "log.retention.bytes", "live": True},
         ),

@@ -8,44 +8,30 @@ the change is deleted.
 
 from collections.abc import Sequence
 
-from penstock.cluster.broker_changes import broker_layers
-from penstock.cluster.broker_configs import static_layer
-from penstock.cluster.described_configs import BrokerLayers, topic_defaults
-from penstock.cluster.image import MetadataImage
+from penstock.cluster.described_configs import BrokerLayers
 from penstock.cluster.service import MetadataService
 from penstock.cluster.setting_changes import SettingsChange
-from penstock.core.current_settings import CurrentSettings
 from penstock.core.errors import PenstockError
+from penstock.node.given_layers import GivenLayers
 from penstock.node.topic_administration import Topics
 
 
 class Brokers:
     """Describes and changes the settings of this broker."""
 
-    def __init__(
-        self, node_id: int, metadata: MetadataService, current: CurrentSettings, topics: Topics
-    ) -> None:
-        self._node_id = node_id
+    def __init__(self, metadata: MetadataService, given: GivenLayers, topics: Topics) -> None:
         self._metadata = metadata
-        self._current = current
+        self._given = given
         self._topics = topics
-        self._known = current.settings
-        self._static = static_layer(self._known)
 
     @property
     def layers(self) -> BrokerLayers:
         """What was given to this broker, as of now."""
-        return self._layers_in(self._metadata.image)
-
-    def _layers_in(self, image: MetadataImage) -> BrokerLayers:
-        if self._current.settings is not self._known:
-            self._known = self._current.settings
-            self._static = static_layer(self._known)
-        return broker_layers(image, self._node_id, self._static)
+        return self._given.layers_in(self._metadata.image)
 
     async def follow(self) -> None:
         """Something of the layers has changed: let the topics follow what is in force now."""
-        await self._topics.follow_defaults(topic_defaults(self.layers))
+        await self._topics.follow_defaults()
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
@@ -55,7 +41,7 @@ class Brokers:
         for change in changes:
             try:
                 await self._metadata.change_broker_settings(
-                    change, self._layers_in, validate_only=validate_only
+                    change, self._given.layers_in, validate_only=validate_only
                 )
             except PenstockError as error:
                 outcomes.append(error)

@@ -9,13 +9,9 @@ nobody: that is `node.wiring`.
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from penstock.cluster.broker_changes import broker_layers
-from penstock.cluster.broker_configs import static_layer
-from penstock.cluster.described_configs import topic_defaults
 from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
@@ -24,6 +20,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
+from penstock.node.given_layers import GivenLayers
 from penstock.node.identity import establish_identity, known_cluster_id
 from penstock.node.live_settings import LiveSettings
 from penstock.node.log_loading import (
@@ -49,6 +46,7 @@ class Foundation:
 
     path: str
     live: LiveSettings
+    given: GivenLayers
     clock: Clock
     metrics: Registry
     tasks: asyncio.TaskGroup
@@ -56,8 +54,6 @@ class Foundation:
     store: SqliteMetadataStore
     metadata: MetadataService
     directory_id: str
-    topic_defaults: Mapping[str, str]
-    """What topics followed that do not say otherwise when their logs were loaded."""
     admin: AdminPort
 
     @property
@@ -83,22 +79,23 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
     store = await SqliteMetadataStore.open(store_path, clock=clock)
     stack.push_async_callback(store.close)
-    metadata = MetadataService(store, rules=topic_rules(settings))
+    layers = GivenLayers(settings.node.id, live.current)
+    metadata = MetadataService(
+        store, rules=topic_rules(settings), defaults=layers.topic_defaults_in
+    )
     is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
     stack.push_async_callback(metadata.stop)
     directory_id = establish_identity(
         filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
     )
 
-    layers = broker_layers(metadata.image, settings.node.id, static_layer(settings))
-    defaults = topic_defaults(layers)
-    await load_logs(logs, metadata.image, defaults)
+    await load_logs(logs, metadata.image, metadata.topic_defaults)
     if is_new:
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
     return Foundation(
-        path, live, clock, metrics, tasks, logs, store, metadata, directory_id, defaults, admin
+        path, live, layers, clock, metrics, tasks, logs, store, metadata, directory_id, admin
     )
 
 

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID, uuid4
 
 from penstock.cluster.image import NO_SETTINGS, MetadataImage, PartitionImage, TopicImage
-from penstock.cluster.topic_configs import parse_topic_settings
-from penstock.core.errors import InvalidTopicConfigError
+from penstock.cluster.topic_configs import usable_topic_settings
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings
 from penstock.storage.log_manager import LogManager
@@ -48,11 +47,9 @@ async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping
         topic = image.topic(topic_name)
         overrides = NO_SETTINGS if topic is None else topic.settings
         is_adopted = topic is None or topic.is_adopted
-        try:
-            settings = parse_topic_settings(overrides, defaults)
-        except InvalidTopicConfigError as error:
-            logger.warning("settings of %s are not used: %s", topic_name, error)
-            settings = parse_topic_settings(NO_SETTINGS, defaults)
+        settings, problems = usable_topic_settings(overrides, defaults)
+        for problem in problems:
+            logger.warning("a setting of %s is not used: %s", topic_name, problem)
         return log_settings(settings, is_adopted=is_adopted)
 
     loading = asyncio.get_running_loop().run_in_executor(None, manager.start, settings_for)

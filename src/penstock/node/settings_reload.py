@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Clock
 from penstock.core.config import Loaded
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, PenstockError
 from penstock.core.file_watch import FileWatch, Look
 from penstock.core.metrics import Registry
-from penstock.core.settings import flat_values
+from penstock.core.settings import Settings, flat_values
 from penstock.core.settings_changes import changed_settings, restart_reasons
 from penstock.node.declared_topics import DeclaredTopics
 from penstock.node.file_look import look_at
@@ -89,12 +89,15 @@ class SettingsReload:
         live: LiveSettings,
         declared: DeclaredTopics,
         outcomes: ReloadOutcomes,
+        check: Callable[[Settings], None],
     ) -> None:
+        """`check` raises a domain error for settings that the topics could not follow."""
         self._source = source
         self._live = live
         self._declared = declared
         self._watch = FileWatch(source.first_look)
         self._asked = asyncio.Event()
+        self._check = check
         self.outcomes = outcomes
 
     @property
@@ -135,6 +138,11 @@ class SettingsReload:
         reasons = restart_reasons(changed, loaded.sources)
         if reasons:
             self._refuse("\n".join(reasons))
+            return
+        try:
+            self._check(loaded.settings)
+        except PenstockError as error:
+            self._refuse(str(error))
             return
         in_force = await self._live.take(loaded.settings)
         for line in loaded.notes:

@@ -10,7 +10,7 @@ then.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -20,7 +20,7 @@ from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.cluster.topic_configs import parse_topic_settings
+from penstock.cluster.topic_configs import TopicSettings, usable_topic_settings
 from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings, produce_rules
@@ -49,14 +49,13 @@ class Topics:
         metadata: MetadataService,
         storage: StorageService,
         replicas: ReplicaManager,
-        defaults: Mapping[str, str],
     ) -> None:
-        """`defaults` are what topics follow that do not say otherwise, until they change."""
         self._node_id = node_id
         self._metadata = metadata
         self._storage = storage
         self._replicas = replicas
-        self._defaults = defaults
+        self._defaults = metadata.topic_defaults
+        """What the logs follow of topics that do not say otherwise."""
         self._one_at_a_time = asyncio.Lock()
         self._without_room: set[str] = set()
         """Topics of which a log found no room; the metadata has them already."""
@@ -132,7 +131,7 @@ class Topics:
                     await asyncio.sleep(0)
                 try:
                     topic = await self._metadata.change_settings(
-                        change, self._defaults, validate_only=validate_only
+                        change, validate_only=validate_only
                     )
                 except PenstockError as error:
                     outcomes.append(error)
@@ -142,9 +141,10 @@ class Topics:
                 outcomes.append(None)
         return outcomes
 
-    async def follow_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Let every topic that does not say otherwise follow these from now on."""
+    async def follow_defaults(self) -> None:
+        """Let every topic that does not say otherwise follow the defaults of now."""
         async with self._one_at_a_time:
+            defaults = self._metadata.topic_defaults
             if defaults == self._defaults:
                 return
             self._defaults = defaults
@@ -155,7 +155,7 @@ class Topics:
 
     def _follow_settings(self, topic: TopicImage) -> None:
         """Let the running logs of a topic follow its settings."""
-        settings = parse_topic_settings(topic.settings, self._defaults)
+        settings = self._settings(topic)
         rules = produce_rules(settings)
         wanted = log_settings(settings, is_adopted=topic.is_adopted)
         for index in range(len(topic.partitions)):
@@ -167,6 +167,13 @@ class Topics:
                 partition.log.settings = replace(
                     wanted, is_compacted=wanted.is_compacted or had_gaps
                 )
+
+    def _settings(self, topic: TopicImage) -> TopicSettings:
+        """What can be used of a topic's settings: what is stored must not stop a broker."""
+        settings, problems = usable_topic_settings(topic.settings, self._metadata.topic_defaults)
+        for problem in problems:
+            logger.warning("a setting of %s is not used: %s", topic.name, problem)
+        return settings
 
     async def host_all(self) -> None:
         """Serve every partition that the metadata places here."""
@@ -190,7 +197,7 @@ class Topics:
 
         The error of the first that cannot be served, if there is one.
         """
-        settings = parse_topic_settings(topic.settings, self._defaults)
+        settings = self._settings(topic)
         rules = produce_rules(settings)
         wanted_settings = log_settings(settings, is_adopted=topic.is_adopted)
         failure: StorageError | None = None

@@ -101,8 +101,8 @@ async def start_parts(
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
     disk = storage.disk_guard(ground.path)
-    topics = Topics(settings.node.id, metadata, storage, replicas, ground.topic_defaults)
-    brokers = Brokers(settings.node.id, metadata, ground.live.current, topics)
+    topics = Topics(settings.node.id, metadata, storage, replicas)
+    brokers = Brokers(metadata, ground.given, topics)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
@@ -215,7 +215,13 @@ async def _follow_file(
     outcomes = ReloadOutcomes(ground.clock, ground.metrics)
     if source is None:
         return declared, None
-    reload = SettingsReload(source, ground.live, declared, outcomes)
+    reload = SettingsReload(
+        source,
+        ground.live,
+        declared,
+        outcomes,
+        lambda settings: ground.given.check(settings, ground.metadata.image),
+    )
     stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
     return declared, reload
 

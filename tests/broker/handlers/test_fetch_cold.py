@@ -3,16 +3,22 @@
 What is not in the page cache is read on a thread; whatever happens there, only that fetch notices.
 """
 
+import asyncio
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from penstock.broker.context import DEFECT, Answer
 from penstock.broker.handlers import fetch
+from penstock.broker.quotas.meter import RequestMeter
+from penstock.broker.quotas.quotas import Quotas
+from penstock.cluster.quota_entities import entity_of
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse
+from penstock.replication.read_result import PartitionRead
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
@@ -24,8 +30,8 @@ from tests.broker.handlers.asker import (
     fresh_name,
     values_in,
 )
-from tests.broker.handlers.fakes import FakeServices
-from tests.storage.logs import PARTITION, batch
+from tests.broker.handlers.fakes import FakeServices, Nobody
+from tests.storage.logs import PARTITION, Clock, batch
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +144,54 @@ def test_a_defect_in_a_woken_fetch_is_not_the_producers(
     fake.node.sync()
     assert first.answers == second.answers == [DEFECT]
     assert "a defect" in caplog.text
+
+
+# --- What it costs ---
+
+
+class SlowDisk(Nobody):
+    """A disk that takes a minute, with a little work of the broker's before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    async def read_cold(self, *_asked: object, **_more: object) -> PartitionRead:
+        self.clock.seconds += 0.05
+        asyncio.get_running_loop().call_soon(self.wait)
+        await asyncio.sleep(0)
+        return PartitionRead(0, 0, b"")
+
+    def wait(self) -> None:
+        self.clock.seconds += 60.0
+
+
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_the_time_that_a_disk_takes_is_not_its_clients(fake: FakeServices, is_woken: bool) -> None:
+    clock = Clock()
+    quotas = Quotas(clock)
+    quotas.put(entity_of([("client-id", None)]), {"request_percentage": 1.0})
+    meter = RequestMeter(quotas, "a")
+    services = replace(fake.services, cold_reader=SlowDisk(clock))
+    context = fake.context(NAMED)._replace(services=services, meter=meter)
+    fake.node.disk.is_cold = not is_woken
+    request = fetch_request({PARTITION.topic: {0: int(is_woken)}}, wait_ms=1_000)
+    outcome = fetch.handle(request, context)
+    assert isinstance(outcome, Deferred)
+    if is_woken:
+        meter.end()
+        clock.seconds += 1.0
+        fake.node.append(batch())
+        fake.node.disk.is_cold = True
+        fake.node.sync()
+    answers: list[Answer] = []
+    outcome.then(answers.append)
+    (answer,) = answers
+    assert isinstance(answer, FetchResponse)
+    assert answer.throttle_time_ms == 0
+    meter.finish()
+    # A twentieth of a second is five percent of one.
+    (used, _), *_ = quotas.request_time._ledger._entries.values()
+    assert sum(sample.amount for sample in used._samples) == pytest.approx(5.0)
 
 
 # --- When too many wait ---

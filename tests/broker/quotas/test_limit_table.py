@@ -86,3 +86,6 @@ def test_names_that_clients_invent_are_not_kept_without_bound(
     for number in range(100):
         assert table.bound_of("u", f"c{number}") == Bound((ABSENT, f"c{number}"), 1.0)
         assert len(table._known) <= 10
+    table.put((ABSENT, None), None)
+    assert table.bound_of("u", "c") is None
+    assert not table._known

@@ -15,6 +15,7 @@ from penstock.cluster.quota_entities import (
     entity_of,
 )
 from penstock.core.errors import ThrottledError
+from penstock.core.limits import QUOTA_ENTITY_NAME_BYTES_MAX
 from penstock.core.metrics import Registry
 
 EVERYBODY = entity_of([("client-id", None)])
@@ -62,6 +63,21 @@ def test_bytes_of_a_produce_are_charged_to_its_client() -> None:
     assert meter.settle() == 1_000
     assert RequestMeter(quotas, "b").charge_produce(1_000) == 0
     assert RequestMeter(quotas, None).charge_produce(10**9) == 0
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f600"])
+def test_a_client_id_too_long_for_a_quota_is_remembered_by_a_digest(letter: str) -> None:
+    quotas = quotas_of(producer_byte_rate=100)
+    longest = letter * (QUOTA_ENTITY_NAME_BYTES_MAX // len(letter.encode()))
+    one, other = longest + "a", longest + "b"
+    assert RequestMeter(quotas, one).charge_produce(1_100) == 1_000
+    # Each for itself, and the same one again is the same.
+    assert RequestMeter(quotas, other).charge_produce(1_000) == 0
+    assert RequestMeter(quotas, one).charge_produce(0) == 1_000
+    assert all(len(name) < 100 for _, name in quotas.produce._ledger._entries)
+    assert all(len(name) < 100 for _, name in quotas.produce.limits._known)
+    RequestMeter(quotas, longest).charge_produce(1)
+    assert ("", longest) in quotas.produce._ledger._entries
 
 
 def test_a_fetch_that_waits_is_charged_for_no_bytes() -> None:
@@ -113,6 +129,10 @@ def test_who_wants_no_answer_is_exempt_from_time_and_not_from_bytes() -> None:
     clock.seconds += 5.0
     assert meter.charge_produce(1_001) == 10
     assert meter.settle(is_exempt=True) == 10
+    clock.seconds += 5.0
+    meter.finish()
+    clock.seconds += 0.01
+    assert RequestMeter(quotas, "a").settle() == 0
 
 
 def test_the_longest_wait_counts_and_is_counted() -> None:

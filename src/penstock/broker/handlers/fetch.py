@@ -11,7 +11,7 @@ that its client is to wait (KIP-219); what the client knows of each partition st
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from penstock.broker.context import (
 )
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition
+from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,
@@ -97,9 +98,12 @@ class _Fetch:
         self._bytes_limit = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
         self._bytes_min = request.min_bytes
         if context.meter is not None:
-            self._bytes_limit = min(self._bytes_limit, context.meter.fetch_bytes_max())
-            # Half: a batch that does not fit any more is not worth waiting for.
-            self._bytes_min = min(self._bytes_min, self._bytes_limit // 2)
+            bytes_allowed = context.meter.fetch_bytes_max()
+            if bytes_allowed < self._bytes_limit:
+                self._bytes_limit = bytes_allowed
+                # Half: a batch that does not fit any more is not worth waiting for. But something:
+                # who would be answered with nothing at once asks again at once.
+                self._bytes_min = min(self._bytes_min, max(1, bytes_allowed // 2))
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
         """Until the answer is set: they refer to each other."""
@@ -118,7 +122,7 @@ class _Fetch:
         except BlockingIOError:
             cold = WaitingAnswer(self)
             self._response = cold
-            self._context.services.tasks.start(self._read_cold())
+            self._start_cold()
             return cold
         if wait_ms == 0 or self._is_satisfied(found_bytes):
             return self._answer()
@@ -170,7 +174,7 @@ class _Fetch:
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
-            self._context.services.tasks.start(self._read_cold())
+            self._start_cold()
             return
         except Exception:
             # Not for whoever woke it, who is another client's request.
@@ -226,6 +230,15 @@ class _Fetch:
             except PenstockError as error:
                 self._outcomes.append(error)
         return found_bytes
+
+    def _start_cold(self) -> None:
+        """Read in a task of its own; waiting for the disk costs the client no time."""
+        work = self._read_cold()
+        meter = self._context.meter
+        if meter is not None:
+            meter.end()
+            work = _metered(work, meter)
+        self._context.services.tasks.start(work)
 
     async def _read_cold(self) -> None:
         """Read on a thread what is not cached, and answer with what was found."""
@@ -326,6 +339,10 @@ class _Fetch:
                 for key, found in topics.items()
             ),
         )
+
+
+async def _metered(work: Coroutine[object, object, None], meter: RequestMeter) -> None:
+    await MeteredWork(work, meter)
 
 
 def _partition_data(

@@ -12,7 +12,7 @@ from penstock.broker.partition_states import partition_states
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
-from penstock.core.errors import PenstockError, TopicExistsError
+from penstock.core.errors import PenstockError, ThrottledError, TopicExistsError
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import (
@@ -116,6 +116,9 @@ def _answer(
 
 def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
     code = missing_topic_code(name)
+    if isinstance(failure, ThrottledError):
+        # As in Kafka: it is not there yet, and the answer says how long to wait.
+        return code
     is_possible = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return code_of(failure) if failure is not None and is_possible else code
 

@@ -56,6 +56,8 @@ class LimitTable:
 
     def bound_of(self, user: str, client_id: str) -> Bound | None:
         """What counts for a client, None for nothing."""
+        if not self._limits:
+            return None
         client = (user, client_id)
         if client in self._known:
             return self._known[client]

@@ -12,6 +12,7 @@ It knows neither connections nor how to write an answer.
 """
 
 from collections.abc import Generator
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from penstock.broker.quotas.quotas import Quotas
@@ -22,6 +23,7 @@ from penstock.cluster.quota_entities import (
     REQUEST_PERCENTAGE,
 )
 from penstock.core.errors import ThrottledError
+from penstock.core.limits import QUOTA_ENTITY_NAME_BYTES_MAX
 
 Result = TypeVar("Result")
 
@@ -36,6 +38,7 @@ class RequestMeter:
     __slots__ = (
         "_begun_at",
         "_client_id",
+        "_is_exempt",
         "_is_settled",
         "_quota",
         "_quotas",
@@ -46,12 +49,13 @@ class RequestMeter:
 
     def __init__(self, quotas: Quotas, client_id: str | None) -> None:
         self._quotas = quotas
-        self._client_id = client_id or ""
+        self._client_id = _short(client_id or "")
         self._begun_at = quotas.seconds()
         self._seconds = 0.0
         self._wait_ms = 0
         self._told_at_ms = 0
         self._quota = ""
+        self._is_exempt = False
         self._is_settled = False
 
     def begin(self) -> None:
@@ -101,6 +105,7 @@ class RequestMeter:
         if self._is_settled:
             return self._wait_ms
         self._is_settled = True
+        self._is_exempt = is_exempt
         quotas = self._quotas
         # A change may have taken a while since it was known how long to wait for it.
         if self._wait_ms and self._quota == CONTROLLER_MUTATION_RATE:
@@ -116,15 +121,30 @@ class RequestMeter:
         return self._wait_ms
 
     def finish(self) -> None:
-        """The answer is written: charge that too, for next time."""
+        """The answer is written: charge that too, for next time, unless time is exempt."""
         self.end()
-        self._quotas.record_time(self._client_id, self._seconds)
+        if not self._is_exempt:
+            self._quotas.record_time(self._client_id, self._seconds)
         self._seconds = 0.0
 
     def _wait(self, quota: str, wait_ms: int) -> None:
         if wait_ms > self._wait_ms:
             self._wait_ms, self._quota = wait_ms, quota
             self._told_at_ms = self._quotas.now_ms()
+
+
+def _short(client_id: str) -> str:
+    """The client id, or a digest of one that is too long to have quotas of its own.
+
+    Who used how much is remembered by it, and a client may send 32,767 bytes.
+    """
+    # No character is more than four bytes.
+    if len(client_id) * 4 <= QUOTA_ENTITY_NAME_BYTES_MAX:
+        return client_id
+    text = client_id.encode()
+    if len(text) <= QUOTA_ENTITY_NAME_BYTES_MAX:
+        return client_id
+    return f"sha256:{sha256(text).hexdigest()}"
 
 
 class MeteredWork:

@@ -1,0 +1,37 @@
+"""`GivenLayers`: what was given to this broker, at its start and over the wire, as of now."""
+
+from collections.abc import Mapping
+
+from penstock.cluster.broker_changes import broker_layers
+from penstock.cluster.broker_configs import static_layer
+from penstock.cluster.described_configs import BrokerLayers, topic_defaults
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.topic_configs import parse_topic_settings
+from penstock.core.current_settings import CurrentSettings
+from penstock.core.settings import Settings
+
+
+class GivenLayers:
+    """The layers of one broker's settings, for any image of the metadata."""
+
+    def __init__(self, node_id: int, current: CurrentSettings) -> None:
+        self._node_id = node_id
+        self._current = current
+        self._known = current.settings
+        self._static = static_layer(self._known)
+
+    def layers_in(self, image: MetadataImage) -> BrokerLayers:
+        """What was given, where the metadata is like this."""
+        if self._current.settings is not self._known:
+            self._known = self._current.settings
+            self._static = static_layer(self._known)
+        return broker_layers(image, self._node_id, self._static)
+
+    def check(self, settings: Settings, image: MetadataImage) -> None:
+        """Raise `InvalidTopicConfigError` if topics could not follow these settings."""
+        layers = broker_layers(image, self._node_id, static_layer(settings))
+        parse_topic_settings({}, topic_defaults(layers))
+
+    def topic_defaults_in(self, image: MetadataImage) -> Mapping[str, str]:
+        """What topics follow that do not say otherwise, where the metadata is like this."""
+        return topic_defaults(self.layers_in(image))
