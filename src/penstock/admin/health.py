@@ -54,7 +54,8 @@ class Facts:
     is_stopping: bool
     directories: tuple[DirectoryFacts, ...]
     limits: tuple[LimitUse, ...]
-    damaged_partitions: int = 0
+    offline_partitions: int = 0
+    """Those that are not served: their log is damaged, or their directory is offline."""
     coordinators_loading: int = 0
     coordinators_failed: int = 0
     declared_topic_problems: int = 0
@@ -225,13 +226,16 @@ def _limit(limit: LimitUse) -> Iterator[Reason]:
 
 
 def _parts(facts: Facts) -> Iterator[Reason]:
-    if facts.damaged_partitions:
+    if facts.offline_partitions:
+        is_offline = any(directory.failure is not None for directory in facts.directories)
+        why = "a directory is offline, or a log is damaged" if is_offline else "a log is damaged"
+        first = "See to the directory first: its partitions come back with it. "
         yield Reason(
             "partitions-damaged",
             Level.CRITICAL,
-            f"{_count(facts.damaged_partitions, 'partition')} not served: a log is damaged.",
-            "The broker's log names them. `penstock log dump` shows how far a file is good. "
-            "Restore it, or delete the topic.",
+            f"{_count(facts.offline_partitions, 'partition')} not served: {why}.",
+            f"{first if is_offline else ''}The broker's log names the damaged ones. `penstock log "
+            "dump` shows how far a file is good. Restore it, or delete the topic.",
         )
     if facts.coordinators_failed:
         yield Reason(
