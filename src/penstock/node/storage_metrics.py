@@ -15,7 +15,7 @@ from penstock.storage.service import StorageService
 _TOPIC_COLUMNS: Final = (
     ("topic_partitions", "Partitions of a topic."),
     ("topic_size_bytes", "Size of a topic's segments, without indexes."),
-    ("topic_appended_records_total", "Records ever appended to a topic, a restart included."),
+    ("topic_appended_records_total", "Records appended to a topic, markers of transactions too."),
     ("topic_appended_bytes_total", "Bytes of batches appended to a topic."),
     ("topic_fetched_bytes_total", "Bytes of batches in answers to fetches of a topic."),
 )
@@ -94,7 +94,7 @@ class _View:
                 row = found[partition.name.topic] = [0] * len(_TOPIC_COLUMNS)
             row[0] += 1
             row[1] += sum([segment.size for segment in log.segments])
-            row[2] += log.end_offset
+            row[2] += partition.appended_records
             row[3] += partition.appended_bytes
             row[4] += partition.fetched_bytes
         for topic, values in found.items():
