@@ -36,6 +36,8 @@ IDLE_SECONDS_MAX: Final = 30.0
 default."""
 STOP_SECONDS_MAX: Final = 5.0
 """For requests that are being answered when the broker stops."""
+LAST_WORD_SECONDS_MAX: Final = 1.0
+"""For those that were not, to be told so."""
 
 
 class _BoundedProtocol(H11Protocol):
@@ -125,12 +127,16 @@ class AdminServer:
         self._desk.stop()
         for connection in tuple(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(tuple(self._state.tasks), timeout=STOP_SECONDS_MAX)
+        await self._tasks_end(STOP_SECONDS_MAX)
         for task in tuple(self._state.tasks):
             task.cancel()
+        await self._tasks_end(LAST_WORD_SECONDS_MAX)
         for connection in tuple(self._state.connections):
             connection.transport.abort()
+
+    async def _tasks_end(self, seconds_max: float) -> None:
+        if self._state.tasks:
+            await asyncio.wait(tuple(self._state.tasks), timeout=seconds_max)
 
 
 def _config(app: ASGIApp) -> Config:
