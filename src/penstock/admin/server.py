@@ -90,8 +90,8 @@ class _BoundedProtocol(H11Protocol):
         self._deadline = self.loop.call_later(seconds, self._end)
 
     def _end(self) -> None:
-        is_idle = self.cycle is not None and self.cycle.response_complete
-        if is_idle and not self._is_receiving and not self.transport.get_write_buffer_size():
+        is_idle = not self._is_receiving and self.cycle.response_complete
+        if is_idle and not self.transport.get_write_buffer_size():
             self.transport.close()
         else:
             # A close would wait for a peer that does not read.
