@@ -1,8 +1,9 @@
 """How a broker is: facts in, a level and its reasons out. Pure.
 
     Healthy   nothing to say
-    Degraded  everybody is served, and something will stop that if it goes on
-    Critical  somebody is refused or waits in vain
+    Degraded  who is connected is served; it is slower, or something new is refused (a topic, one
+              address's next connection), or it will be if this goes on
+    Critical  records or new clients are refused, or somebody waits in vain
 
 Each reason says what is the case and what to do about it, and whether new clients can still be sent
 here: that is what a probe of readiness wants to know, and it is not the same question. A full disk
@@ -185,8 +186,14 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
     ),
     "parked_requests": (
         Level.CRITICAL,
-        "requests that would have to wait are refused",
+        "a fetch is answered at once with what there is, a produce that waits hears its time is up",
         "Look for clients that open many connections and only wait; restart them.",
+        True,
+    ),
+    "parked_partitions": (
+        Level.DEGRADED,
+        "a fetch is answered at once with what there is",
+        "Look for clients that open many connections and fetch from many partitions.",
         True,
     ),
     "partitions": (
