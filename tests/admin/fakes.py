@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +74,7 @@ def ask(
     view: FakeView | None = None,
     make_cluster: Callable[[], Cluster] = no_cluster,
     headers: Mapping[str, str] | None = None,
-    content: bytes | None = None,
+    content: bytes | AsyncIterable[bytes] | None = None,
     document: object = None,
     host: str = "127.0.0.1:8080",
     names: frozenset[str] = frozenset(),

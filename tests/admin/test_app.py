@@ -1,13 +1,18 @@
 """The application without a broker: probes, status, problems, bounds."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from penstock.admin import app
 from penstock.admin.app import BODY_BYTES_MAX
+from penstock.admin.desk import Desk
+from penstock.admin.health import Facts
 from penstock.core.errors import AnswerLostError, BrokerAnswerError, BrokerUnreachableError
-from tests.admin.fakes import HEALTHY, Answered, FakeView, ask
+from tests.admin.fakes import HEALTHY, Answered, FakeDoor, FakeView, ask, no_cluster
 
 PROBLEM = "application/problem+json"
 
@@ -173,6 +178,40 @@ def test_a_defect_says_nothing_of_the_inside() -> None:
     assert "nobody is asked" not in found.text
 
 
-def test_a_request_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_changes_nothing_and_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(app, "REQUEST_SECONDS_MAX", 0.0)
-    assert_problem(ask("GET", "/api/v1/topics"), 504, "took longer")
+    found = ask("GET", "/metrics")
+    assert_problem(found, 503, "took longer")
+    assert found.document["remedy"] == "Nothing was changed: repeat it."
+
+
+def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(app, "REQUEST_SECONDS_MAX", 0.05)
+    kind = {"content-type": "application/json"}
+    found = ask("POST", "/api/v1/topics", content=slow_body(), headers=kind)
+    assert_problem(found, 408, "did not come")
+    assert found.document["remedy"].startswith("Nothing was done")
+
+
+def test_a_timeout_of_the_application_is_a_defect_that_is_told() -> None:
+    class Failing(FakeView):
+        def facts(self) -> Facts:
+            raise TimeoutError
+
+    async def run() -> None:
+        desk = Desk(FakeDoor(no_cluster))
+        guarded = app.make_app(Failing(), desk, allowed_names=frozenset())
+        transport = httpx.ASGITransport(guarded)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            with pytest.raises(TimeoutError):
+                await client.get("/health/ready")
+        desk.stop()
+
+    asyncio.run(run())
+    assert_problem(ask("GET", "/health/ready", view=Failing()), 500, "defect")

@@ -65,9 +65,10 @@ def test_nothing_to_say() -> None:
             True,
         ),
         (with_limit("parked_requests", 100), "parked_requests-at-limit", Level.CRITICAL, True),
+        (with_limit("parked_partitions", 100), "parked_partitions-at-limit", Level.DEGRADED, True),
         (with_limit("partitions", 100), "partitions-at-limit", Level.DEGRADED, True),
         (with_limit("something_new", 100), "something_new-at-limit", Level.DEGRADED, True),
-        (replace(HEALTHY, damaged_partitions=2), "partitions-damaged", Level.CRITICAL, True),
+        (replace(HEALTHY, offline_partitions=2), "partitions-damaged", Level.CRITICAL, True),
         (replace(HEALTHY, coordinators_failed=1), "coordinators-failed", Level.CRITICAL, True),
         (replace(HEALTHY, settings_refusal="no."), "settings-refused", Level.DEGRADED, True),
         (replace(HEALTHY, declared_topic_problems=1), "declared-topics", Level.DEGRADED, True),
@@ -100,6 +101,23 @@ def test_a_disk_is_judged_by_its_marks_not_by_its_share() -> None:
 def test_an_offline_directory_is_not_called_full_as_well() -> None:
     verdict = judge(with_directory(failure="EIO", room="none", flush_seconds=99))
     assert [reason.code for reason in verdict.reasons] == ["directory-offline"]
+
+
+def test_partitions_of_an_offline_directory_are_not_called_damaged() -> None:
+    verdict = judge(replace(with_directory(failure="EIO"), offline_partitions=3))
+    offline, partitions = verdict.reasons
+    assert (offline.code, partitions.code) == ("directory-offline", "partitions-damaged")
+    assert "directory is offline" in partitions.message
+    assert partitions.remedy.startswith("See to the directory first")
+
+
+def test_parked_requests_say_what_clients_see() -> None:
+    (requests,) = judge(with_limit("parked_requests", 100)).reasons
+    assert "answered at once with what there is" in requests.message
+    assert "a produce that waits hears its time is up" in requests.message
+    (partitions,) = judge(with_limit("parked_partitions", 100)).reasons
+    assert "answered at once with what there is" in partitions.message
+    assert "See docs" not in partitions.remedy
 
 
 def test_the_worst_comes_first() -> None:

@@ -37,13 +37,14 @@ def values(metrics: Registry) -> dict[str, float]:
 def test_every_reason_is_there_before_it_happens() -> None:
     metrics = Registry()
     Endings(metrics)
-    assert list(values(metrics).values()) == [0] * 8
+    assert list(values(metrics).values()) == [0] * 9
 
 
 def test_pauses_are_told_by_what_was_spent() -> None:
     metrics = Registry()
-    handling, receiving = RequestBudget(100, 2), MemoryBudget(50)
-    show_budgets(metrics, handling, receiving)
+    handling, receiving, unsent = RequestBudget(100, 2), MemoryBudget(50), MemoryBudget(70)
+    show_budgets(metrics, handling, receiving, unsent)
+    unsent.reserve(20)
     handling.reserve(10)
     handling.reserve(10)
     handling.wait(lambda: None)
@@ -59,4 +60,5 @@ def test_pauses_are_told_by_what_was_spent() -> None:
         'reads_paused_total{reason="unfinished_bytes"}': 1,
         "request_bytes_in_flight": 150,
         "requests_in_flight": 2,
+        "unsent_answer_bytes": 20,
     }

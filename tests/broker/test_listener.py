@@ -40,6 +40,7 @@ from tests.broker.handlers.quotas import set_quotas
 
 LONG_MS = 20_000
 TOPIC = "records"
+RATE = "connection_creation_rate"
 
 
 def limited(**listener: int) -> Broker:
@@ -222,6 +223,22 @@ def settles(broker: Broker, name: str, value: float) -> bool:
     return True
 
 
+def test_a_connection_that_comes_too_soon_is_counted_as_refused() -> None:
+    address = "127.0.0.79"
+    with limited() as broker, contextlib.ExitStack() as stack:
+        set_quotas(stack.enter_context(Asker(broker.port)), {"ip": address}, **{RATE: 1.0})
+        name = 'connections_refused_total{reason="quota"}'
+        while not broker.metrics()[name]:
+            last = stack.enter_context(Asker(broker.port, source=address))
+            last.send(ApiVersionsRequest(), 0)
+            threading.Event().wait(0.01)
+        assert last.is_closed()
+        assert broker.metrics()[name] == 1
+        assert not any(
+            value for metric, value in broker.metrics().items() if "timed_out_total" in metric
+        )
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"), [("connections_max", "all"), ("connections_per_address_max", "address")]
 )
@@ -233,6 +250,9 @@ def test_a_connection_too_many_is_closed_and_the_others_live(limit: str, reason:
         third = stack.enter_context(Asker(broker.port))
         assert not serves(third)
         assert broker.metrics()[f'connections_refused_total{{reason="{reason}"}}'] == 1
+        assert settles(broker, "connections", 2)
+        counted = broker.metrics()
+        assert counted["connections_opened_total"] - counted["connections_closed_total"] == 2
         assert serves(first)
         second.close()
         assert settles(broker, "connections", 1)

@@ -51,3 +51,16 @@ def test_what_the_kernel_holds_is_counted() -> None:
 
     before, after = asyncio.run(go())
     assert after < before
+
+
+def test_a_socket_that_is_closed_already_holds_nothing() -> None:
+    class Closed(asyncio.WriteTransport):
+        def get_write_buffer_size(self) -> int:
+            return 7
+
+        def get_extra_info(self, _name: str, _default: object = None) -> socket.socket:
+            closed = socket.socket()
+            closed.close()
+            return closed
+
+    assert unsent_bytes(Closed()) == 7

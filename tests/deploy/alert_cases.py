@@ -53,6 +53,7 @@ def requests(api: str, below: int, above: int) -> dict[str, str]:
 
 LAG = series("penstock_group_lag_records", f'{BROKER},group="g",topic="t",partition="0"')
 REFUSED = series("penstock_connections_refused_total", f'{BROKER},reason="all"')
+HELD = series("penstock_connections_refused_total", f'{BROKER},reason="quota"')
 FAILED = series("penstock_handler_failures_total")
 CUT = series("penstock_metric_rows_left_out", f'{BROKER},metric="group_lag_records"')
 UP = series("up")
@@ -77,7 +78,7 @@ CASES = {
         100,
     ),
     "PenstockGroupLagGrowing": Case({LAG: "5000+1000x60"}, {LAG: "65000-1000x60"}, 50),
-    "PenstockConnectionsRefused": Case({REFUSED: "0+6x30"}, {REFUSED: "7x30"}, 20),
+    "PenstockConnectionsRefused": Case({REFUSED: "0+6x30"}, {REFUSED: "7x30", HELD: "0+6x30"}, 20),
     "PenstockSlowFlush": Case(
         buckets("flush_duration_seconds", DISK, "0.5", 90, 10),
         buckets("flush_duration_seconds", DISK, "0.5", 1_000, 1),

@@ -109,6 +109,17 @@ def test_a_port_that_was_asked_for_may_not() -> None:
     run(work)
 
 
+def test_only_a_taken_port_is_forgiven() -> None:
+    async def work() -> None:
+        # An address of nobody's machine (RFC 5737).
+        admin_settings = {"host": "192.0.2.1"}
+        settings = Settings.model_validate({**MEMORY.model_dump(), "admin": admin_settings})
+        with pytest.raises(ConfigError, match=r"Check admin\.host"):
+            await BrokerServer(settings).__aenter__()
+
+    run(work)
+
+
 def test_probes_are_answered_while_logs_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         may_load = asyncio.Event()

@@ -1,5 +1,6 @@
 """Every limit is shown with what is used of it, and what is refused for it is counted there."""
 
+import errno
 import threading
 import time
 from collections.abc import Iterator
@@ -165,6 +166,19 @@ def test_a_full_disk_refuses_from_the_first_request_on_and_counts() -> None:
         used, most = of(broker, "limit_used"), of(broker, "limit_max")
         assert used["disk_used_bytes"] > most["disk_used_bytes"]
         disk.bytes_left = None
+
+
+def test_a_disk_that_failed_has_not_refused_for_want_of_room() -> None:
+    disk = FaultyDisk(MemoryDisk())
+    with running(disk) as broker, Asker(broker.port) as asker:
+        asker.create(TOPIC)
+        disk.fail_next("sync", errno.EIO)
+        for _ in range(2):
+            failed = asker.produce(TOPIC, batch_of(b"no"))
+            assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        name = 'produce_refused_batches_total{error="KAFKA_STORAGE_ERROR"}'
+        assert broker.metrics()[name] == 2
+        assert of(broker, "limit_refusals_total")["disk_used_bytes"] == 0
 
 
 def test_a_batch_that_is_too_large_is_counted_by_its_error() -> None:

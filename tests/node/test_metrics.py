@@ -66,6 +66,22 @@ def test_a_produce_and_a_fetch_are_seen_everywhere() -> None:
     assert count >= 1
 
 
+def test_records_are_counted_since_the_start_as_a_counter_must() -> None:
+    """The end of a log may be lower after a crash, and a counter may only fall to 0."""
+    name = 'topic_appended_records_total{topic="orders"}'
+    with Broker() as broker:
+        with Asker(broker.port) as asker:
+            asker.create("orders")
+            asker.produce("orders", batch_of(b"first", b"second"))
+        assert broker.metrics()[name] == 2
+        broker.crash()
+        broker.restart()
+        assert broker.metrics()[name] == 0
+        with Asker(broker.port) as asker:
+            asker.produce("orders", batch_of(b"third"))
+        assert broker.metrics()[name] == 1
+
+
 def test_an_error_is_counted_by_its_code() -> None:
     with Broker() as broker, Asker(broker.port) as asker:
         request = produce_request("nowhere", {0: batch_of(b"x")})

@@ -37,7 +37,13 @@ from penstock.admin.openapi import describe
 from penstock.admin.operation import API_PREFIX, Asked, Operation
 from penstock.admin.parsing import decoded, query_texts, read_body, read_parameters
 from penstock.admin.ports import BrokerView
-from penstock.admin.problems import CONTENT_TYPE, RefusedError, refused
+from penstock.admin.problems import (
+    CONTENT_TYPE,
+    RETRY_AFTER_SECONDS,
+    RefusedError,
+    refused,
+    stopping,
+)
 from penstock.admin.status import Alive, readiness, status
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Collected
@@ -133,12 +139,19 @@ class Guard:
         if refusal is not None:
             await _problem(refusal)(scope, receive, send_with_headers)
             return
+        why = f"The request took longer than {REQUEST_SECONDS_MAX:.0f} s."
         try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+            async with asyncio.timeout(REQUEST_SECONDS_MAX) as limit:
                 await self._app({**scope, "path": raw_path}, receive, send_with_headers)
         except TimeoutError:
-            if not has_begun:
-                await _problem(_took_too_long())(scope, receive, send_with_headers)
+            if not limit.expired():
+                raise  # the application's own: a defect
+        except asyncio.CancelledError:
+            why = "The broker stopped before the request was done."
+        else:
+            return
+        if not has_begun:
+            await _problem(_unfinished(scope["method"], why))(scope, receive, send_with_headers)
 
 
 def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
@@ -161,7 +174,10 @@ def _endpoint(by_method: dict[str, Operation], desk: Desk) -> Endpoint:
         # Whoever asks for the head alone gets what a GET gets; the server leaves the body out.
         method = "GET" if request.method == "HEAD" else request.method
         operation = by_method[method]
-        asked = await _read(operation, request)
+        try:
+            asked = await _read(operation, request)
+        except asyncio.CancelledError:
+            raise (stopping() if desk.is_stopping else _no_body()) from None
         answer = await desk.carry_out(operation, asked)
         if answer is None:
             return Response(status_code=operation.status)
@@ -238,11 +254,29 @@ def _problem(error: RefusedError, headers: dict[str, str] | None = None) -> Resp
     )
 
 
-def _took_too_long() -> RefusedError:
+def _no_body() -> RefusedError:
+    return refused(
+        408,
+        "Too slow",
+        f"The body of the request did not come within {REQUEST_SECONDS_MAX:.0f} s.",
+        "Nothing was done: repeat it, and send the whole body.",
+    )
+
+
+def _unfinished(method: str, why: str) -> RefusedError:
+    """What to say of a request that was given up while it was being carried out."""
+    if method in ("GET", "HEAD"):
+        return refused(
+            503,
+            "Not finished",
+            why,
+            "Nothing was changed: repeat it.",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
     return refused(
         504,
         "Outcome unknown",
-        f"The request took longer than {REQUEST_SECONDS_MAX:.0f} s.",
+        why,
         "It may or may not have been carried out: look before you repeat it.",
     )
 

@@ -2,7 +2,8 @@
 
 An operation blocks on the wire, so it has a thread, and the event loop stays with the Kafka
 clients. More requests than `OPERATIONS_MAX` are refused at once, before anything is done. Each
-operation has a connection of its own to the broker, and closes it.
+operation has a connection of its own to the broker, and closes it. Who has to leave before a thread
+took the operation is told that nothing was done: out of time, or because the broker stops.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Final
 from penstock.admin.model import Answer
 from penstock.admin.operation import Asked, Operation
 from penstock.admin.ports import ClusterDoor
-from penstock.admin.problems import RETRY_AFTER_SECONDS, refused
+from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
 """Operations at one time: they wait for the broker, which has one core."""
@@ -30,26 +31,31 @@ class Desk:
         self._door = door
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="admin")
         self._under_way = 0
+        self.is_stopping = False
 
     async def carry_out(self, operation: Operation, asked: Asked) -> Answer | None:
         """The answer of an operation; raises what went wrong."""
+        if self.is_stopping:
+            raise stopping()
         if self._under_way >= OPERATIONS_MAX:
-            raise refused(
-                503,
-                "Busy",
-                f"{OPERATIONS_MAX} requests are being handled already.",
-                "Nothing was done: repeat it in a moment.",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
+            raise _busy(f"{OPERATIONS_MAX} requests are being handled already.")
         self._under_way += 1
         loop = asyncio.get_running_loop()
         future = self._workers.submit(self._run, operation, asked)
         # Counted until the thread is free again, also when nobody waits any more.
         future.add_done_callback(lambda _: _call_soon(loop, self._finished))
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                raise  # it has begun: nobody knows how far it comes
+            if self.is_stopping:
+                raise stopping() from None
+            raise _busy("Its time was over before its turn came.") from None
 
     def stop(self) -> None:
         """Take nothing more; what has begun ends when its connection does."""
+        self.is_stopping = True
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _finished(self) -> None:
@@ -58,6 +64,16 @@ class Desk:
     def _run(self, operation: Operation, asked: Asked) -> Answer | None:
         with self._door.open(CALL_SECONDS_MAX) as cluster:
             return operation.call(cluster, asked)
+
+
+def _busy(detail: str) -> RefusedError:
+    return refused(
+        503,
+        "Busy",
+        detail,
+        "Nothing was done: repeat it in a moment.",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

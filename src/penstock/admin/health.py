@@ -1,8 +1,9 @@
 """How a broker is: facts in, a level and its reasons out. Pure.
 
     Healthy   nothing to say
-    Degraded  everybody is served, and something will stop that if it goes on
-    Critical  somebody is refused or waits in vain
+    Degraded  who is connected is served; it is slower, or something new is refused (a topic, one
+              address's next connection), or it will be if this goes on
+    Critical  records or new clients are refused, or somebody waits in vain
 
 Each reason says what is the case and what to do about it, and whether new clients can still be sent
 here: that is what a probe of readiness wants to know, and it is not the same question. A full disk
@@ -54,7 +55,8 @@ class Facts:
     is_stopping: bool
     directories: tuple[DirectoryFacts, ...]
     limits: tuple[LimitUse, ...]
-    damaged_partitions: int = 0
+    offline_partitions: int = 0
+    """Those that are not served: their log is damaged, or their directory is offline."""
     coordinators_loading: int = 0
     coordinators_failed: int = 0
     declared_topic_problems: int = 0
@@ -184,8 +186,14 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
     ),
     "parked_requests": (
         Level.CRITICAL,
-        "requests that would have to wait are refused",
+        "a fetch is answered at once with what there is, a produce that waits hears its time is up",
         "Look for clients that open many connections and only wait; restart them.",
+        True,
+    ),
+    "parked_partitions": (
+        Level.DEGRADED,
+        "a fetch is answered at once with what there is",
+        "Look for clients that open many connections and fetch from many partitions.",
         True,
     ),
     "partitions": (
@@ -225,13 +233,16 @@ def _limit(limit: LimitUse) -> Iterator[Reason]:
 
 
 def _parts(facts: Facts) -> Iterator[Reason]:
-    if facts.damaged_partitions:
+    if facts.offline_partitions:
+        is_offline = any(directory.failure is not None for directory in facts.directories)
+        why = "a directory is offline, or a log is damaged" if is_offline else "a log is damaged"
+        first = "See to the directory first: its partitions come back with it. "
         yield Reason(
             "partitions-damaged",
             Level.CRITICAL,
-            f"{_count(facts.damaged_partitions, 'partition')} not served: a log is damaged.",
-            "The broker's log names them. `penstock log dump` shows how far a file is good. "
-            "Restore it, or delete the topic.",
+            f"{_count(facts.offline_partitions, 'partition')} not served: {why}.",
+            f"{first if is_offline else ''}The broker's log names the damaged ones. `penstock log "
+            "dump` shows how far a file is good. Restore it, or delete the topic.",
         )
     if facts.coordinators_failed:
         yield Reason(

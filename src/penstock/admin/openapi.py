@@ -50,7 +50,8 @@ def describe(operations: Sequence[Operation], *, version: str) -> Document:
             "schemas": _schemas(operations),
             "responses": {
                 "Problem": {
-                    "description": "It was not done; the body says why and what to do next.",
+                    "description": "It was not done; with 504, nobody knows whether it was. The "
+                    "body says why and what to do next.",
                     "content": {CONTENT_TYPE: {"schema": _reference(Problem.__name__)}},
                 }
             },

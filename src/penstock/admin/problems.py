@@ -6,10 +6,11 @@ program can act on it.
 
     400  the request is not what the description says
     404  there is no such thing
+    408  the body did not come in time
     409  it is there, and in a state that does not allow this
     413, 415, 421, 403  the request is too large, no JSON, for another host, from another site
     422  it is understood, and Kafka's rules refuse it
-    429, 503  not now; `Retry-After` says when
+    429, 503  not now, and nothing was done; `Retry-After` says when
     504  nobody knows whether it was done: look before you repeat it
 """
 
@@ -81,3 +82,14 @@ def refused(
         fields=fields,
     )
     return RefusedError(problem, retry_after_seconds=retry_after_seconds)
+
+
+def stopping() -> RefusedError:
+    """The broker stops, and nothing of the request was done."""
+    return refused(
+        503,
+        "Stopping",
+        "Stopping: nothing was done.",
+        "Repeat it when the broker is up again.",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )

@@ -2,7 +2,8 @@
 
 uvicorn speaks HTTP; its process, its signals and its ticking clock are left out, because the broker
 has its own and an idle broker should sleep. What is added are bounds: how many connections there
-are, and how long one may take to send a request. A stop answers what has begun, for a while.
+are, and how long one may take to send a request and to read its answer. A stop answers what has
+begun, for a while.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock.admin.app import make_app
+from penstock.admin.app import REQUEST_SECONDS_MAX, make_app
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.ports import BrokerView, ClusterDoor
@@ -25,34 +26,75 @@ CONNECTIONS_MAX: Final = 64
 """Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""
 HEAD_BYTES_MAX: Final = 65_536
 """Request line and headers together."""
-IDLE_SECONDS_MAX: Final = 30
-"""Between two requests of a connection; Prometheus comes every 15 s by default."""
 RECEIVE_SECONDS_MAX: Final = 20.0
-"""From the connection to its first request."""
+"""For the head of a request: from the connection, or from its first byte if it is not the first."""
+ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0
+"""From the head of a request to the end of its answer. The application gives up before and says so;
+this is for a peer that does not take what is said."""
+IDLE_SECONDS_MAX: Final = 30.0
+"""From an answer to the next request, and for the peer to read it; Prometheus comes every 15 s by
+default."""
 STOP_SECONDS_MAX: Final = 5.0
 """For requests that are being answered when the broker stops."""
+LAST_WORD_SECONDS_MAX: Final = 1.0
+"""For those that were not, to be told so."""
 
 
 class _BoundedProtocol(H11Protocol):
-    """uvicorn's protocol, with a bound on connections and on the wait for the first request."""
+    """uvicorn's protocol, with a bound on connections and one deadline for each.
 
-    _first_request: asyncio.TimerHandle | None = None
+    It is for the head of a request, then for its answer, then for the next request: whatever a peer
+    does or leaves undone, its place is free again after one of them.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _is_receiving = False
+    """Whether the deadline is for the head of a request: more bytes of it do not buy time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
             return
-        self._first_request = self.loop.call_later(RECEIVE_SECONDS_MAX, self._check_request)
+        self._is_receiving = True
+        self._end_after(RECEIVE_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._first_request is not None:
-            self._first_request.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         super().connection_lost(exc)
 
-    def _check_request(self) -> None:
-        # uvicorn declares it as always there, and sets it with a request.
-        if getattr(self, "cycle", None) is None:
+    def data_received(self, data: bytes) -> None:
+        # uvicorn declares the cycle as always there, and sets it with a request.
+        if not self._is_receiving and self.cycle.response_complete:
+            self._is_receiving = True
+            self._end_after(RECEIVE_SECONDS_MAX)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._is_receiving = False
+            self._end_after(ANSWER_SECONDS_MAX)
+
+    def on_response_complete(self) -> None:
+        self._is_receiving = False
+        self._end_after(IDLE_SECONDS_MAX)
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # the deadline sees to it
+
+    def _end_after(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self._end)
+
+    def _end(self) -> None:
+        is_idle = not self._is_receiving and self.cycle.response_complete
+        if is_idle and not self.transport.get_write_buffer_size():
+            self.transport.close()
+        else:
+            # A close would wait for a peer that does not read.
             self.transport.abort()
 
 
@@ -85,12 +127,16 @@ class AdminServer:
         self._desk.stop()
         for connection in tuple(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(tuple(self._state.tasks), timeout=STOP_SECONDS_MAX)
+        await self._tasks_end(STOP_SECONDS_MAX)
         for task in tuple(self._state.tasks):
             task.cancel()
+        await self._tasks_end(LAST_WORD_SECONDS_MAX)
         for connection in tuple(self._state.connections):
             connection.transport.abort()
+
+    async def _tasks_end(self, seconds_max: float) -> None:
+        if self._state.tasks:
+            await asyncio.wait(tuple(self._state.tasks), timeout=seconds_max)
 
 
 def _config(app: ASGIApp) -> Config:
@@ -106,7 +152,6 @@ def _config(app: ASGIApp) -> Config:
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=IDLE_SECONDS_MAX,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
     )
     config.load()

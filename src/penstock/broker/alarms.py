@@ -1,14 +1,17 @@
 """One timer for the time limits of all connections: an idle one costs no wake-ups.
 
 A connection asks to be checked by a time; it is asked once, at that time or up to ten milliseconds
-later, and says itself what is to be done and when to look again. What the limits are is NOT known
-here.
+later, and says itself what is to be done and when to look again. One whose check fails is ended,
+and the others keep their alarms. What the limits are is NOT known here.
 """
 
 import asyncio
+import logging
 from typing import Final, Protocol
 
 from penstock.core.deadlines import DeadlineTable
+
+logger = logging.getLogger(__name__)
 
 NEVER: Final = float("inf")
 
@@ -23,6 +26,10 @@ class Checked(Protocol):
 
     def check_time(self, now: float) -> None:
         """End what has used up its time, or ask to be checked again."""
+        ...
+
+    def abort(self) -> None:
+        """End it at once."""
         ...
 
 
@@ -63,7 +70,14 @@ class Alarms:
     def _ring(self) -> None:
         self._alarm, self._alarm_at = None, NEVER
         now = self._alarm_loop.time()
-        for connection in self._deadlines.expire(now):
+        due = self._deadlines.expire(now)
+        # All of them first: a check may end, or ask to be checked, another one that is due.
+        for connection in due:
             connection.check_at, connection.check_key = NEVER, None
-            connection.check_time(now)
+        for connection in due:
+            try:
+                connection.check_time(now)
+            except Exception:
+                logger.exception("the time limits of a connection were not checked; it is closed")
+                connection.abort()
         self._set_alarm()

@@ -14,6 +14,7 @@ from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
@@ -268,12 +269,7 @@ class BrokerServices:
     """Kept by the listener: how much of the answers has not left yet."""
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
     quotas: Quotas = field(default_factory=Quotas)
-    refused_batches: dict[int, int] = field(default_factory=dict)
-    """How many batches producers were refused, by the error code that they were told."""
-
-    def count_refused_batch(self, code: int) -> None:
-        """A producer is told this error of one batch."""
-        self.refused_batches[code] = self.refused_batches.get(code, 0) + 1
+    refused_batches: RefusedBatches = field(default_factory=RefusedBatches)
 
     @property
     def settings(self) -> Settings:

@@ -1,9 +1,11 @@
 """`Endings`: why the broker closed connections, counted by reason; and the budgets, shown.
 
-Every connection that the broker closes of its own accord is counted here exactly once: at the door
-(`refused`), for a time limit (`timed_out`), or for bytes that are not Kafka's (`broken`). What a
-client closes itself, and what a stop of the broker closes, is not here. Pauses of reading are not
-endings; they are told from the budgets that cause them. It decides nothing.
+A connection that the broker closes for what its client did is counted here once: at the door
+(`refused`; for the quota of new connections it is counted there and closed a moment later), for a
+time limit (`timed_out`), or for bytes that are not Kafka's (`broken`). What a client closes itself,
+what a stop of the broker closes, and what a defect of ours closes (`handler_failures_total`) is not
+here. Pauses of reading are not endings; they are told from the budgets that cause them. It decides
+nothing.
 """
 
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from penstock.core.metrics import Counter, Family, Registry, Row
 
 TOO_MANY: Final = "all"
 TOO_MANY_OF_ADDRESS: Final = "address"
+TOO_SOON: Final = "quota"
 IDLE: Final = "idle"
 UNFINISHED_REQUEST: Final = "unfinished_request"
 UNREAD_ANSWERS: Final = "unread_answers"
@@ -38,9 +41,9 @@ class Endings:
     def __init__(self, metrics: Registry) -> None:
         self.refused: dict[str, Counter] = metrics.counters(
             "connections_refused_total",
-            "Connections above a limit, closed at once.",
+            "Connections above a limit or a quota, which are not served.",
             "reason",
-            (TOO_MANY, TOO_MANY_OF_ADDRESS),
+            (TOO_MANY, TOO_MANY_OF_ADDRESS, TOO_SOON),
         )
         self.timed_out: dict[str, Counter] = metrics.counters(
             "connections_timed_out_total",
@@ -65,13 +68,20 @@ class Endings:
         self.broken[reason].value += 1
 
 
-def show_budgets(metrics: Registry, handling: RequestBudget, receiving: MemoryBudget) -> None:
-    """Register what the budgets of requests hold and how often they made connections wait."""
+def show_budgets(
+    metrics: Registry, handling: RequestBudget, receiving: MemoryBudget, unsent: MemoryBudget
+) -> None:
+    """Register what the budgets hold, and how often those of requests made connections wait."""
     metrics.gauge("requests_in_flight", "Requests being handled.", lambda: handling.requests)
     metrics.gauge(
         "request_bytes_in_flight",
         "Bytes of requests being received or handled.",
         lambda: handling.reserved_bytes + receiving.reserved_bytes,
+    )
+    metrics.gauge(
+        "unsent_answer_bytes",
+        "Bytes of answers that clients are slow to take.",
+        lambda: unsent.reserved_bytes,
     )
 
     def pauses() -> list[Row]:

@@ -60,18 +60,15 @@ class ListenerState(Alarms):
         self.connections: set[ConnectionProtocol] = set()
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
-        self.opened = counter("connections_opened_total", "Connections accepted.")
+        self.opened = counter(
+            "connections_opened_total", "Connections that came, refused ones too."
+        )
         self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
         self.endings = endings.Endings(metrics)
         self.received = counter("received_bytes_total", "Bytes received.")
         self.sent = counter("sent_bytes_total", "Bytes of answers.")
         metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
-        endings.show_budgets(metrics, self.handling, self.receiving)
-        metrics.gauge(
-            "unsent_answer_bytes",
-            "Bytes of answers that clients are slow to take.",
-            lambda: self.unsent.reserved_bytes,
-        )
+        endings.show_budgets(metrics, self.handling, self.receiving, self.unsent)
 
     def follow(self, settings: ListenerSettings) -> None:
         """Use other limits from now on; connections that are above them stay until they end."""
@@ -151,6 +148,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
         self._session.client_host = self._address
+        state.opened.value += 1
         state.connections.add(self)
         state.by_address[self._address] += 1
         settings = state.settings
@@ -163,13 +161,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             state.endings.refused[refusal].value += 1
             self.abort()
             return
-        state.opened.value += 1
         self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
         self._last_request_at = state.loop.time()
         state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
         if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
             # It came too soon after others of its address: closed, as in Kafka, and not at once.
             self._is_held = True
+            state.endings.refused[endings.TOO_SOON].value += 1
             self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:

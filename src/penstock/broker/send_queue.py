@@ -49,8 +49,8 @@ def unsent_bytes(transport: asyncio.WriteTransport) -> int:
 
     try:
         told = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
-    except OSError:
-        # It was closed meanwhile.
+    except (OSError, ValueError):
+        # It was closed meanwhile: its descriptor is -1, which is no number of a file.
         return own_bytes
     (kernel_bytes,) = _COUNT.unpack(told)
     return own_bytes + int(kernel_bytes)

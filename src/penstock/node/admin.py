@@ -11,6 +11,7 @@ broker on one machine shall start, and is told.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 from contextlib import AsyncExitStack
@@ -129,7 +130,7 @@ def _bind(settings: AdminSettings) -> socket.socket | None:
     try:
         bound = listen((settings.host, port))
     except OSError as error:
-        if settings.port is None:
+        if settings.port is None and error.errno == errno.EADDRINUSE:
             logger.warning(
                 "no admin port: %s:%d: %s. Metrics, health and the REST API are not served; choose "
                 "another port with --admin-port or admin.port.",
@@ -138,9 +139,12 @@ def _bind(settings: AdminSettings) -> socket.socket | None:
                 error.strerror,
             )
             return None
+        remedy = "Choose another port with --admin-port or admin.port"
+        if error.errno != errno.EADDRINUSE:
+            remedy = "Check admin.host and admin.port (--admin-port)"
         raise ConfigError(
-            f"cannot listen on {settings.host}:{port} for administration: {error.strerror}. Choose "
-            "another port with --admin-port or admin.port, or set admin.enabled = false."
+            f"cannot listen on {settings.host}:{port} for administration: {error.strerror}. "
+            f"{remedy}, or set admin.enabled = false (--no-admin)."
         ) from error
     bound.setblocking(False)  # noqa: FBT003 (positional only)
     return bound

@@ -18,6 +18,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.version import penstock_version
 from penstock.node.admin_parts import Served
+from penstock.node.storage_metrics import count_offline_partitions
 from penstock.storage.disk_guard import DiskState
 from penstock.storage.flusher import Flusher
 from penstock.storage.service import StorageService
@@ -84,7 +85,7 @@ class NodeView:
             is_stopping=is_stopping,
             directories=tuple(_directory(served.storage, one) for one in manager.flushers),
             limits=tuple(served.limits.rows()),
-            damaged_partitions=len(served.replicas.unserved),
+            offline_partitions=count_offline_partitions(served.storage, served.replicas),
             coordinators_loading=loading,
             coordinators_failed=failed,
             declared_topic_problems=len(served.declared.problems),

@@ -9,6 +9,7 @@ the label `limit`. It decides nothing and refuses nobody.
 """
 
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.server import Listener
 from penstock.core.limit_use import LimitUse
 from penstock.core.limits import PARTITIONS_PER_BROKER_MAX
@@ -29,7 +30,7 @@ class LimitsView:
         replicas: ReplicaManager,
         disk: DiskGuard,
         fetch_sessions: FetchSessionCache,
-        refused_batches: dict[int, int],
+        refused_batches: RefusedBatches,
     ) -> None:
         self._listener = listener
         self._replicas = replicas
@@ -66,10 +67,9 @@ class LimitsView:
     def _disk_row(self) -> LimitUse:
         space = self._disk.space
         usable_bytes = space.total_bytes - self._disk.marks.refuse_below_bytes
-        refused = self._refused_batches.get(ErrorCode.KAFKA_STORAGE_ERROR, 0)
-        return LimitUse(
-            "disk_used_bytes", space.total_bytes - space.free_bytes, usable_bytes, refused, "bytes"
-        )
+        used_bytes = space.total_bytes - space.free_bytes
+        refused = self._refused_batches.without_room
+        return LimitUse("disk_used_bytes", used_bytes, usable_bytes, refused, "bytes")
 
     def show(self, metrics: Registry) -> None:
         """Register the rows as metrics."""
@@ -89,10 +89,10 @@ class LimitsView:
         metrics.family("limit_refusals_total", Family(told, LABELS, refused))
 
 
-def refused_batches_family(refused_batches: dict[int, int]) -> Family:
+def refused_batches_family(refused: RefusedBatches) -> Family:
     """Batches that producers were refused, by the name of the error that they were told."""
 
     def read() -> list[Row]:
-        return [Row((ErrorCode(code).name,), count) for code, count in refused_batches.items()]
+        return [Row((ErrorCode(code).name,), count) for code, count in refused.by_code.items()]
 
     return Family("Batches that were not taken, by error.", ("error",), read)

@@ -15,7 +15,7 @@ from penstock.storage.service import StorageService
 _TOPIC_COLUMNS: Final = (
     ("topic_partitions", "Partitions of a topic."),
     ("topic_size_bytes", "Size of a topic's segments, without indexes."),
-    ("topic_appended_records_total", "Records ever appended to a topic, a restart included."),
+    ("topic_appended_records_total", "Records appended to a topic, markers of transactions too."),
     ("topic_appended_bytes_total", "Bytes of batches appended to a topic."),
     ("topic_fetched_bytes_total", "Bytes of batches in answers to fetches of a topic."),
 )
@@ -36,7 +36,11 @@ def register_storage(metrics: Registry, storage: StorageService, replicas: Repli
     view = _View(storage, replicas)
     gauge = metrics.gauge
     gauge("partitions", "Partitions served here.", lambda: len(replicas))
-    gauge("partitions_offline", "Partitions that cannot be served.", view.offline_count)
+    gauge(
+        "partitions_offline",
+        "Partitions that cannot be served.",
+        lambda: count_offline_partitions(storage, replicas),
+    )
     gauge(
         "parked_requests",
         "Requests that wait for records, for a sync or for their time.",
@@ -58,26 +62,27 @@ def register_storage(metrics: Registry, storage: StorageService, replicas: Repli
     )
 
 
+def count_offline_partitions(storage: StorageService, replicas: ReplicaManager) -> int:
+    """Partitions whose log is damaged, gone, or on a directory that failed."""
+    failed = [
+        f"{flusher.directory.path}/"
+        for flusher in storage.manager.flushers
+        if flusher.directory.failure is not None
+    ]
+    damaged = sum(
+        partition.log.problem is not None
+        or any(partition.log.directory.startswith(path) for path in failed)
+        for partition in tuple(replicas)
+    )
+    return damaged + len(replicas.unserved)
+
+
 class _View:
     """The log, as rows."""
 
     def __init__(self, storage: StorageService, replicas: ReplicaManager) -> None:
         self._storage = storage
         self._replicas = replicas
-
-    def offline_count(self) -> int:
-        """Partitions whose log is damaged, gone, or on a directory that failed."""
-        failed = [
-            f"{flusher.directory.path}/"
-            for flusher in self._storage.manager.flushers
-            if flusher.directory.failure is not None
-        ]
-        damaged = sum(
-            partition.log.problem is not None
-            or any(partition.log.directory.startswith(path) for path in failed)
-            for partition in tuple(self._replicas)
-        )
-        return damaged + len(self._replicas.unserved)
 
     def topics(self) -> Iterator[TableRow]:
         """One row for each topic that has a partition here."""
@@ -89,7 +94,7 @@ class _View:
                 row = found[partition.name.topic] = [0] * len(_TOPIC_COLUMNS)
             row[0] += 1
             row[1] += sum([segment.size for segment in log.segments])
-            row[2] += log.end_offset
+            row[2] += partition.appended_records
             row[3] += partition.appended_bytes
             row[4] += partition.fetched_bytes
         for topic, values in found.items():

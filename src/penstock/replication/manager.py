@@ -68,6 +68,7 @@ class HostedPartition:
 
     __slots__ = (
         "appended_bytes",
+        "appended_records",
         "fetched_bytes",
         "is_internal",
         "log",
@@ -97,7 +98,7 @@ class HostedPartition:
         """(last offset, bytes) of each batch that the high watermark has not passed yet."""
         self.unstable_bytes = 0
         """At most so many bytes came below the high watermark while a transaction was open."""
-        self.appended_bytes = self.fetched_bytes = 0
+        self.appended_bytes = self.appended_records = self.fetched_bytes = 0
         """Since it is served: what was appended here, and what answers to fetches held."""
 
     @property
@@ -217,13 +218,14 @@ class ReplicaManager:
         state.require_leader(NO_EPOCH)
         info = partition.log.append(batch, leader_epoch=state.leader_epoch, guard=guard)
         if not info.is_duplicate:
-            self._appended(partition, info.last_offset, len(batch.buffer))
+            self._appended(partition, info, len(batch.buffer))
         elif partition.log.durable_offset != state.high_watermark:
             self._advance(partition)
         return info
 
-    def _appended(self, partition: HostedPartition, last_offset: int, size: int) -> None:
-        partition.unseen.append((last_offset, size))
+    def _appended(self, partition: HostedPartition, info: AppendInfo, size: int) -> None:
+        partition.unseen.append((info.last_offset, size))
+        partition.appended_records += info.last_offset - info.base_offset + 1
         partition.appended_bytes += size
         self.appended_bytes += size
         self.appended_batches += 1
@@ -290,7 +292,7 @@ class ReplicaManager:
             )
             if on_appended is not None:
                 on_appended()
-            self._appended(partition, info.last_offset, MARKER_BYTES)
+            self._appended(partition, info, MARKER_BYTES)
             if info.last_offset >= state.high_watermark:
                 self.wait_committed(wait, [(partition, info.last_offset)], timeout_ms)
             else:

@@ -15,6 +15,7 @@ when a periodic duty is due: `node.duties` does.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -46,6 +47,8 @@ from penstock.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from penstock.storage.log_cleaner import LogCleaner
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -310,6 +313,7 @@ class StorageService:
                 if log.truncations != truncations:
                     continue
                 log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
+                logger.error("a damaged log is not served any more: %s", log.problem)
                 raise log.problem from error
             if log.truncations == truncations:
                 return answer

@@ -186,7 +186,7 @@ def _append(
         appended[partition] = _NOTHING
         if check is not None and partition in check.errors:
             told = unverified(data.index, check.errors[partition], context.api_version)
-            services.count_refused_batch(told.error_code)
+            services.refused_batches.count(told.error_code)
             return told
         records = _writable(data.records)
         info = _append_batch(
@@ -244,7 +244,7 @@ def _refused(
 ) -> PartitionProduceResponse:
     """What the client is told of a batch that is not taken, or not known to be committed."""
     if isinstance(refusal, ErrorCode):
-        services.count_refused_batch(refusal)
+        services.refused_batches.count(refusal)
         return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
     message: str | None = None
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()
@@ -256,7 +256,7 @@ def _refused(
             for blamed, fault in refusal.blamed
         )
     code = code_of(refusal)
-    services.count_refused_batch(code)
+    services.refused_batches.count(code, is_for_room=isinstance(refusal, DiskFullError))
     return PartitionProduceResponse(
         index=index,
         error_code=code,
