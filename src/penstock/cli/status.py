@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import examples, json_option
+from penstock.cli.options import TIMEOUT_SECONDS, examples, json_option
 from penstock.cli.output import can_draw, print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
@@ -48,7 +48,7 @@ Document = dict[str, Any]
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=TIMEOUT_SECONDS,
     default=10.0,
     show_default=True,
     metavar="SECONDS",
