@@ -104,14 +104,25 @@ def test_the_command_compares_and_writes_both_reports(both: BothBrokers, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing(both: BothBrokers, number: signal.Signals) -> None:
+@pytest.mark.parametrize("kind", ["produce", "groups"])
+def test_an_interrupted_run_leaves_nothing(
+    both: BothBrokers, kind: str, number: signal.Signals
+) -> None:
     bootstrap = both.named("penstock").bootstrap
-    process = penstock("produce", "--duration", "60", "--bootstrap-server", bootstrap)
+    process = penstock(kind, "--duration", "60", "--bootstrap-server", bootstrap)
+
+    def is_under_way() -> bool:
+        if kind == "groups":
+            names = [one.group_id for one in Groups(cluster).list_all()]
+        else:
+            names = list(cluster.describe(None))
+        return any(name.startswith(PREFIX) for name in names)
+
     try:
         with open_cluster(bootstrap) as cluster:
             deadline = time.monotonic() + 60
-            while not any(name.startswith(PREFIX) for name in cluster.describe(None)):
-                assert time.monotonic() < deadline, "no topic was made"
+            while not is_under_way():
+                assert time.monotonic() < deadline, "nothing was made"
                 time.sleep(0.05)
         process.send_signal(number)
         process.communicate(timeout=60)

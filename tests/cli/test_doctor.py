@@ -114,8 +114,13 @@ def test_this_machine_has_limits_clocks_and_versions() -> None:
     assert probe_versions().python.startswith("3.")
 
 
-def test_a_name_that_does_not_resolve() -> None:
-    assert probe_address(Address("no-such-host.invalid", 9092), TIMEOUT_SECONDS).resolve_problem
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "a" * 64])
+def test_a_name_that_does_not_resolve(host: str) -> None:
+    assert probe_address(Address(host, 9092), TIMEOUT_SECONDS).resolve_problem
+
+
+def test_a_name_that_cannot_be_listened_on() -> None:
+    assert "cannot be looked up" in probe_port("a..b", 9092).problem
 
 
 def test_who_does_not_speak_kafka(listener: socket.socket) -> None:

@@ -1,6 +1,7 @@
 """`penstock status` on an admin port that says what the test wants."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,9 +121,19 @@ def test_nobody_answers(penstock: Penstock) -> None:
     assert "--admin" in found.errors
 
 
-@pytest.mark.parametrize("text", ["<html>", "{}", '{"health": "Fine"}', "[]", '{"health": []}'])
+@pytest.mark.parametrize(
+    "text", ["<html>", "{}", '{"health": "Fine"}', "[]", '{"health": []}', "7", "[" * 100_000]
+)
 def test_somebody_else_answers(penstock: Penstock, text: str) -> None:
     with admin_port(text) as url:
+        found = penstock("status", "--admin", url)
+    assert found.code == 1
+    assert "not as the admin port" in found.errors
+
+
+def test_a_limit_without_a_name(penstock: Penstock) -> None:
+    broken = {**STATUS["limits"][0], "name": None}
+    with admin_port(json.dumps({**STATUS, "limits": [broken]})) as url:
         found = penstock("status", "--admin", url)
     assert found.code == 1
     assert "not as the admin port" in found.errors
@@ -135,8 +146,37 @@ def test_an_error_is_told(penstock: Penstock) -> None:
     assert "answers 500" in found.errors
 
 
-def test_a_url_that_is_none(penstock: Penstock) -> None:
-    found = penstock("status", "--admin", "localhost:8080")
+def test_somebody_answers_who_speaks_no_http(penstock: Penstock) -> None:
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        found = penstock("status", "--admin", f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert (found.code, found.output) == (1, "")
+    assert "not in HTTP (BadStatusLine)" in found.errors
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8080",
+        "http://",
+        "http://localhost:abc",
+        "http://localhost:99999",
+        "http://[::1",
+        "http://a b:80",
+        "http://a..b:80",
+        "http://localhost:8080/a b",
+    ],
+)
+def test_a_url_that_is_none(penstock: Penstock, url: str) -> None:
+    found = penstock("status", "--admin", url)
     assert found.code == 2
     assert "--admin" in found.errors
 

@@ -20,7 +20,22 @@ def test_addresses_are_read(text: str, addresses: list[tuple[str, int]]) -> None
     assert parse_addresses(text) == tuple(Address(*one) for one in addresses)
 
 
-@pytest.mark.parametrize("text", ["", ",", ":9092", "a:x", "a:0", "a:65536", "::1", "a:-1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ",",
+        ":9092",
+        "a:x",
+        "a:0",
+        "a:65536",
+        "::1",
+        "a:-1",
+        "a..b:9092",
+        f"{'a' * 64}:9092",
+        f"a:{'9' * 5000}",
+    ],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"localhost:9092|\[::1\]:9092"):
         parse_addresses(text)

@@ -408,6 +408,11 @@ def test_nobody_listens(unused_address: Address) -> None:
         connect(unused_address, timeout_seconds=1)
 
 
+def test_a_host_that_no_resolver_can_be_asked_for() -> None:
+    with pytest.raises(BrokerUnreachableError, match="cannot be looked up"):
+        connect(Address("a..b", 9092), timeout_seconds=1.0)
+
+
 def test_somebody_listens_who_is_no_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -420,3 +420,11 @@ def test_somebody_listens_who_is_no_broker(run: Run) -> None:
             await gone.wait()
 
     run(test)
+
+
+def test_a_host_that_no_resolver_can_be_asked_for(run: Run) -> None:
+    async def test() -> None:
+        with pytest.raises(BrokerUnreachableError, match="cannot be looked up"):
+            await connect(Address("a..b", 9092), timeout_seconds=5)
+
+    run(test)

@@ -1,7 +1,8 @@
 """What a client process does: prepare, say so, wait for the word, run, report.
 
 It ends when its work does, when it fails, or when the process that started it is gone. Ctrl-C is
-not its business: the terminal sends it to all, and the process that measures ends the others.
+not its business: the terminal sends it to all, and the process that measures ends the others, by
+SIGTERM. Then too it takes back what it made, once: a second SIGTERM changes nothing.
 """
 
 import gc
@@ -25,6 +26,7 @@ GO_SECONDS_MAX = 600.0
 def main(pipe: Connection, assignment: Assignment) -> None:
     """The whole life of a client."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
     try:
         try:
             pipe.send(_run(pipe, assignment))
@@ -36,6 +38,11 @@ def main(pipe: Connection, assignment: Assignment) -> None:
             pipe.send(Failed(type(error).__name__, str(error)))
     except (BrokenPipeError, EOFError):
         return  # whoever started this is gone, and so is the reason for it
+
+
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def _run(pipe: Connection, assignment: Assignment) -> ClientResult:

@@ -126,11 +126,12 @@ def joined(
     *,
     loaders: Sequence[ClientResult] = (),
     cores: int,
+    notes: Sequence[str] = (),
 ) -> Measurement:
     """One measurement of what all clients saw.
 
     `loaders` are clients whose records others counted: they make the load and are judged with the
-    rest.
+    rest. `notes` are told before those that the figures give.
     """
     latency, timeline = Histogram(), Timeline()
     figures: dict[str, float] = {}
@@ -157,7 +158,7 @@ def joined(
         timeline,
         busy_shares,
         figures,
-        tuple(_notes(workload, busy_shares, waiting_share, rate, cores)),
+        (*notes, *_notes(workload, busy_shares, waiting_share, rate, cores)),
     )
 
 

@@ -10,6 +10,7 @@ brokers tell them: the coordinator is measured, not the waiting. They read no re
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -21,14 +22,16 @@ from penstock.bench.member_calls import JOIN_EPOCH, LEAVE_EPOCH, Beat, commit, h
 from penstock.bench.observing import Observer, Report
 from penstock.bench.pacing import SECOND_NS, Pacing, Shares, pacing_of
 from penstock.bench.producing import open_cluster
+from penstock.client.cluster import Cluster
 from penstock.client.coordinators import CoordinatorKind, Coordinators
-from penstock.client.groups import Groups
-from penstock.core.errors import PenstockError
+from penstock.client.groups import GroupNotEmptyError, Groups
+from penstock.core.errors import BrokerAnswerError, PenstockError
 
 PAUSE_SECONDS: Final = 0.05
 HEARTBEAT_NS: Final = 3 * SECOND_NS
 """While members commit: brokers tell five seconds."""
 _IDLE_SECONDS: Final = 0.1
+_DELETIONS_MAX: Final = 5
 
 JOINING: Final = "join until balanced"
 LEAVING: Final = "leave until balanced"
@@ -47,6 +50,8 @@ class _Member:
     owned: frozenset[int] = frozenset()
     is_to_confirm: bool = False
     heartbeat_ns: int = 0
+    may_be_known: bool = False
+    """The coordinator was asked to take it, whether or not the answer is here."""
 
 
 class _Sent(NamedTuple):
@@ -90,22 +95,38 @@ class Group:
         result.figures[JOINING] = joining_seconds
         if len(self._members) > 1:
             begun_ns = time.monotonic_ns()
-            self._leave(self._members.pop())
+            self._leave(self._members[-1])
+            self._members.pop()
             self._balance()
             result.figures[LEAVING] = (time.monotonic_ns() - begun_ns) / SECOND_NS
         return result
 
     def close(self) -> None:
-        """All leave, the group is deleted, the connections are closed."""
-        try:
-            while self._members:
-                member = self._members.pop()
-                if member.epoch > JOIN_EPOCH:
-                    self._leave(member)
-            Groups(self._cluster).delete(self._group_id)
-        finally:
-            self._lanes.close()
-            self._cluster.close()
+        """The connections are closed, all leave, the group is deleted."""
+        self._lanes.close()
+        self._cluster.close()
+        if not any(member.may_be_known for member in self._members):
+            return
+        # Anew: an interrupt in the middle of an answer leaves a connection that cannot be used.
+        with open_cluster(self._assignment) as cluster:
+            for _ in range(_DELETIONS_MAX - 1):
+                self._all_leave(cluster)
+                with suppress(GroupNotEmptyError):
+                    Groups(cluster).delete(self._group_id)
+                    return
+                # A join that was under way came after the leaving.
+                time.sleep(PAUSE_SECONDS)
+            self._all_leave(cluster)
+            Groups(cluster).delete(self._group_id)
+
+    def _all_leave(self, cluster: Cluster) -> None:
+        coordinators = Coordinators(cluster, CoordinatorKind.GROUP)
+        for member in self._members:
+            if member.may_be_known:
+                call = heartbeat(self._group_id, member.member_id, LEAVE_EPOCH)
+                # Who was interrupted or thrown out is not known there: as it should be.
+                with suppress(BrokerAnswerError):
+                    coordinators.ask(self._group_id, call, repeatable=True)
 
     # --- Joining and leaving ---
 
@@ -115,6 +136,7 @@ class Group:
             call = heartbeat(
                 self._group_id, member.member_id, JOIN_EPOCH, topic=self._assignment.topic
             )
+            member.may_be_known = True
             # A coordinator that loads its log says so, and is asked again.
             self._take(member, self._repeated(member, call))
         self._balance()

@@ -82,11 +82,7 @@ class Reader:
         self._first = self._places.first
         self._end = self._places.end
         if all(self._first[at] >= self._end[at] for at in self._first):
-            raise NothingToReadError(
-                f"{assignment.topic} has no records in partitions "
-                f"{', '.join(map(str, assignment.partitions))}: there is nothing to read. Leave "
-                "the topic out to have one filled, or produce to it first."
-            )
+            raise NothingToReadError(nothing_to_read(assignment.topic))
         self._position = dict(self._first)
         self._places.connect()
 
@@ -224,6 +220,14 @@ class Follower:
             f"their reader within {self._assignment.workload.timeout_seconds:g} s. Look at the "
             "broker's log; nothing was measured."
         )
+
+
+def nothing_to_read(topic: str) -> str:
+    """The words for a topic without records."""
+    return (
+        f"{topic} has no records: there is nothing to read. Leave the topic out to have one "
+        "filled, or produce to it first."
+    )
 
 
 def _sleep_until(at_ns: int) -> None:

@@ -17,17 +17,19 @@ from penstock.bench.comparison import Comparison
 from penstock.bench.crowd import Crowd
 from penstock.bench.measurement import ClientResult, Measurement, joined
 from penstock.bench.pacing import Shares
+from penstock.bench.reading import NothingToReadError, nothing_to_read
 from penstock.bench.topics import bench_topic
 from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
 from penstock.client.addresses import parse_addresses
 from penstock.client.blocking import connect
-from penstock.client.calls import LATEST_TIMESTAMP
+from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
 from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
 
 FILL_BYTES: Final = 100_000_000
-"""What a topic is filled with before it is read, unless a count says more."""
+"""What a topic is filled with before it is read; a count may say less. Each partition gets a batch,
+whatever they come to."""
 FILL_CLIENTS_MAX: Final = 2
 
 Watch = Callable[[str, Sequence[Progress]], None]
@@ -108,6 +110,7 @@ class _Run:
         self._cluster = cluster
         self._watch = watch
         self._run_number = secrets.randbits(63)
+        self._notes: list[str] = []
 
     def of_role(self, role: str, clients: int) -> Measurement:
         """All clients do the same."""
@@ -121,7 +124,11 @@ class _Run:
         """The topic is filled first, unless it is somebody's; then each reads its partitions."""
         if self._workload.topic is None:
             self._fill()
-        return self.of_role(words.READER, min(self._workload.clients, len(self._partitions)))
+        self._partitions = self._partitions_with_records()
+        readers = min(self._workload.clients, len(self._partitions))
+        self._note_fewer(readers, "has records in")
+        self._workload = replace(self._workload, clients=readers)
+        return self.of_role(words.READER, readers)
 
     def of_the_whole_way(self) -> Measurement:
         """Some write and others read; what the readers saw is the result."""
@@ -129,24 +136,27 @@ class _Run:
         readers = min(writers, len(self._partitions))
         assignments = [self._assignment(words.PRODUCER, n, writers) for n in range(writers)]
         assignments += [self._assignment(words.FOLLOWER, n, readers) for n in range(readers)]
+        self._note_fewer(readers, "has")
         reading = range(writers, writers + readers)
         watched = self._watched("measuring")
         with Crowd(assignments) as crowd:
             crowd.begin()
             loaders = crowd.finish(range(writers), watched, shown=reading)
-            crowd.tell_end(reading, self._ends())
+            crowd.tell_end(reading, self._offsets(LATEST_TIMESTAMP))
             results = crowd.finish(reading, watched)
         return self._joined(results, loaders)
 
     def _fill(self) -> None:
         workload = self._workload
-        records = max(FILL_BYTES // workload.size_bytes, workload.batch_records)
+        records_min = workload.batch_records * len(self._partitions)
+        records = max(FILL_BYTES // workload.size_bytes, records_min)
         if workload.count is not None:
-            records = min(records, max(workload.count, workload.batch_records))
+            records = min(records, max(workload.count, records_min))
         filling = replace(
             workload, kind=PRODUCE, count=records, warmup_seconds=0.0, rate=None, acks=-1
         )
-        clients = min(workload.clients, FILL_CLIENTS_MAX)
+        # Each goes through all partitions: with little to write only one comes to the last of them.
+        clients = min(workload.clients, FILL_CLIENTS_MAX, records // records_min)
         with Crowd(
             [
                 replace(
@@ -175,9 +185,26 @@ class _Run:
             f"{self._topic}-{self._run_number:x}-{client}",
         )
 
-    def _ends(self) -> dict[int, int]:
+    def _partitions_with_records(self) -> tuple[int, ...]:
+        """Those that a reader has something to do with; an error when there are none at all."""
+        first, end = self._offsets(EARLIEST_TIMESTAMP), self._offsets(LATEST_TIMESTAMP)
+        found = tuple(part for part in self._partitions if first[part] < end[part])
+        if not found:
+            raise NothingToReadError(nothing_to_read(self._topic))
+        return found
+
+    def _note_fewer(self, readers: int, what: str) -> None:
+        asked = self._workload.clients
+        if readers < asked:
+            partitions = f"{readers} partition{'' if readers == 1 else 's'}"
+            self._notes.append(
+                f"{readers} of the {asked} clients could read: the topic {what} {partitions}, and "
+                "a partition has one reader. More partitions let more of them read."
+            )
+
+    def _offsets(self, timestamp_ms: int) -> dict[int, int]:
         places = [TopicPartition(self._topic, part) for part in self._partitions]
-        found = self._cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+        found = self._cluster.find_offsets(dict.fromkeys(places, timestamp_ms))
         return {at.partition: offset for at, offset in found.items()}
 
     def _watched(self, part: str) -> Callable[[Sequence[Progress]], None]:
@@ -187,5 +214,10 @@ class _Run:
         self, results: Sequence[ClientResult], loaders: Sequence[ClientResult] = ()
     ) -> Measurement:
         return joined(
-            self._workload, self._bootstrap, results, loaders=loaders, cores=os.cpu_count() or 1
+            self._workload,
+            self._bootstrap,
+            results,
+            loaders=loaders,
+            cores=os.cpu_count() or 1,
+            notes=self._notes,
         )

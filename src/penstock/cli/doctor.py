@@ -33,8 +33,12 @@ from penstock.cli.doctor_judging import (
     judge_versions,
 )
 from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
-from penstock.cli.numbers import Number
-from penstock.cli.options import examples, json_option, settings_file_option
+from penstock.cli.options import (
+    TIMEOUT_SECONDS,
+    examples,
+    json_option,
+    settings_file_option,
+)
 from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
 from penstock.client.addresses import Address, parse_addresses
@@ -65,7 +69,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look 
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=Number(min=0, min_open=True),
+    type=TIMEOUT_SECONDS,
     default=5.0,
     show_default=True,
     metavar="SECONDS",

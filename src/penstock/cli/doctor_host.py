@@ -52,8 +52,8 @@ def probe_port(host: str, port: int) -> PortFacts:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(1)
-    except OSError as error:
-        is_taken = error.errno == _address_in_use()
+    except (OSError, UnicodeError) as error:
+        is_taken = isinstance(error, OSError) and error.errno == _address_in_use()
         owner = owner_of_port(port) if is_taken else ""
         return PortFacts(host, port, reason(error), is_taken, owner=owner)
     return PortFacts(host, port)

@@ -27,7 +27,7 @@ def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
     """Resolve, connect, and ask for versions and for the cluster's id."""
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return AddressFacts(str(address), resolve_problem=reason(error))
     resolved = tuple(dict.fromkeys(str(one[4][0]) for one in found))
     try:

@@ -62,7 +62,7 @@ def _is_within(bounds: click.IntRange | click.FloatRange, number: float) -> bool
 def _bounds(bounds: click.IntRange | click.FloatRange) -> str:
     low, high = bounds.min, bounds.max
     if low is not None and high is not None:
-        return f"from {low} to {high}"
+        return f"above {low}, at most {high}" if bounds.min_open else f"from {low} to {high}"
     if low is not None:
         return f"above {low}" if bounds.min_open else f"of {low} or more"
     return f"below {high}" if bounds.max_open else f"of {high} or less"

@@ -14,6 +14,9 @@ BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
 SETTINGS_FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
 
+TIMEOUT_SECONDS: Final = Number(min=0, min_open=True, max=86_400)
+"""What a `--timeout` may be: a day at most, since the system's timers end somewhere."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -67,7 +70,7 @@ def timeout_option(command: Command) -> Command:
     return click.option(
         "--timeout",
         "timeout_seconds",
-        type=Number(min=0, min_open=True),
+        type=TIMEOUT_SECONDS,
         default=30.0,
         show_default=True,
         metavar="SECONDS",

@@ -6,12 +6,12 @@ must not stop a broker whose disk is low asks with `--ready`.
 """
 
 import json
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import examples, json_option
+from penstock.cli.options import TIMEOUT_SECONDS, examples, json_option
 from penstock.cli.output import can_draw, print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
@@ -48,7 +48,7 @@ Document = dict[str, Any]
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=TIMEOUT_SECONDS,
     default=10.0,
     show_default=True,
     metavar="SECONDS",
@@ -63,10 +63,7 @@ Document = dict[str, Any]
 @json_option()
 def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) -> int:
     """Show the health of a broker with its reasons, and how much of its limits is used."""
-    if not url.startswith(("http://", "https://")):
-        raise click.BadParameter(
-            f"{url!r} is no URL such as {ADMIN_URL_DEFAULT}.", param_hint="--admin"
-        )
+    _check_url(url)
     document = _read(url.rstrip("/"), timeout_seconds)
     if as_json:
         print_json(document)
@@ -77,7 +74,24 @@ def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) ->
     return _CODES[document["health"]]
 
 
+def _check_url(url: str) -> None:
+    """What cannot be an address is wrong usage, told before anybody is asked."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        is_url = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket without its other
+        is_url = False
+    if not is_url or not url.isascii() or not url.isprintable() or " " in url:
+        raise click.BadParameter(
+            f"{url!r} is no URL such as {ADMIN_URL_DEFAULT}.", param_hint="--admin"
+        )
+
+
 def _read(url: str, timeout_seconds: float) -> Document:
+    from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import ProxyHandler, Request, build_opener  # 40 ms that others do not pay
 
@@ -91,20 +105,30 @@ def _read(url: str, timeout_seconds: float) -> Document:
         raise MalformedResponseError(
             f"{asked} answers {error.code}. Is it the admin port of a Penstock broker?"
         ) from error
+    except HTTPException as error:
+        raise MalformedResponseError(
+            f"{asked} answers, but not in HTTP ({type(error).__name__}). Is it the admin port of a "
+            "Penstock broker?"
+        ) from error
     except OSError as error:
         reason = getattr(error, "reason", None) or error
         raise AdminUnreachableError(f"nobody answers at {asked}: {reason}.") from error
     try:
         document = json.loads(data)
-        assert document["health"] in _CODES
-        assert document["ready"] in (True, False)
+        if not _is_status(document):
+            raise ValueError("no status")
         _lines(document)
-    except (ValueError, LookupError, TypeError, AssertionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedResponseError(
             f"{asked} answers, but not as the admin port of a Penstock broker."
         ) from error
-    assert isinstance(document, dict)
-    return document
+    return cast("Document", document)
+
+
+def _is_status(document: object) -> bool:
+    if not isinstance(document, dict):
+        return False
+    return document["health"] in _CODES and isinstance(document["ready"], bool)
 
 
 def _print(document: Document) -> None:

@@ -67,7 +67,7 @@ def connect(
     """Open a connection and learn the broker's versions; `BrokerUnreachableError` if it fails."""
     try:
         opened = socket.create_connection(address, min(timeout_seconds, CONNECT_SECONDS_MAX))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise BrokerUnreachableError(
             f"cannot reach a broker at {address}: {reason(error)}."
         ) from error
@@ -234,8 +234,10 @@ class BlockingConnection:
         return left
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError | UnicodeError) -> str:
     """Why an operation of the network failed, in the system's words."""
+    if isinstance(error, UnicodeError):
+        return "its host cannot be looked up: a part between dots has 1 to 63 characters"
     if isinstance(error, TimeoutError):
         return "timed out"
     # Event loops put words of their own into an error of the system; a resolver's has its own.

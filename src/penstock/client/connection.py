@@ -64,7 +64,7 @@ async def connect(
     try:
         async with asyncio.timeout(min(timeout_seconds, CONNECT_SECONDS_MAX)):
             _, connection = await asyncio.get_running_loop().create_connection(make, *address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise BrokerUnreachableError(
             f"cannot reach a broker at {address}: {reason(error)}."
         ) from error
