@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 
 GUIDE = (DOCS / "guides" / "migrating.md").read_text()
 LONG_AGO_MS = 1_600_000_000_000
-RECORDS = [
+RECORDS: list[tuple[str | None, str | None, list[tuple[str, str | bytes | None]]]] = [
     ("alice", "1", [("trace", b"a")]),
     (None, "without a key", []),
     ("alice", None, [("trace", None)]),
