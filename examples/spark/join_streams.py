@@ -1,7 +1,8 @@
 """Two topics joined while they grow: which views of an advert were followed by a click.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/join_streams.py
 """
 

@@ -1,7 +1,8 @@
 """A topic of changes (CDC) into a table of the latest state, here in SQLite.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/latest_state.py
 """
 

@@ -1,7 +1,8 @@
 """Read a topic into a DataFrame, as in a notebook: run it cell by cell, or as a whole.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/read_topic.py
 """
 

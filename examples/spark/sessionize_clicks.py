@@ -1,7 +1,8 @@
 """Clicks into visits with `transformWithState`: a visit ends after half an hour without a click.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/sessionize_clicks.py
 """
 

@@ -1,7 +1,8 @@
 """A topic into Parquet files, each record once, however often the program is stopped and started.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/stream_to_parquet.py
 """
 

@@ -1,7 +1,8 @@
 """Totals by minute with a watermark, written to a topic: each total once, when it is final.
 
-pip install 'penstock[spark]'
-penstock serve &
+In a checkout of the repository, with a broker on localhost:9092 (`penstock serve`):
+
+pip install '.[spark]'
 python examples/spark/windowed_totals.py
 """
 

@@ -113,3 +113,24 @@ def test_every_legend_has_its_label() -> None:
                 labels = set(",".join(grouped).replace(" ", "").split(","))
                 wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
                 assert wanted <= labels, (panel["title"], target["legendFormat"])
+
+
+def bare_names(text: str, exported: dict[str, tuple[str, ...]]) -> set[str]:
+    """Metrics that a text names without the prefix under which Prometheus has them."""
+    words = set(re.findall(r"(?<!\w)[a-z]+_[a-z_]+(?!\w)", text))
+    return {word for word in words if f"penstock_{word}" in exported}
+
+
+def test_alerts_tell_metrics_by_their_exported_names(exported: dict[str, tuple[str, ...]]) -> None:
+    assert bare_names("see topic_size_bytes", exported) == {"topic_size_bytes"}
+    for alert in alerts():
+        assert bare_names(" ".join(alert["annotations"].values()), exported) == set()
+
+
+def test_documents_tell_metrics_by_their_exported_names(
+    exported: dict[str, tuple[str, ...]],
+) -> None:
+    for path in GUIDE.parents[1].rglob("*.md"):
+        found = bare_names(path.read_text(), exported)
+        # A gauge may be named as what it shows; a counter is nothing but a metric.
+        assert not [name for name in found if name.endswith("_total")], path.name

@@ -33,13 +33,14 @@ MISSING_SETTINGS = {
     r"group\.streams\.": "no groups of the streams protocol yet",
     r"remote\.|follower\.fetch\.": "no tiered storage yet",
     r"max\.connection\.creation": "a quota of single addresses",
-    r"background\.threads|num\.(?!part)|queued\.max\.requests|.*purgatory|offsets\.load"
-    r"|group\.coordinator\.(?!rebalance)|log\.cleaner\.(backoff|dedupe|io|threads)"
+    r"queued\.max\.requests|log\.retention\.check|log\.cleaner\.backoff|log\.flush\.offset": (
+        "settings of Penstock's own, not shown under Kafka's names"
+    ),
+    r"background\.threads|num\.(?!part)|.*purgatory|offsets\.load"
+    r"|group\.coordinator\.(?!rebalance)|log\.cleaner\.(dedupe|io|threads)"
     r"|transaction\.state\.log\.load|socket\.(listen|receive|send)"
     r"|offsets\.commit\.timeout": "one event loop: there are no such threads, queues and buffers",
-    r"log\.flush\.(offset|scheduler|start)|log\.retention\.check|log\.dir(?!s)|cordoned\.": (
-        "other storage engine"
-    ),
+    r"log\.flush\.(scheduler|start)|log\.dir(?!s)|cordoned\.": "other storage engine",
     r"metric|kafka\.metrics|telemetry": "metrics are pulled, and settings of their own",
     r".*\.policy\.class|config\.providers|client\.quota\.callback": "no plug-ins of Java classes",
     r"max\.connections\.per\.ip\.overrides": "one bound for every address",
