@@ -82,10 +82,10 @@ def bare_system(folder: Path) -> Path:
     )
     for name in FETCHING:
         source = Path("/") / name
-        if source.is_dir():
-            shutil.copytree(source, root / name, symlinks=True, dirs_exist_ok=True)
-        elif source.exists():
-            shutil.copy(source, root / name)
+        if source.exists():
+            # The system has some of them already, and links among them.
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-aT", "--remove-destination", source, root / name], check=True)
     return root
 
 

@@ -59,4 +59,5 @@ def test_why_there_is_a_mark(uri: str) -> None:
     slow = DeltaTable(uri)
     optimize(DeltaTable(uri))
     optimize(slow)
+    print(f"guard a Delta table is marked before it is compacted: rows {rows_of(uri)}")
     assert rows_of(uri) == sorted(ROWS * 2)
