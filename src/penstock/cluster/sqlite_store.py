@@ -341,10 +341,9 @@ class _Database:
         try:
             self._sql.execute("COMMIT")
         except sqlite3.Error as error:
-            remedy = ""
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                remedy = f". Make room on the disk of {self._path}; nothing acknowledged is lost"
-            message = f"the metadata store failed to commit: {error}{remedy}"
+            is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            remedy = ". Make room there; nothing acknowledged is lost" if is_full else ""
+            message = f"the metadata store {self._path} failed to commit: {error}{remedy}"
             raise AmbiguousStoreError(message) from error
         self._batches.append(EventBatch(revision, tuple(events)))
         return TransactionResult(succeeded=True, revision=revision)
