@@ -2,9 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
+import pytest
+
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.values import SetByFile
+from penstock.core.errors import StoreError
 from penstock.core.topic_declarations import TopicDeclaration
 from penstock.node.declared_topics import DeclaredTopics
 from penstock.node.topic_administration import Topics
@@ -81,5 +84,38 @@ def test_a_topic_that_was_made_again_after_the_plan_is_not_changed_by_it() -> No
         await rig.reconcile()
         assert rig.settings == {"retention.ms": "5"}
         assert not rig.declared.problems
+
+    reconciling(scenario)
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_what_the_file_set_is_taken_back_though_later_values_never_arrived(tries: int) -> None:
+    async def scenario(rig: Rig) -> None:
+        async def fails() -> None:
+            raise StoreError("no answer")
+
+        await rig.reconcile(retention_ms="5")
+        for number in range(tries):
+            rig.memory.meanwhile = fails
+            await rig.reconcile(retention_ms=str(6 + number))
+            assert rig.declared.problems
+        assert rig.settings == {"retention.ms": "5"}
+        await rig.reconcile()
+        assert rig.settings == {}
+        assert not rig.declared.problems
+
+    reconciling(scenario)
+
+
+def test_what_a_client_set_stays_though_the_file_had_wanted_another_value() -> None:
+    async def scenario(rig: Rig) -> None:
+        async def fails() -> None:
+            raise StoreError("no answer")
+
+        await rig.topics.change_settings([setting("retention.ms", "9")], validate_only=False)
+        rig.memory.meanwhile = fails
+        await rig.reconcile(retention_ms="5")
+        await rig.reconcile()
+        assert rig.settings == {"retention.ms": "9"}
 
     reconciling(scenario)

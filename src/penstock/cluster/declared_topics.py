@@ -115,8 +115,8 @@ def _edits(
             yield SettingEdit(name, EditKind.SET, value)
     if before is None or before.topic_id != topic.id:
         return
-    for name, value in before.settings.items():
-        if name not in declared.settings and topic.settings.get(name) == value:
+    for name, value in topic.settings.items():
+        if name not in declared.settings and before.gave(name, value):
             yield SettingEdit(name, EditKind.DELETE, expected=value)
 
 
