@@ -52,7 +52,6 @@ from penstock.core.limits import STORE_HISTORY_REVISIONS
 Result = TypeVar("Result")
 
 _SCHEMA_VERSION: Final = 1
-
 _SCHEMA: Final = """
 BEGIN IMMEDIATE;
 CREATE TABLE state (
@@ -341,10 +340,10 @@ class _Database:
         try:
             self._sql.execute("COMMIT")
         except sqlite3.Error as error:
-            remedy = ""
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                remedy = f". Make room on the disk of {self._path}; nothing acknowledged is lost"
-            message = f"the metadata store failed to commit: {error}{remedy}"
+            message = f"the metadata store failed to commit: {error}"
+            # An error that Python's module raised itself has no code of SQLite.
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                message += f". Make room on the disk of {self._path}; nothing acknowledged is lost"
             raise AmbiguousStoreError(message) from error
         self._batches.append(EventBatch(revision, tuple(events)))
         return TransactionResult(succeeded=True, revision=revision)
