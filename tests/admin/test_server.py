@@ -10,7 +10,9 @@ import pytest
 
 from penstock.admin import server as admin_server
 from penstock.admin.server import AdminServer
+from penstock.client.cluster import Cluster
 from penstock.core.admin_settings import AdminSettings
+from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
 from tests.admin.fakes import FakeDoor, FakeView, no_cluster
 
@@ -23,8 +25,10 @@ PAGE_BYTES = 16 * 1024 * 1024
 
 
 @asynccontextmanager
-async def serving(view: FakeView | None = None) -> AsyncIterator[int]:
-    server = AdminServer(view or FakeView(), FakeDoor(no_cluster), AdminSettings())
+async def serving(
+    view: FakeView | None = None, make_cluster: Callable[[], Cluster] = no_cluster
+) -> AsyncIterator[int]:
+    server = AdminServer(view or FakeView(), FakeDoor(make_cluster), AdminSettings())
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
     await server.start([bound])
@@ -146,3 +150,22 @@ def test_an_idle_connection_is_closed_and_one_that_asks_is_not(
             writer.close()
 
     run(work)
+
+
+@pytest.mark.parametrize("character", ["a", "%C3%A9"], ids=["ASCII", "encoded"])
+def test_the_longest_name_that_a_page_ends_with_leads_to_the_next(character: str) -> None:
+    name = character * (32_767 // (1 if character == "a" else 2))
+
+    def unreachable() -> Cluster:
+        raise BrokerUnreachableError("nobody")
+
+    async def scenario() -> None:
+        async with serving(make_cluster=unreachable) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            request = f"GET /api/v1/groups?after={name} HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            writer.write(request.encode())
+            # The request was taken, though nobody can be asked.
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            writer.close()
+
+    run(scenario)

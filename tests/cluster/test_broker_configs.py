@@ -1,6 +1,7 @@
 """The broker's settings on the wire: Kafka's names and units, and where each value comes from."""
 
 from penstock.cluster.broker_configs import (
+    _ROWS,
     DYNAMIC_CONFIGS,
     describe_broker,
     describe_shared,
@@ -30,6 +31,19 @@ def test_only_what_was_given_is_in_the_static_layer() -> None:
         "log.retention.ms": "5000",
         "num.partitions": "3",
     }
+
+
+def test_each_setting_is_declared_once() -> None:
+    names = [row.name for row in _ROWS]
+    assert len(names) == len(set(names))
+    found = by_name(describe_broker(BrokerLayers()))
+    for name, value in (
+        ("quota.window.num", "11"),
+        ("quota.window.size.seconds", "1"),
+        ("controller.quota.window.num", "11"),
+        ("controller.quota.window.size.seconds", "1"),
+    ):
+        assert found[name].value == value
 
 
 def test_values_are_those_in_force_in_kafkas_units() -> None:

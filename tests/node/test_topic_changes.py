@@ -11,7 +11,7 @@ from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.core.errors import InvalidTopicConfigError
+from penstock.core.errors import DiskFullError, InvalidTopicConfigError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
@@ -115,6 +115,23 @@ def test_what_is_refused_or_only_validated_leaves_the_logs_alone() -> None:
         assert await topics.add_partitions([MorePartitions("t", 3)], validate_only=True) == [None]
         assert partition(replicas).log.settings is before
         assert len(replicas) == 2
+
+    run(body)
+
+
+def test_a_new_partition_that_found_no_room_exists_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise DiskFullError("no room")
+
+    async def body(topics: Topics, replicas: ReplicaManager) -> None:
+        monkeypatch.setattr(LogManager, "create_log", full)
+        assert await topics.add_partitions([MorePartitions("t", 3)], validate_only=False) == [None]
+        assert "a new partition of t is not served: no room" in caplog.text
+        with pytest.raises(DiskFullError):
+            partition(replicas, 2)
+        assert partition(replicas, 1).topic_id == partition(replicas).topic_id
 
     run(body)
 

@@ -1,14 +1,18 @@
-"""What a browser may be made to do to this port: nothing (pure).
+"""What a browser may be made to do to this port: no change, and little to read (pure).
 
 A web page that somebody reads can send requests to ports of the reader's machine. Three doors are
 closed, without any settings:
 
 - another name that points here (DNS rebinding): `Host` must be an address, `localhost`, or a name
-  that the operator has allowed. Probes and scrapes are not asked for it: they change nothing, and
-  are sent to whatever name an orchestrator made up.
+  that the operator has allowed.
 - a form or script of another site: a request that changes something and comes from another origin
   is refused, by `Sec-Fetch-Site` or by `Origin`.
 - reading answers: there are no CORS headers, so a browser keeps them from other sites.
+
+**One is left open.** `/health/` and `/metrics` are not asked for `Host`, because orchestrators and
+Prometheus send whatever name they made up. A page that points a name of its own here can therefore
+read them: names of topics and groups, paths of data directories, versions, and why a broker is not
+ready. It can change nothing by them.
 
 Programs send none of these headers and are not affected. It is not authentication: whoever can
 connect may do everything.

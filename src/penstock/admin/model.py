@@ -16,6 +16,8 @@ PAGE_SIZE_MAX: Final = 1_000
 PAGE_SIZE_DEFAULT: Final = 100
 NAME_CHARACTERS_MAX: Final = 1_024
 """Names of groups and transactional ids. Kafka allows 32,767 bytes; a URL does not."""
+AFTER_CHARACTERS_MAX: Final = 32_767
+"""Any name that Kafka allows: a page may end with it, and `next` is `after` of the one behind."""
 SETTINGS_MAX: Final = 100
 """Settings in one request: a topic has about forty."""
 SETTING_NAME_CHARACTERS_MAX: Final = 255
@@ -101,7 +103,7 @@ class Page(Input):
     after: Annotated[
         str | None,
         Field(
-            max_length=NAME_CHARACTERS_MAX,
+            max_length=AFTER_CHARACTERS_MAX,
             description="Entries whose name comes after this one: `next` of the page before.",
         ),
     ] = None

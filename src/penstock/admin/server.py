@@ -24,8 +24,9 @@ from penstock.core.admin_settings import AdminSettings
 
 CONNECTIONS_MAX: Final = 64
 """Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""
-HEAD_BYTES_MAX: Final = 65_536
-"""Request line and headers together."""
+HEAD_BYTES_MAX: Final = 131_072
+"""Request line and headers together. The longest name that a page can end with has 32,767 bytes,
+and in a URL each may take three."""
 RECEIVE_SECONDS_MAX: Final = 20.0
 """For the head of a request: from the connection, or from its first byte if it is not the first."""
 ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0

@@ -126,18 +126,6 @@ _OTHERS: Final = (
         "A connection without a request for this long is closed.",
     ),
     _Row(
-        "controller.quota.window.num",
-        SettingType.INT,
-        lambda settings: settings.quotas.controller_window_count,
-        "Windows that a burst of created and deleted partitions may use at once.",
-    ),
-    _Row(
-        "controller.quota.window.size.seconds",
-        SettingType.INT,
-        lambda settings: settings.quotas.controller_window_seconds,
-        "Length of one window for created and deleted partitions.",
-    ),
-    _Row(
         "default.replication.factor",
         _INT,
         lambda _: 1,
@@ -188,18 +176,6 @@ _OTHERS: Final = (
         "Replicas of the topic that keeps offsets and groups.",
     ),
     _Row(
-        "quota.window.num",
-        SettingType.INT,
-        lambda settings: settings.quotas.window_count,
-        "Windows over which the use of client quotas is averaged.",
-    ),
-    _Row(
-        "quota.window.size.seconds",
-        SettingType.INT,
-        lambda settings: settings.quotas.window_seconds,
-        "Length of one window for client quotas.",
-    ),
-    _Row(
         "socket.request.max.bytes",
         _INT,
         lambda _: FRAME_BYTES_MAX,
@@ -243,6 +219,7 @@ def _setting_row(key: str, kind: SettingType) -> _Row:
 
 
 _ROWS: Final = (*(_setting_row(key, kind) for key, kind in _SETTINGS.items()), *_OTHERS)
+assert len({row.name for row in _ROWS}) == len(_ROWS), "a setting is declared twice"
 _DEFAULT_SETTINGS: Final = Settings()
 
 

@@ -1,8 +1,11 @@
 """`DeclarationMemory`: which settings of topics came from the settings file, kept in the store.
 
 Guarantees: what is remembered survives a restart, one key for each topic (`declared/<name>`, see
-`keys`). It is written before settings are changed, with old and new ones, and again afterwards: a
-crash between leaves a name too many, never one too few. It decides nothing.
+`keys`). It is written before the settings of a topic are changed, with the old and the new value of
+each, and again afterwards: whichever of the two a crash or a failure leaves, it is known to be the
+file's. A topic that is created is remembered afterwards only, because it has no id before: a crash
+between leaves its settings as if a client had set them, until they are declared once more. It
+decides nothing.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,8 @@ Declarations and the topics that exist in, a plan out. What a plan guarantees:
 
 - it never deletes a topic and never takes partitions away; what cannot be done is a problem in it;
 - it takes a setting away only when the file set it before, to the value that it still has, and the
-  topic is the same one: what somebody else set stays;
+  topic is the same one: what somebody else set stays, even if that happens after the plan was
+  made, because both are asked again in the moment of the change;
 - carried out, it leaves nothing to do: the next plan is empty.
 
 A topic that the file no longer names is left as it is, settings included. Who carries a plan out is
@@ -102,7 +103,7 @@ def plan_topics(
             )
         edits = tuple(_edits(one, topic, set_before.get(one.name)))
         if edits:
-            changes.append(SettingsChange(one.name, edits))
+            changes.append(SettingsChange(one.name, edits, topic_id=topic.id))
     return TopicsPlan(tuple(creations), tuple(growths), tuple(changes), tuple(problems))
 
 
@@ -114,9 +115,9 @@ def _edits(
             yield SettingEdit(name, EditKind.SET, value)
     if before is None or before.topic_id != topic.id:
         return
-    for name, value in before.settings.items():
-        if name not in declared.settings and topic.settings.get(name) == value:
-            yield SettingEdit(name, EditKind.DELETE)
+    for name, value in topic.settings.items():
+        if name not in declared.settings and before.gave(name, value):
+            yield SettingEdit(name, EditKind.DELETE, expected=value)
 
 
 def told(plan: TopicsPlan) -> Iterator[str]:

@@ -83,6 +83,7 @@ TOPIC_SYNONYMS: Final[Mapping[str, TopicConfig]] = {
 }
 """The topic's setting for each setting of the broker that it follows."""
 
+_IN_ORDER: Final = tuple(sorted(TABLE, key=lambda config: config.name))
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -148,7 +149,7 @@ def describe_topic(
             () if config.synonym is None else broker_synonyms(config.synonym, layers),
             ConfigSource.TOPIC,
         )
-        for config in sorted(TABLE, key=lambda config: config.name)
+        for config in _IN_ORDER
     )
 
 

@@ -8,6 +8,7 @@ owns the settings checks all of them together afterwards, as Kafka does.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from uuid import UUID
 
 from penstock.cluster.topic_config_table import SettingType, TopicConfig
 from penstock.core.errors import InvalidTopicConfigError
@@ -30,6 +31,8 @@ class SettingEdit:
     kind: EditKind
     value: str = ""
     """For a list, items with commas between them; nothing is needed to delete."""
+    expected: str | None = None
+    """Delete it only while it has this value; None deletes whatever it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class SettingsChange:
     edits: tuple[SettingEdit, ...]
     replaces_all: bool = False
     """Whether settings that are not edited go back to their defaults."""
+    topic_id: UUID | None = None
+    """The topic that is meant, where another one of its name must not be changed instead."""
 
 
 def edited(
@@ -59,7 +64,8 @@ def edited(
             case EditKind.SET:
                 settings[edit.name] = edit.value
             case EditKind.DELETE:
-                settings.pop(edit.name, None)
+                if edit.expected is None or settings.get(edit.name) == edit.expected:
+                    settings.pop(edit.name, None)
             case EditKind.APPEND | EditKind.SUBTRACT:
                 config = configs.get(edit.name)
                 if config is None or config.type is not SettingType.LIST:

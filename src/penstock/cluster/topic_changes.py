@@ -33,6 +33,7 @@ from penstock.core.errors import (
     InvalidReplicaAssignmentError,
     InvalidRequestError,
     PolicyViolationError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from penstock.core.types import INTERNAL_TOPICS
@@ -133,6 +134,10 @@ def decide_settings(
     parse_topic_settings(settings, defaults)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"The topic '{change.name}' does not exist.")
+    if change.topic_id not in {None, topic.id}:
+        raise UnknownTopicIdError(
+            f"The topic '{change.name}' was deleted and created again in the meantime."
+        )
     return replace(topic, settings=settings)
 
 

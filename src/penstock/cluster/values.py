@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.cluster.image import BrokerImage, PartitionImage
+from penstock.cluster.image import NO_SETTINGS, BrokerImage, PartitionImage
 from penstock.core.errors import StoreError
 
 _VERSION: Final = 1
@@ -33,6 +33,12 @@ class SetByFile(NamedTuple):
 
     topic_id: UUID
     settings: Mapping[str, str]
+    replaced: Mapping[str, str] = NO_SETTINGS
+    """What it gave before, while nobody knows yet whether `settings` took its place."""
+
+    def gave(self, name: str, value: str) -> bool:
+        """Whether the file set this, as far as anybody can know."""
+        return value in {self.settings.get(name), self.replaced.get(name)}
 
 
 class _PartitionValue(NamedTuple):
@@ -134,7 +140,10 @@ def write_settings(settings: Mapping[str, str]) -> bytes:
 
 def read_settings(value: bytes) -> Mapping[str, str]:
     """The settings that a topic, a group or a broker overrides."""
-    settings = _decode(value).get("settings")
+    return _settings(_decode(value).get("settings"))
+
+
+def _settings(settings: object) -> Mapping[str, str]:
     if not isinstance(settings, dict) or not all(isinstance(v, str) for v in settings.values()):
         raise StoreError("settings in the metadata store are not a table of texts")
     return settings
@@ -159,12 +168,20 @@ def _is_number(value: object) -> bool:
 
 def write_declared(given: SetByFile) -> bytes:
     """What the settings file gave a topic."""
-    return _encode({"id": str(given.topic_id), "settings": dict(given.settings)})
+    fields: dict[str, object] = {"id": str(given.topic_id), "settings": dict(given.settings)}
+    if given.replaced:
+        fields["replaced"] = dict(given.replaced)
+    return _encode(fields)
 
 
 def read_declared(value: bytes) -> SetByFile:
     """What the settings file gave a topic."""
-    return SetByFile(topic_id_of(_text(_decode(value), "id")), read_settings(value))
+    fields = _decode(value)
+    return SetByFile(
+        topic_id_of(_text(fields, "id")),
+        _settings(fields.get("settings")),
+        _settings(fields.get("replaced", {})),
+    )
 
 
 def write_broker(broker: BrokerImage) -> bytes:

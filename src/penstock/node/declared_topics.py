@@ -108,8 +108,13 @@ class DeclaredTopics:
             topic = self._metadata.image.topic(one.name)
             if one.name in changes and topic is not None:
                 known = before.get(one.name)
-                old = known.settings if known is not None and known.topic_id == topic.id else {}
-                ahead[one.name] = SetByFile(topic.id, {**old, **one.settings})
+                if known is None or known.topic_id != topic.id:
+                    known = SetByFile(topic.id, {})
+                ahead[one.name] = SetByFile(
+                    topic.id,
+                    {**known.settings, **one.settings},
+                    {name: old for name, old in topic.settings.items() if known.gave(name, old)},
+                )
         await self._memory.keep(ahead)
 
     async def _note_after(

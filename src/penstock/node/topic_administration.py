@@ -103,7 +103,9 @@ class Topics:
         """One outcome for each topic, in the order asked; None is success.
 
         A new partition whose log cannot be made exists all the same, because partitions cannot be
-        taken back: who asks for it hears why, and it is tried again when there is room.
+        taken back, and who asked is told of success, as by Kafka. It is told in this broker's log,
+        and every request for that partition is answered with why it is not served. A log that found
+        no room is tried again when there is some, any other at the next start at the latest.
         """
         outcomes: list[PenstockError | None] = []
         async with self._one_at_a_time:

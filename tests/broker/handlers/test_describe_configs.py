@@ -1,7 +1,12 @@
 """DescribeConfigs: every setting, where it comes from and what it means."""
 
+import asyncio
+from typing import cast
+
 import pytest
 
+from penstock.broker.context import RequestContext
+from penstock.broker.handlers import describe_configs
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -165,3 +170,26 @@ def test_one_refused_resource_leaves_the_others(asker: Asker, topic: str) -> Non
         missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         topic: ErrorCode.NONE,
     }
+
+
+def test_others_get_their_turns_while_many_resources_are_described() -> None:
+    request = DescribeConfigsRequest(
+        resources=tuple(
+            DescribeConfigsResource(resource_type=CLIENT_METRICS, resource_name=str(number))
+            for number in range(1_000)
+        )
+    )
+
+    async def turns() -> int:
+        # Nothing is asked of the broker about client metrics.
+        context = cast("RequestContext", None)
+        count = 0
+        async with asyncio.TaskGroup() as tasks:
+            work = tasks.create_task(describe_configs.handle(request, context))
+            while not work.done():
+                await asyncio.sleep(0)
+                count += 1
+        assert len(work.result().results) == 1_000
+        return count
+
+    assert asyncio.run(turns()) >= 1_000 // describe_configs.RESOURCES_AT_ONCE

@@ -1,6 +1,8 @@
 """DescribeConfigs: every setting of a topic, a group or this broker, with source and meaning."""
 
+import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from penstock.broker.config_changes import ResourceType
 from penstock.broker.context import RequestContext
@@ -23,13 +25,21 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+RESOURCES_AT_ONCE: Final = 20
+"""Resources described before other connections get a turn: about 5 ms of work. One request may name
+thousands of topics."""
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+
+async def handle(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
     """Describe each resource, once: its description is hundreds of times longer than its name."""
-    resources = dict.fromkeys(request.resources)
-    return DescribeConfigsResponse(
-        results=tuple(_result(resource, request, context) for resource in resources)
-    )
+    results: list[DescribeConfigsResult] = []
+    for number, resource in enumerate(dict.fromkeys(request.resources), 1):
+        results.append(_result(resource, request, context))
+        if number % RESOURCES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _result(
