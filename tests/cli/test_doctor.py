@@ -207,3 +207,16 @@ def test_nobody_at_the_bootstrap_address(penstock: Penstock) -> None:
     done = penstock("doctor", "--bootstrap-server", "localhost:1")
     assert done.code == 1
     assert "nobody can be reached at localhost:1" in done.output
+
+
+def test_a_malformed_address_is_wrong_usage(penstock: Penstock) -> None:
+    done = penstock("doctor", "--bootstrap-server", "localhost:nine")
+    assert done.code == 2
+    assert "--bootstrap-server" in done.errors
+    assert done.output == ""
+
+
+def test_a_data_directory_is_not_looked_at_from_afar(penstock: Penstock) -> None:
+    done = penstock("doctor", "--bootstrap-server", "localhost:1", "--data-dir", "somewhere")
+    assert done.code == 2
+    assert "give one of them" in done.errors
