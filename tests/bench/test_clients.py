@@ -1,14 +1,21 @@
 """Each kind of client in this process, against a broker in this process: what it saw is true."""
 
+import resource
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.bench import assignment as words
+from penstock.bench import membership
 from penstock.bench.assignment import Assignment, Progress
+from penstock.bench.lanes import Lanes
 from penstock.bench.measurement import ClientResult
 from penstock.bench.membership import JOINING, LEAVING, Group
 from penstock.bench.producing import Producer
@@ -17,7 +24,8 @@ from penstock.bench.topics import bench_topic
 from penstock.bench.workload import Workload
 from penstock.client.addresses import parse_addresses
 from penstock.client.blocking import connect
-from penstock.client.calls import LATEST_TIMESTAMP, NewTopic
+from penstock.client.call import Call
+from penstock.client.calls import LATEST_TIMESTAMP, NewTopic, describe_brokers
 from penstock.client.cluster import Cluster
 from penstock.client.groups import Groups
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
@@ -158,6 +166,49 @@ def test_a_group_forms_commits_and_is_gone(work: Assignment, cluster: Cluster) -
     assert max(one.offset for one in committed.values()) == 29
     assert set(result.figures) == {JOINING, LEAVING}
     assert Groups(cluster).list_all() == []
+
+
+def test_members_heartbeat_while_no_commit_is_due(
+    work: Assignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "HEARTBEAT_NS", 20_000_000)
+    heartbeats: Counter[int] = Counter()
+    send = Lanes.send
+
+    def count(lanes: Lanes[int, Any], key: int, call: Call[Any], note: Any) -> None:  # noqa: ANN401
+        heartbeats[key] += not note.is_commit
+        send(lanes, key, call, note)
+
+    monkeypatch.setattr(Lanes, "send", count)
+    workload = replace(SMALL, kind="groups", members=3, count=2, rate=1.0)
+    group = Group(replace(work, role=words.MEMBERS, workload=workload))
+    try:
+        group.run(time.monotonic_ns(), lambda _progress: None)
+    finally:
+        group.close()
+    assert sorted(heartbeats) == [0, 1, 2]
+    assert min(heartbeats.values()) >= 4
+
+
+def test_descriptors_beyond_those_of_select_are_waited_for(broker: Broker) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        pytest.skip("this process may not open so many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    lanes: Lanes[int, str] = Lanes(1, 5.0)
+    answers: list[str] = []
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        opened.callback(lanes.close)
+        while opened.enter_context(Path("/dev/null").open("rb")).fileno() < 1024:
+            pass
+        lanes.open(0, parse_addresses(broker.bootstrap_server)[0])
+        lanes.send(0, describe_brokers(None), "asked")
+        given_up = time.monotonic() + 5.0
+        while not answers and time.monotonic() < given_up:
+            lanes.wait(1.0)
+            lanes.collect(lambda _answer, note: answers.append(note))
+    assert answers == ["asked"]
 
 
 def test_a_topic_that_was_made_is_removed_whatever_happens(cluster: Cluster) -> None:

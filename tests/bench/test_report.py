@@ -3,6 +3,7 @@
 The golden page is rewritten with PENSTOCK_REWRITE=1; look at it before you keep it.
 """
 
+import dataclasses
 import os
 import re
 from html.parser import HTMLParser
@@ -155,5 +156,8 @@ def test_the_terminals_histogram_counts_everything() -> None:
 def test_figures_have_units() -> None:
     rows = dict(rows_of(measurement("here")))
     assert rows["throughput"] == "50,000 records/s"
-    assert rows["data"] == "5.00 MB/s"
+    assert rows["data"] == "5.00 MB/s of values, before compression"
+    reading = dataclasses.replace(measurement("here"), workload=Workload(kind="consume"))
+    assert dict(rows_of(reading))["data"] == "5.00 MB/s of whole batches, as they are stored"
+    assert reading.document()["bytes_are"] == "whole batches, as they are stored"
     assert rows["latency p50"].endswith("µs")

@@ -150,3 +150,19 @@ def test_the_live_line_tells_records_rate_and_tail() -> None:
 def test_a_sparkline_grows_with_its_values() -> None:
     assert sparkline([1, 4, 8]) == "▁▄█"
     assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize("option", ["--bootstrap-server", "--against"])
+def test_a_malformed_address_is_wrong_usage(penstock: Penstock, ran: Ran, option: str) -> None:
+    done = penstock("bench", "produce", option, "localhost:nine")
+    assert done.code == 2
+    assert option in done.errors
+    assert ran.bootstraps == []
+
+
+@pytest.mark.parametrize("kind", ["produce", "groups"])
+def test_no_partitions_are_refused(penstock: Penstock, ran: Ran, kind: str) -> None:
+    done = penstock("bench", kind, "--partitions", "0")
+    assert done.code == 2
+    assert "partitions" in done.errors
+    assert ran.bootstraps == []

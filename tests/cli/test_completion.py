@@ -156,6 +156,17 @@ def test_a_broker_that_is_not_there_says_nothing() -> None:
     assert answered_in_time(ask, 5.0) == []
 
 
+@pytest.mark.parametrize("wrong", ["localhost:nine", ",", "[::1"])
+def test_a_malformed_address_says_nothing(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    context = click.Context(click.Command("read"))
+    context.params = {"bootstrap": wrong}
+    assert complete_topics(context, ANYTHING, "") == []
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(penstock: Penstock, shell: str) -> None:
     done = penstock("completion", shell)

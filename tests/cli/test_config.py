@@ -247,3 +247,32 @@ def test_plan_tells_what_needs_a_restart_and_when_there_is_nothing(
         assert "node.id: node.id 1 -> 7 needs a restart" in outcome.errors
         path.write_text("")
         assert penstock("config", "plan", str(path), *asked).output == "Nothing to change.\n"
+
+
+def test_plan_compares_texts_and_names_what_it_did_not_compare(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "texts.toml"
+    with Broker() as broker:
+        asked = ("--bootstrap-server", broker.bootstrap_server, "--json")
+
+        def planned(text: str) -> dict[str, list[str]]:
+            path.write_text(text)
+            document: dict[str, list[str]] = json.loads(
+                penstock("config", "plan", str(path), *asked).output
+            )
+            return document
+
+        found = planned(
+            "[node]\ndata_dir = '/srv/penstock'\n[flush]\nmode = 'os'\n"
+            "[groups]\nconsumer_migration_policy = 'disabled'\n[disk]\nfree_bytes_min = 5\n"
+        )
+        policy = "groups.consumer_migration_policy: group.consumer.migration.policy"
+        assert found["steps"] == [f"{policy} bidirectional -> disabled"]
+        assert len(found["problems"]) == 1
+        assert found["problems"][0].startswith(
+            "node.data_dir: log.dirs penstock-data -> /srv/penstock needs a restart"
+        )
+        assert {"flush.mode", "disk.free_bytes_min"} <= set(found["not_compared"])
+        found = planned("[node]\ndata_dir = './penstock-data/'\n")
+        assert found["problems"] == []

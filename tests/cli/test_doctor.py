@@ -1,5 +1,6 @@
 """`penstock doctor` on this machine and against real listeners: what it finds out is so."""
 
+import errno
 import json
 import os
 import socket
@@ -86,6 +87,31 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not probe_directory(str(tmp_path / "file")).is_directory
+
+
+def test_a_folder_that_may_not_be_entered_is_a_finding(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, stat = tmp_path / "locked", Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if locked in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    # Root may enter every folder, and tests may be root's.
+    monkeypatch.setattr(Path, "stat", refuse)
+    done = penstock("doctor", "--data-dir", str(locked / "data"), "--json")
+    assert done.code == 1
+    by_check = {one["check"]: one for one in json.loads(done.output)["checks"]}
+    assert by_check["data"]["level"] == "finding"
+    assert "locked/data cannot be written: permission denied" in by_check["data"]["words"]
+
+
+def test_a_name_that_no_folder_can_have_is_a_finding(tmp_path: Path) -> None:
+    facts = probe_directory(str(tmp_path / ("x" * 300)))
+    assert not facts.is_writable
+    assert facts.problem == "file name too long"
 
 
 def test_what_cannot_be_synced_says_why() -> None:
@@ -181,3 +207,16 @@ def test_nobody_at_the_bootstrap_address(penstock: Penstock) -> None:
     done = penstock("doctor", "--bootstrap-server", "localhost:1")
     assert done.code == 1
     assert "nobody can be reached at localhost:1" in done.output
+
+
+def test_a_malformed_address_is_wrong_usage(penstock: Penstock) -> None:
+    done = penstock("doctor", "--bootstrap-server", "localhost:nine")
+    assert done.code == 2
+    assert "--bootstrap-server" in done.errors
+    assert done.output == ""
+
+
+def test_a_data_directory_is_not_looked_at_from_afar(penstock: Penstock) -> None:
+    done = penstock("doctor", "--bootstrap-server", "localhost:1", "--data-dir", "somewhere")
+    assert done.code == 2
+    assert "give one of them" in done.errors

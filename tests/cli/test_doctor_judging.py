@@ -110,6 +110,10 @@ def test_a_folder_to_be_made_is_fine_unless_it_cannot_be() -> None:
 
 def test_notes_are_no_findings() -> None:
     assert levels(judge_directory(replace(DIRECTORY, sync_ms=0.001), SETTINGS)) == {FINE, NOTE}
+    for mode in ("interval", "os"):
+        settings = settings_of({"flush.mode": mode})
+        slow = replace(DIRECTORY, sync_ms=45.0)
+        assert levels(judge_directory(slow, settings)) == {FINE, NOTE}
     assert levels(judge_clock(replace(CLOCK, is_synchronized=False))) == {NOTE}
     memory = settings_of({"node.storage": "memory"})
     assert levels(judge_directory(DIRECTORY, memory)) == {NOTE}

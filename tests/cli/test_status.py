@@ -70,11 +70,23 @@ def test_a_healthy_broker(penstock: Penstock) -> None:
     assert found.code == 0
     assert found.output.splitlines() == [
         "Healthy  node 1 at 127.0.0.1:9092, cluster abc, Penstock 1.2.3, up 1 h 2 min",
-        "limit        used     of       share                      refused",
-        "connections  25       100      █████░░░░░░░░░░░░░░░  25%  3",
-        "disk used    1.5 KiB  2.0 KiB  ███████████████░░░░░  75%  -",
-        "slow reader  -        30 s     -                          4",
+        "limit        used     of       share  refused",
+        "connections  25       100      25%    3",
+        "disk used    1.5 KiB  2.0 KiB  75%    -",
+        "slow reader  -        30 s     -      4",
     ]
+
+
+def test_plain_gives_a_terminal_what_a_pipe_gets(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with admin_port(json.dumps(STATUS)) as url:
+        piped = penstock("status", "--admin", url).output
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        drawn = penstock("status", "--admin", url).output
+        plain = penstock("status", "--admin", url, "--plain").output
+    assert plain == piped
+    assert "█████░░░░░░░░░░░░░░░  25%" in drawn
 
 
 @pytest.mark.parametrize(("health", "code"), [("Degraded", 5), ("Critical", 6)])
@@ -181,7 +193,8 @@ def test_a_url_that_is_none(penstock: Penstock, url: str) -> None:
     assert "--admin" in found.errors
 
 
-def test_texts() -> None:
+def test_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.status.can_draw", lambda: True)
     assert bar(0, 100) == "░" * 20 + "   0%"
     assert bar(1, 1000).startswith("█░")
     assert bar(200, 100) == "█" * 20 + " 100%"

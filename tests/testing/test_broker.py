@@ -1,15 +1,19 @@
 """The in-process broker: answers a real client, stops cleanly, tells what went wrong."""
 
+import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
-from penstock.testing import Broker
+from penstock.node.server import BrokerServer
+from penstock.testing import Broker, broker_run
 
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
@@ -65,3 +69,26 @@ print("penstock.client.cluster" in sys.modules)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+class _SlowStart:
+    is_stopped = False
+
+    async def __aenter__(self) -> None:
+        await asyncio.sleep(0.2)
+
+    async def __aexit__(self, *problem: object) -> None:
+        self.is_stopped = True
+
+
+def test_a_start_that_takes_too_long_leaves_nothing_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_run, "START_SECONDS_MAX", 0.01)
+    server = _SlowStart()
+    run = broker_run.BrokerRun(cast("BrokerServer", server), use_uvloop=False)
+    before = threading.active_count()
+    with pytest.raises(TimeoutError, match="did not start"):
+        run.start()
+    assert server.is_stopped
+    assert threading.active_count() == before

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -323,17 +323,18 @@ def test_what_was_held_back_goes_out_when_the_line_is_fast_again(broker: Broker)
             received += 1
 
 
-def test_a_throttled_client_that_does_not_wait_does_not_hold_the_stop_up() -> None:
-    broker = Broker()
-    broker.start()
-    broker.throttle(latency_ms=60_000)
-    with socket.create_connection((broker.host, broker.port), SECONDS_MAX) as connection:
-        connection.sendall(API_VERSIONS)
-        while broker.metrics()["received_bytes_total"] < len(API_VERSIONS):
-            time.sleep(0.001)
-        with quickly():
-            broker.crash()
-            broker.stop()
+@pytest.mark.parametrize("end", [Broker.stop, Broker.restart])
+def test_a_slow_line_does_not_hold_the_stop_up(end: Callable[[Broker], None]) -> None:
+    with Broker() as broker:
+        broker.throttle(latency_ms=60_000)
+        with socket.create_connection((broker.host, broker.port), SECONDS_MAX) as connection:
+            connection.sendall(API_VERSIONS)
+            while broker.metrics()["received_bytes_total"] < len(API_VERSIONS):
+                time.sleep(0.001)
+            with quickly():
+                end(broker)
+            size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
+            assert len(connection.recv(size, socket.MSG_WAITALL)) == size, "it was accepted"
 
 
 @pytest.mark.parametrize("wrong", [{"bytes_per_second": 0}, {"latency_ms": -1.0}])

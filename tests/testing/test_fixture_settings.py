@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
-from penstock.testing.fixture_settings import KEYWORDS, broker_settings
+from penstock.testing.fixture_settings import KEYWORDS, broker_settings, names_data_dir
 from penstock.testing.topic_names import fresh_topic_name
 
 PARTITIONS = "topic_defaults.partitions_default"
@@ -20,6 +20,19 @@ def test_memory_and_a_free_port_unless_somebody_says_otherwise() -> None:
     chosen = broker_settings(["node.storage = 'disk'", "listener.port = 9999"], {}, {})
     assert (chosen.node.storage, chosen.listener.port) == ("disk", 9999)
     assert broker_settings([], {}, {"data_dir": "here"}).node.storage == "disk"
+
+
+@pytest.mark.parametrize(
+    ("lines", "table"),
+    [(["node.data_dir = 'here'"], {}), ([], {"node.data_dir": "here"})],
+)
+def test_a_directory_may_be_named_anywhere(lines: list[str], table: dict[str, object]) -> None:
+    settings = broker_settings(lines, table, {})
+    assert (settings.node.data_dir, settings.node.storage) == ("here", "disk")
+    assert names_data_dir(lines, table, {})
+    assert not names_data_dir([], {}, {"storage": "disk"})
+    memory = broker_settings(lines, {**table, "node.storage": "memory"}, {})
+    assert memory.node.storage == "memory"
 
 
 def test_keywords_win_over_the_table_and_the_table_over_the_lines() -> None:

@@ -164,6 +164,23 @@ def test_disk(penstock_broker, tmp_path_factory):
     assert ends_with(project.run(test, settings), "4 passed")
 
 
+@pytest.mark.parametrize("is_of_project", [True, False])
+def test_a_directory_that_is_named_is_the_one(
+    project: Project, tmp_path: Path, is_of_project: bool
+) -> None:
+    place = tmp_path / "named"
+    mark = f'@pytest.mark.penstock({{"node.data_dir": "{place}"}})\n'
+    test = f"""
+import pytest
+
+{"" if is_of_project else mark}def test_it(penstock_broker, penstock_topic):
+    penstock_broker.produce(penstock_topic, "kept")
+"""
+    settings = [f"penstock_settings = node.data_dir = '{place}'"] if is_of_project else []
+    assert ends_with(project.run(test, settings), "1 passed")
+    assert list(place.rglob("*.log"))
+
+
 @pytest.mark.parametrize(
     ("marker", "settings", "message"),
     [

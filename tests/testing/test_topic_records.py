@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,26 @@ def test_it_waits_while_the_broker_is_down() -> None:
         timer = threading.Timer(0.03, come_back)
         timer.start()
         assert [record.value for record in broker.records("orders", count=2)] == ["before", "after"]
+        timer.join()
+
+
+def test_without_time_to_wait_there_is_time_to_look() -> None:
+    with Broker() as broker:
+        broker.produce("orders", "there")
+        with broker.throttled(latency_ms=20):
+            found = broker.records("orders", count=1, timeout_seconds=0)
+    assert [record.value for record in found] == ["there"]
+
+
+def test_a_broker_that_goes_away_does_not_make_the_wait_longer() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders")
+        timer = threading.Timer(0.9, broker.crash)
+        timer.start()
+        begun = time.monotonic()
+        with pytest.raises(RecordsMissingError, match="last look failed"):
+            broker.records("orders", count=1, timeout_seconds=1.0)
+        assert time.monotonic() - begun < 1.4
         timer.join()
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from penstock.bench.histogram import Histogram
-from penstock.bench.measurement import PERCENTILES, Measurement
+from penstock.bench.measurement import PERCENTILES, WHAT_BYTES_ARE, Measurement
 from penstock.bench.workload import CONSUME, GROUPS, NO_KEYS, Workload
 from penstock.core.quantities import size_text
 
@@ -77,7 +77,8 @@ def rows_of(measured: Measurement) -> list[tuple[str, str]]:
         ("throughput", f"{rate_text(measured.records_per_second)} {unit_of(measured.workload)}/s"),
     ]
     if measured.bytes:
-        rows.append(("data", f"{rate_text(measured.megabytes_per_second)} MB/s"))
+        what = WHAT_BYTES_ARE[measured.workload.kind]
+        rows.append(("data", f"{rate_text(measured.megabytes_per_second)} MB/s of {what}"))
     if measured.latency.count:
         rows.append(("latency mean", latency_text(measured.latency.mean_us)))
         rows += [

@@ -17,7 +17,7 @@ from penstock.bench.figures_text import (
     unit_of,
     workload_text,
 )
-from penstock.bench.measurement import Measurement, latency_meaning
+from penstock.bench.measurement import WHAT_BYTES_ARE, Measurement, latency_meaning
 from penstock.bench.workload import Workload
 
 _STYLE: Final = """
@@ -177,7 +177,8 @@ def _latency_cards(
 def _tiles(measured: Measurement) -> str:
     tiles = [(f"{unit_of(measured.workload)}/s", rate_text(measured.records_per_second))]
     if measured.bytes:
-        tiles.append(("MB/s", rate_text(measured.megabytes_per_second)))
+        what, _, _ = WHAT_BYTES_ARE[measured.workload.kind].partition(",")
+        tiles.append((f"MB/s of {what}", rate_text(measured.megabytes_per_second)))
     tiles += [
         (f"p{percent:g}", latency_text(measured.latency.percentile(percent)))
         for percent in (50, 99, 99.9)

@@ -1,8 +1,8 @@
 """`Lanes`: some connections, several requests under way, answers taken as they come.
 
 Guarantees: the time of an answer is read when its bytes are here, not when somebody asks for it,
-as far as one thread can: whoever waits, waits in `select` on all connections at once. A lane keeps
-the order of its requests. It retries nothing: in a measurement a lost answer is the end.
+as far as one thread can: whoever waits, waits for all connections at once. A lane keeps the order
+of its requests. It retries nothing: in a measurement a lost answer is the end.
 """
 
 import select
@@ -16,6 +16,8 @@ from penstock.client.blocking import BlockingConnection, connect
 from penstock.client.call import Call, Ticket
 
 CLIENT_ID: Final = "penstock-bench"
+_SELECT_DESCRIPTORS_MAX: Final = 1024
+"""FD_SETSIZE: `select` takes descriptors below it only."""
 
 Key = TypeVar("Key", bound=Hashable)
 Note = TypeVar("Note")
@@ -78,5 +80,13 @@ class Lanes(Generic[Key, Note]):
 
     def wait(self, seconds: float) -> None:
         """Until something came, or so long."""
-        waiting = [lane.connection for lane in self._lanes.values() if lane.under_way]
-        select.select(waiting, [], [], max(0.0, seconds))
+        waiting = [lane.connection.fileno() for lane in self._lanes.values() if lane.under_way]
+        seconds = max(0.0, seconds)
+        if max(waiting, default=0) < _SELECT_DESCRIPTORS_MAX:
+            # It waits to the microsecond, and batches that are due are counted so.
+            select.select(waiting, [], [], seconds)
+            return
+        poll = select.poll()
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(seconds * 1000)

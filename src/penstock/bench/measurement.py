@@ -28,6 +28,13 @@ WHAT_LATENCY_IS: Final[Mapping[str, str]] = {
     END_TO_END: "one batch: from sending it until a reader has it",
     GROUPS: "one commit: from sending it until its answer",
 }
+WHAT_BYTES_ARE: Final[Mapping[str, str]] = {
+    PRODUCE: "values, before compression",
+    CONSUME: "whole batches, as they are stored",
+    END_TO_END: "values, before compression",
+    GROUPS: "none, for commits carry no records",
+}
+"""Who reads does not decode: what it counts has headers and keys in it, and is compressed."""
 
 
 def latency_meaning(workload: Workload) -> str:
@@ -91,7 +98,7 @@ class Measurement:
 
     @property
     def megabytes_per_second(self) -> float:
-        """Bytes of values over the wire, by the million."""
+        """By the million; `WHAT_BYTES_ARE` has what is counted."""
         return self.bytes / self.seconds / 1e6 if self.seconds else 0.0
 
     def document(self) -> dict[str, object]:
@@ -101,6 +108,7 @@ class Measurement:
             "workload": self.workload.document(),
             "records": self.records,
             "bytes": self.bytes,
+            "bytes_are": WHAT_BYTES_ARE[self.workload.kind],
             "requests": self.requests,
             "seconds": round(self.seconds, 6),
             "records_per_second": round(self.records_per_second, 3),

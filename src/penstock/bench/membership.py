@@ -193,7 +193,7 @@ class Group:
     # --- Committing ---
 
     def _commit(self, pacing: Pacing, observer: Observer) -> None:
-        """Commits when they are due, in turns; a member that must heartbeat does that first."""
+        """Commits when they are due, in turns; heartbeats go first, whether or not one is due."""
         offsets = count()
 
         def take(answer: Beat | None, sent: _Sent) -> None:
@@ -210,6 +210,7 @@ class Group:
             due_ns = pacing.due_ns(now_ns)
             if due_ns is None and self._lanes.is_idle:
                 return
+            self._send_heartbeats(now_ns)
             member = self._free_from(turn)
             if member is None or due_ns is None or due_ns > now_ns:
                 until_ns = now_ns if due_ns is None else due_ns
@@ -218,15 +219,19 @@ class Group:
                 self._lanes.wait(_IDLE_SECONDS if is_waiting else min(wait_seconds, _IDLE_SECONDS))
                 continue
             turn = member.number + 1
-            if now_ns - member.heartbeat_ns > HEARTBEAT_NS:
-                self._lanes.send(member.number, self._beat(member), _Sent(member, now_ns, False))  # noqa: FBT003
-                continue
             self._lanes.send(
                 member.number,
                 self._commit_call(member, next(offsets)),
                 _Sent(member, due_ns, True),  # noqa: FBT003
             )
             pacing.sent(due_ns)
+
+    def _send_heartbeats(self, now_ns: int) -> None:
+        """Of all whose time it is: who is silent for long is put out of the group."""
+        for member in self._members:
+            is_overdue = now_ns - member.heartbeat_ns > HEARTBEAT_NS
+            if is_overdue and self._lanes.has_room(member.number):
+                self._lanes.send(member.number, self._beat(member), _Sent(member, now_ns, False))  # noqa: FBT003
 
     def _free_from(self, turn: int) -> _Member | None:
         """The next member, in turns, that has nothing under way."""

@@ -1,7 +1,8 @@
 """Clients that read: one reads what is there over and over, one follows what is being written.
 
 Both count records by the headers of batches and decode none, so that reading costs the client
-little: what is measured is how fast a broker gives. They belong to no group and commit nothing.
+little: what is measured is how fast a broker gives. Marks of transactions are no records. Readers
+belong to no group and commit nothing.
 
 `Reader` asks each leader for all of its partitions at once and asks again as soon as the answer is
 here; at the end of a partition it begins anew. `Follower` starts at the ends, so that it sees what
@@ -10,6 +11,7 @@ comes, reads the stamp of each batch of this run and counts the time since the b
 
 import time
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import NamedTuple
 
 from penstock.bench.assignment import Assignment
@@ -27,13 +29,15 @@ from penstock.client.range_reader import whole_batches
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.fetch import PartitionData
-from penstock.records.batch import iterate_headers
+from penstock.records.batch import CONTROL, LOG_OVERHEAD_BYTES, iterate_headers
 
 READ_BOUNDS = FetchBounds(wait_ms_max=500, bytes_min=1, bytes_max=8_388_608)
 FOLLOW_BOUNDS = FetchBounds(wait_ms_max=100, bytes_min=1, bytes_max=8_388_608)
 """A short wait: the end of a run is noticed between two answers."""
 _IDLE_SECONDS = 0.1
 _NO_END = 2**62
+_COUNTED = Struct(">8xi9xh34xi")
+"""Of the header of a batch: its length, its attributes and its count of records."""
 
 _Answer = dict[TopicPartition, PartitionData]
 
@@ -84,6 +88,7 @@ class Reader:
         if all(self._first[at] >= self._end[at] for at in self._first):
             raise NothingToReadError(nothing_to_read(assignment.topic))
         self._position = dict(self._first)
+        self._read_whole: set[TopicPartition] = set()
         self._places.connect()
 
     def run(self, begin_ns: int, report: Report) -> ClientResult:
@@ -102,6 +107,9 @@ class Reader:
             records, size_bytes = self._take(answer)
             now_ns = time.monotonic_ns()
             observer.done(now_ns, asked.asked_ns, records, size_bytes)
+            if not observer.result.records_in_all and self._is_read_whole():
+                # Nothing but marks of transactions: a number of records is never reached.
+                raise NothingToReadError(nothing_to_read(self._assignment.topic))
             is_more = end_ns is None or now_ns < end_ns
             if is_more and (wanted is None or observer.result.records < wanted):
                 self._ask(asked.address)
@@ -119,6 +127,10 @@ class Reader:
         """Close the connections."""
         self._places.lanes.close()
 
+    def _is_read_whole(self) -> bool:
+        """Whether each partition was read to its end at least once."""
+        return all(at in self._read_whole or self._first[at] >= self._end[at] for at in self._first)
+
     def _ask(self, address: Address) -> None:
         offsets = {at: self._position[at] for at in self._places.by_leader[address]}
         note = _Asked(address, time.monotonic_ns())
@@ -134,9 +146,12 @@ class Reader:
                 continue
             position = self._position[at]
             size, following = whole_batches(data, position, _NO_END)
-            records += following - position
+            # Not the offsets: compaction leaves gaps, and marks of transactions have some too.
+            records += records_in(data, size)
             size_bytes += size
             is_at_end = following >= self._end[at]
+            if is_at_end:
+                self._read_whole.add(at)
             self._position[at] = self._first[at] if is_at_end else following
         return records, size_bytes
 
@@ -220,6 +235,18 @@ class Follower:
             f"their reader within {self._assignment.workload.timeout_seconds:g} s. Look at the "
             "broker's log; nothing was measured."
         )
+
+
+def records_in(data: memoryview, size: int) -> int:
+    """Records of the whole batches in so many bytes, control batches left out."""
+    records = position = 0
+    unpack = _COUNTED.unpack_from
+    while position < size:
+        length, attributes, count = unpack(data, position)
+        if not attributes & CONTROL:
+            records += count
+        position += LOG_OVERHEAD_BYTES + length
+    return records
 
 
 def nothing_to_read(topic: str) -> str:

@@ -30,9 +30,10 @@ from penstock.bench.workload import (
 from penstock.cli.bench_text import print_comparison, print_measurement
 from penstock.cli.bench_view import live_view
 from penstock.cli.completing import complete_topics
-from penstock.cli.options import bootstrap_option, examples, timeout_option
+from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.settings_text import parse_settings
+from penstock.client.addresses import parse_addresses
 from penstock.records.compression import CODEC_NAMES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -299,6 +300,10 @@ def _measure(kind: str, options: Mapping[str, object]) -> None:
     given: dict[str, Any] = dict(options)
     workload = _workload(kind, given)
     bootstrap, against = str(given["bootstrap"]), given["against"]
+    for option, text in (("--bootstrap-server", bootstrap), ("--against", against)):
+        if text is not None:
+            with blamed_on(option):
+                parse_addresses(text)
     for path in (given["json_path"], given["html_path"]):
         _check_writable(path)
     result: Measurement | Comparison
@@ -316,7 +321,8 @@ def _measure(kind: str, options: Mapping[str, object]) -> None:
 
 
 def _workload(kind: str, given: Mapping[str, Any]) -> Workload:
-    if given["topic"] is not None and (given["partitions"] or given["topic_configs"]):
+    partitions = given["partitions"]
+    if given["topic"] is not None and (partitions is not None or given["topic_configs"]):
         raise click.UsageError(
             "--partitions and --topic-config are for a topic that is made; the one that --topic "
             "names stays as it is."
@@ -330,7 +336,7 @@ def _workload(kind: str, given: Mapping[str, Any]) -> Workload:
     return Workload(
         kind=kind,
         clients=given["clients"],
-        partitions=given["partitions"] or (given.get("members") or 1),
+        partitions=given.get("members", 1) if partitions is None else partitions,
         duration_seconds=given["duration_seconds"],
         count=given["count"],
         warmup_seconds=given["warmup_seconds"],

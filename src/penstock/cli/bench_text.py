@@ -6,7 +6,7 @@ import click
 
 from penstock.bench.comparison import Comparison, summed
 from penstock.bench.figures_text import histogram_bars, rate_text, rows_of, workload_text
-from penstock.bench.measurement import Measurement, latency_meaning
+from penstock.bench.measurement import WHAT_BYTES_ARE, Measurement, latency_meaning
 from penstock.cli.output import can_draw, print_colored, print_table
 
 _WIDTH_MAX = 100
@@ -26,6 +26,8 @@ def print_comparison(compared: Comparison) -> None:
     """Both brokers, and the ratios with their spread."""
     first, second = summed(compared.first), summed(compared.second)
     click.echo(f"{first.workload.kind}: {workload_text(first.workload)}")
+    if first.bytes:
+        click.echo(f"data: {WHAT_BYTES_ARE[first.workload.kind]}")
     rows = [
         [
             f"{line.name} ({line.unit})",

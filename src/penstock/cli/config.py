@@ -177,21 +177,26 @@ def plan(
 ) -> None:
     """Tell what a running broker would change if its settings file were FILE; change nothing.
 
-    Only settings that the broker tells over the wire are compared. Settings of topics that the file
+    Only settings that the broker tells over the wire are compared; the others that are given are
+    named. Settings of topics that the file
     no longer declares are taken back by the broker that set them, and are not listed here. Exit
     code 1 when something cannot be done.
     """
     loaded = load(file, {})
     from penstock.cli.config_plan import make_plan
 
-    steps, problems = make_plan(loaded, bootstrap, timeout_seconds)
+    steps, problems, not_compared = make_plan(loaded, bootstrap, timeout_seconds)
     if as_json:
-        print_json({"file": file, "steps": steps, "problems": problems})
+        print_json(
+            {"file": file, "steps": steps, "problems": problems, "not_compared": not_compared}
+        )
     else:
         for step in steps:
             click.echo(step)
         for problem in problems:
             note(problem)
+        if not_compared:
+            note(f"Not compared, for a broker does not tell them: {', '.join(not_compared)}.")
         if not steps and not problems:
             click.echo("Nothing to change.")
     if problems:

@@ -1,12 +1,14 @@
 """What a running broker has, and what a settings file would change of it: asks, changes nothing.
 
 Settings are compared as far as a broker tells them over the wire, by Kafka's names and in Kafka's
-units. Topics are planned by the planner that the broker itself uses, without its memory of what the
-file set before: settings that would be taken back are not seen from here.
+units; those that are given and were not compared are named. Topics are planned by the planner that
+the broker itself uses, without its memory of what the file set before: settings that would be taken
+back are not seen from here.
 """
 
+import os.path
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.cli.brokers import open_cluster
@@ -14,7 +16,7 @@ from penstock.cli.config_text import shown
 from penstock.cli.settings_text import setting_documents
 from penstock.client.cluster import Cluster
 from penstock.cluster.declared_topics import ExistingTopic, plan_topics, told
-from penstock.core.config import Loaded, SettingInfo, describe_settings
+from penstock.core.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings
 from penstock.core.topic_declarations import TopicDeclaration
 
 _NO_ID: Final = UUID(int=0)
@@ -22,9 +24,30 @@ _DYNAMIC: Final = frozenset({"broker", "all brokers"})
 """Sources of values that were changed over the wire, which win over a file."""
 
 _PARTS_OF_OTHERS: Final = frozenset(
-    {"listener.port", "listener.advertised_port", "flush.interval_ms"}
+    {
+        "listener.host",
+        "listener.port",
+        "listener.advertised_host",
+        "listener.advertised_port",
+        "flush.mode",
+        "flush.interval_ms",
+    }
 )
 """Settings that are one part of Kafka's setting, or a special case of it."""
+
+_PATHS: Final = frozenset({"node.data_dir"})
+"""Often given by a flag of the broker, which is not known here: a file that is silent about them
+changes nothing."""
+
+
+class Plan(NamedTuple):
+    """What a file would change."""
+
+    steps: list[str]
+    problems: list[str]
+    """Why some steps cannot be taken."""
+    not_compared: list[str]
+    """Settings that are given, and that a broker does not tell in a way that can be compared."""
 
 
 def settings_in_force(bootstrap: str, timeout_seconds: float) -> dict[str, dict[str, object]]:
@@ -33,30 +56,32 @@ def settings_in_force(bootstrap: str, timeout_seconds: float) -> dict[str, dict[
         return _in_force(cluster)
 
 
-def make_plan(
-    loaded: Loaded, bootstrap: str, timeout_seconds: float
-) -> tuple[list[str], list[str]]:
-    """The steps to what a file says, and why some cannot be taken."""
+def make_plan(loaded: Loaded, bootstrap: str, timeout_seconds: float) -> Plan:
+    """The steps to what a file says, why some cannot be taken, and what was not looked at."""
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         in_force = _in_force(cluster)
         existing = _existing(cluster, loaded.topics)
     problems: list[str] = []
     steps: list[str] = []
+    not_compared: list[str] = []
     for info in describe_settings():
+        is_given = loaded.sources[info.key] != DEFAULT_SOURCE
         found = in_force.get(info.kafka_name)
-        if found is not None:
-            steps += _setting_steps(info, loaded, found, problems)
+        wanted = _kafka_text(info, loaded.value(info.key))
+        if found is None or wanted is None:
+            not_compared += [info.key] if is_given else []
+        elif is_given or info.key not in _PATHS:
+            steps += _setting_steps(info, wanted, found, problems)
     topics = plan_topics(loaded.topics, existing, {})
-    return [*steps, *told(topics)], [*problems, *topics.problems]
+    return Plan([*steps, *told(topics)], [*problems, *topics.problems], not_compared)
 
 
 def _setting_steps(
-    info: SettingInfo, loaded: Loaded, found: Mapping[str, object], problems: list[str]
+    info: SettingInfo, wanted: str, found: Mapping[str, object], problems: list[str]
 ) -> Iterator[str]:
-    wanted = _kafka_text(info, loaded.value(info.key))
     # A value that Kafka gives in a coarser unit: nobody has changed it.
-    in_force = _kafka_text(info, info.default) if found["value"] is None else found["value"]
-    if wanted is None or wanted == in_force:
+    in_force = _kafka_text(info, info.default) if found["value"] is None else str(found["value"])
+    if wanted == in_force or (info.key in _PATHS and _paths(wanted) == _paths(in_force or "")):
         return
     line = f"{info.key}: {info.kafka_name} {in_force} -> {wanted}"
     if found["source"] in _DYNAMIC:
@@ -67,6 +92,11 @@ def _setting_steps(
         problems.append(f"{line} needs a restart; a running broker refuses the whole file for it")
 
 
+def _paths(text: str) -> set[str]:
+    """The paths of a list with commas, however each is spelt."""
+    return {os.path.normpath(one.strip()) for one in text.split(",")}
+
+
 def _kafka_text(info: SettingInfo, value: object) -> str | None:
     """A value as Kafka writes it; None where Kafka's setting is another thing."""
     if info.key in _PARTS_OF_OTHERS:
@@ -75,7 +105,7 @@ def _kafka_text(info: SettingInfo, value: object) -> str | None:
         return str(shown(value))
     if isinstance(value, float) and info.unit == "seconds" and info.kafka_name.endswith(".ms"):
         return str(int(value * 1_000))
-    return str(value) if isinstance(value, int) else None
+    return str(value) if isinstance(value, int | str) else None
 
 
 def _in_force(cluster: Cluster) -> dict[str, dict[str, object]]:

@@ -35,6 +35,7 @@ from penstock.cli.doctor_judging import (
 from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
 from penstock.cli.options import (
     TIMEOUT_SECONDS,
+    blamed_on,
     examples,
     json_option,
     settings_file_option,
@@ -89,8 +90,17 @@ def doctor(
     the addresses that a broker tells its clients to use. Exit code 0 when nothing was found, 1
     otherwise.
     """
+    if bootstrap is not None and data_dir is not None:
+        raise click.UsageError(
+            "--data-dir is looked at on this machine, and --bootstrap-server looks at a broker as "
+            "a client: give one of them."
+        )
+    asked: tuple[Address, ...] = ()
+    if bootstrap is not None:
+        with blamed_on("--bootstrap-server"):
+            asked = parse_addresses(bootstrap)
     settings = load(file, {"node.data_dir": data_dir}).settings
-    judgements = list(examined(settings, bootstrap, timeout_seconds))
+    judgements = list(examined(settings, asked, timeout_seconds))
     found = [one for one in judgements if one.level == FINDING]
     if as_json:
         print_json({"findings": len(found), "checks": [one.document() for one in judgements]})
@@ -107,14 +117,12 @@ def doctor(
 
 
 def examined(
-    settings: Settings, bootstrap: str | None, timeout_seconds: float
+    settings: Settings, asked: tuple[Address, ...], timeout_seconds: float
 ) -> Iterator[Judgement]:
-    """Every judgement, in the order of looking."""
+    """Every judgement, in the order of looking; of this machine when no broker is asked."""
     yield from judge_versions(probe_versions())
     cluster: ClusterFacts | None = None
-    asked: tuple[Address, ...] = ()
-    if bootstrap is not None:
-        asked = parse_addresses(bootstrap)
+    if asked:
         cluster = probe_cluster(asked, timeout_seconds)
     else:
         port = _local_port(settings, timeout_seconds)

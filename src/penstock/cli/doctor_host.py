@@ -93,11 +93,25 @@ def owner_of_port(port: int, proc: Path = Path("/proc")) -> str:
 def probe_directory(path: str) -> DirectoryFacts:
     """Look at the data directory and write a little beside its contents."""
     folder = Path(path).absolute()
-    exists = folder.exists()
+    try:
+        return _probe_folder(folder)
+    except OSError as error:
+        # Such as a folder above that may not be entered: whether it is there cannot be known.
+        return DirectoryFacts(
+            str(folder),
+            exists=False,
+            nearest=str(folder),
+            is_writable=False,
+            problem=_words_of(error),
+        )
+
+
+def _probe_folder(folder: Path) -> DirectoryFacts:
+    exists = _is_there(folder)
     if exists and not folder.is_dir():
         return DirectoryFacts(str(folder), exists, is_directory=False)
     nearest = folder
-    while not nearest.exists():
+    while not _is_there(nearest):
         nearest = nearest.parent
     space = shutil.disk_usage(nearest)
     sync_ms, problem = probe_sync(nearest)
@@ -115,6 +129,19 @@ def probe_directory(path: str) -> DirectoryFacts:
     )
 
 
+def _is_there(path: Path) -> bool:
+    """Raises where `Path.exists` may answer no: when it cannot be known."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _words_of(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 def probe_sync(folder: Path) -> tuple[float | None, str]:
     """How long a small write takes to be on disk, in milliseconds; or what failed."""
     times = []
@@ -127,7 +154,7 @@ def probe_sync(folder: Path) -> tuple[float | None, str]:
                 os.fdatasync(file.fileno())
                 times.append((time.monotonic() - begun) * 1000)
     except OSError as error:
-        return None, (error.strerror or str(error)).lower()
+        return None, _words_of(error)
     return statistics.median(times), ""
 
 

@@ -115,7 +115,7 @@ def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judge
     yield _judge_space(facts, settings)
     yield _judge_filesystem(facts)
     if facts.sync_ms is not None:
-        yield _judge_sync(facts.sync_ms)
+        yield _judge_sync(facts.sync_ms, settings.flush.mode)
 
 
 def _judge_space(facts: DirectoryFacts, settings: Settings) -> Judgement:
@@ -165,8 +165,12 @@ def _judge_filesystem(facts: DirectoryFacts) -> Judgement:
     )
 
 
-def _judge_sync(sync_ms: float) -> Judgement:
+def _judge_sync(sync_ms: float, flush_mode: str) -> Judgement:
     words = f"a small write is on disk after {sync_ms:.2f} ms"
+    if sync_ms > SYNC_SLOW_MS and flush_mode != "always":
+        return Judgement(
+            "sync", NOTE, f"{words}; with flush.mode={flush_mode} no acknowledgement waits for it"
+        )
     if sync_ms > SYNC_SLOW_MS:
         return Judgement(
             "sync",

@@ -49,8 +49,8 @@ def is_live() -> bool:
 
 
 def can_draw() -> bool:
-    """Whether blocks and lines beyond ASCII may be printed."""
-    return _style is not Style.PLAIN and (sys.stdout.encoding or "").lower().startswith("utf")
+    """Whether blocks and lines beyond ASCII may be printed: where tables are drawn, and can be."""
+    return is_rich() and (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -46,7 +46,7 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
+CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 _OFFSET_LENGTH: Final = Struct(">qi")
@@ -168,7 +168,7 @@ class BatchHeader:
     @property
     def is_control(self) -> bool:
         """Whether the batch holds a transaction marker instead of data."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
@@ -229,7 +229,7 @@ def attributes(*, codec: int, log_append_time: bool, transactional: bool, contro
         codec
         | (_LOG_APPEND_TIME if log_append_time else 0)
         | (TRANSACTIONAL if transactional else 0)
-        | (_CONTROL if control else 0)
+        | (CONTROL if control else 0)
     )
 
 

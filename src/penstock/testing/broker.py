@@ -136,7 +136,7 @@ class Broker:
             run, self._run = self._run, None
             try:
                 if run is not None:
-                    run.stop()
+                    self._stop(run)
             finally:
                 self._give_back()
 
@@ -151,7 +151,7 @@ class Broker:
                 raise RuntimeError("the broker was stopped and its data given back; make a new one")
             run, self._run = self._run, None
             if run is not None:
-                run.stop()
+                self._stop(run)
                 self._keep_port()
             self._start()
 
@@ -330,6 +330,15 @@ class Broker:
         listener = self._settings.listener.model_copy(update={"port": server.listening_port})
         self._settings = self._settings.model_copy(update={"listener": listener})
         self._let_port_go()
+
+    def _stop(self, run: BrokerRun) -> None:
+        """Stop a run; what a slow line holds back goes out now, or the stop would wait for it."""
+        network = self._network
+        if network.line is not None:
+            # One that has died or hangs is told of by its own stop.
+            with contextlib.suppress(RuntimeError, TimeoutError):
+                run.do(lambda: network.set_line(None))
+        run.stop()
 
     def _cut(self) -> None:
         """On the broker's thread: from here on it is a ghost that reaches nobody."""

@@ -44,6 +44,9 @@ class BrokerRun:
         """Start, and return when the broker answers; raises what went wrong."""
         self._thread.start()
         if not self._is_ready.wait(START_SECONDS_MAX):
+            # It may be ready in a moment, and would then run on with nobody to stop it.
+            with contextlib.suppress(TimeoutError):
+                self.end()
             raise TimeoutError(f"the broker did not start within {START_SECONDS_MAX:.0f} s")
         if self._failure is not None:
             self._thread.join()

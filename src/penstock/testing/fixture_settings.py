@@ -1,13 +1,14 @@
 """The settings of a broker in a test, from what the project and the test say (pure).
 
-Memory and a free port first; then the project's lines, then the test's table, then its keywords.
-Everything is checked as the settings of `penstock serve` are, and told in the same words.
+Memory, unless a directory is named, and a free port first; then the project's lines, then the
+test's table, then its keywords. Everything is checked as the settings of `penstock serve` are, and
+told in the same words.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.core.config import BrokerConfig, load_settings
+from penstock.core.config import DEFAULT_SOURCE, BrokerConfig, load_settings
 from penstock.core.errors import ConfigError
 from penstock.core.setting_names import closest_keys
 from penstock.core.settings import FIELDS, Settings
@@ -31,6 +32,24 @@ KEYWORDS: Final = frozenset(
 """What `BrokerConfig` takes beside a whole tree; a test holds them equal."""
 
 
+_DATA_DIR: Final = "node.data_dir"
+_STORAGE: Final = "node.storage"
+
+
+def names_data_dir(
+    lines: Sequence[str], table: Mapping[str, object], keywords: Mapping[str, Any]
+) -> bool:
+    """Whether somebody said where the data is."""
+    return "data_dir" in keywords or _DATA_DIR in _named(lines, table)
+
+
+def _named(lines: Sequence[str], table: Mapping[str, object]) -> set[str]:
+    """The settings that the project's lines or the test's table give."""
+    given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
+    chosen = {key for key, source in given.sources.items() if source != DEFAULT_SOURCE}
+    return chosen | set(table)
+
+
 def broker_settings(
     lines: Sequence[str], table: Mapping[str, object], keywords: Mapping[str, Any]
 ) -> Settings:
@@ -45,10 +64,15 @@ def broker_settings(
             f"{unknown[0]} is not a keyword of penstock.BrokerConfig, which are "
             f"{', '.join(sorted(KEYWORDS))}. Any other setting goes into the table."
         )
-    usual = {"listener.port": 0, "node.storage": "memory", "admin.enabled": False}
-    given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
-    chosen = {key for key, source in given.sources.items() if source != "default"}
-    flags = {key: value for key, value in usual.items() if key not in chosen} | dict(table)
+    usual: dict[str, object] = {
+        "listener.port": 0,
+        "node.storage": "memory",
+        "admin.enabled": False,
+    }
+    named = _named(lines, table)
+    if _DATA_DIR in named:
+        usual[_STORAGE] = "disk"
+    flags = {key: value for key, value in usual.items() if key not in named} | dict(table)
     tree = load_settings("\n".join(lines), {}, flags, LINES_SOURCE).settings
     if "data_dir" in keywords and "storage" not in keywords:
         return BrokerConfig(settings=tree, storage="disk", **keywords)

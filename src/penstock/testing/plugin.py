@@ -106,14 +106,15 @@ def _running_broker(
 ) -> "Iterator[Broker]":
     from penstock.core.errors import ConfigError
     from penstock.testing.broker import Broker
-    from penstock.testing.fixture_settings import broker_settings
+    from penstock.testing.fixture_settings import broker_settings, names_data_dir
 
     table, keywords = _marked(marker)
+    lines = config.getini(SETTINGS_OPTION)
     try:
-        settings = broker_settings(config.getini(SETTINGS_OPTION), table, keywords)
+        settings = broker_settings(lines, table, keywords)
     except ConfigError as error:
         raise pytest.UsageError(str(error)) from None
-    if settings.node.storage == "disk" and "data_dir" not in keywords:
+    if settings.node.storage == "disk" and not names_data_dir(lines, table, keywords):
         place = str(tmp_path_factory.mktemp("penstock"))
         node = settings.node.model_copy(update={"data_dir": place})
         settings = settings.model_copy(update={"node": node})

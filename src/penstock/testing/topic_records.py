@@ -3,8 +3,9 @@
 With Penstock's own client, so that a test needs no other; it works on any Kafka broker. Each call
 opens a connection and closes it, so that none is left open by a test that fails.
 
-Waiting looks again every few milliseconds, and outlives a broker that is down meanwhile. It never
-blocks an event loop: inside of one it looks once, and says what to write instead.
+Waiting looks again every few milliseconds, and outlives a broker that is down meanwhile. On an
+event loop it does not wait: it looks once, which stops the loop until the broker has answered, and
+says what to write instead.
 """
 
 import asyncio
@@ -33,6 +34,8 @@ Text = str | bytes
 
 CALL_SECONDS_MAX: Final = 30.0
 """For one call with its repetitions: longer than a pause that a test makes, shorter than a test."""
+REQUEST_SECONDS_MIN: Final = 1.0
+"""For one request of a wait, however short: no time to wait is still time to look."""
 LOOK_SECONDS: Final = 0.01
 """Between two looks at a topic."""
 SHOWN_RECORDS_MAX: Final = 20
@@ -130,7 +133,10 @@ def arrived_records(
     committed: bool = True,
 ) -> list[TopicRecord]:
     """Everything in a topic, by partition and offset; with `count`, when so many are there."""
-    with _cluster(bootstrap, timeout_seconds) as cluster:
+    # A wait for so many looks again itself: what the client repeated would have its own deadline.
+    retry_seconds = timeout_seconds if count is None else 0.0
+    request_seconds = max(REQUEST_SECONDS_MIN, timeout_seconds)
+    with _cluster(bootstrap, request_seconds, retry_seconds) as cluster:
         look = _Look(cluster, topic, partitions, is_read_committed=committed)
         if count is None:
             look.read_on()
@@ -267,13 +273,16 @@ def _missing(topic: str, count: int, found: Sequence[TopicRecord], waited: str) 
     return "\n".join(lines)
 
 
-def _cluster(bootstrap: str, timeout_seconds: float = CALL_SECONDS_MAX) -> Cluster:
-    timeout_ms = max(1, round(timeout_seconds * 1_000))
+def _cluster(
+    bootstrap: str,
+    request_seconds: float = CALL_SECONDS_MAX,
+    retry_seconds: float = CALL_SECONDS_MAX,
+) -> Cluster:
     options = ClientOptions(
         parse_addresses(bootstrap),
         client_id="penstock-testing",
-        request_timeout_ms=timeout_ms,
-        retry_timeout_ms=timeout_ms,
+        request_timeout_ms=round(request_seconds * 1_000),
+        retry_timeout_ms=round(retry_seconds * 1_000),
     )
     return open_cluster(options, repeats_first_contact=False)
 
