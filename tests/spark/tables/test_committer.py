@@ -196,7 +196,7 @@ def test_two_drivers_of_one_pipeline_race(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", [DeltaKind, IcebergKind], ids=["delta", "iceberg"], indirect=True)
-def test_two_pipelines_and_a_compaction_race(kind: Kind) -> None:
+def test_two_pipelines_and_two_compactions_race(kind: Kind) -> None:
     def drive(pipeline: str, partition: int) -> None:
         one = TableCommitter(kind.open(), pipeline, f"run of {pipeline}")
         one.take()
@@ -211,7 +211,7 @@ def test_two_pipelines_and_a_compaction_race(kind: Kind) -> None:
             except (TableMovedError, AnswerLostError):
                 continue
 
-    assert race(lambda: drive("one", 0), lambda: drive("two", 1), compact) == []
+    assert race(lambda: drive("one", 0), lambda: drive("two", 1), compact, compact) == []
     assert offsets_in(kind.read()) == span(0, 0, 50) + span(1, 0, 50)
 
 
