@@ -226,6 +226,23 @@ def test_a_topic_that_was_made_is_removed_whatever_happens(cluster: Cluster) -> 
     assert during[0] not in cluster.describe(None)
 
 
+def test_a_topic_that_brokers_learn_of_late_is_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, asked = cluster.partitions_of, []
+
+    def late(name: str) -> list[TopicPartition]:
+        asked.append(name)
+        if len(asked) < 3:
+            raise UnknownTopicOrPartitionError("not yet")
+        return list(truth(name))
+
+    monkeypatch.setattr(cluster, "partitions_of", late)
+    with bench_topic(cluster, SMALL) as (_, partitions):
+        assert partitions == (0, 1)
+    assert len(asked) == 3
+
+
 def test_a_topic_that_exists_stays(cluster: Cluster, topic: str) -> None:
     with bench_topic(cluster, replace(SMALL, topic=topic)) as (name, _):
         assert name == topic

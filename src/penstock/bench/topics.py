@@ -5,6 +5,7 @@ not: then the name, which begins with `penstock-bench-`, tells what may go.
 """
 
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from penstock.client.cluster import Cluster
 from penstock.core.errors import UnknownTopicOrPartitionError
 
 PREFIX: Final = "penstock-bench-"
+LOOK_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tup
         with _signals_wait():
             cluster.create_topic(wanted)
             is_made = True
-        yield name, _partitions(cluster, name)
+        yield name, _partitions_of_new(cluster, name, workload.timeout_seconds)
     finally:
         if is_made:
             cluster.delete_topic(name)
@@ -48,6 +50,18 @@ def _signals_wait() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _partitions_of_new(cluster: Cluster, name: str, seconds_max: float) -> tuple[int, ...]:
+    """Kafka answers that a topic is made some moments before its brokers know of it."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        try:
+            return tuple(at.partition for at in cluster.partitions_of(name))
+        except UnknownTopicOrPartitionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
 
 
 def _partitions(cluster: Cluster, name: str) -> tuple[int, ...]:
