@@ -34,6 +34,8 @@ RULES: Final = (
     _rule("id of a cluster or topic", r"(?<=I[dD]: )[\w-]{22}\b", "ID"),
     _rule("moment", r"\b1[6-9]\d{11}\b", "TIME"),
     _rule("day and time", r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.:,]\d{3}", "TIME"),
+    # A member that comes before the one before it has left has nothing at first.
+    _rule("nothing assigned yet", r'^.*"partitions_assigned","partitions":\[\]\}\n', ""),
     _rule("size of a log", r'(?<="size":)\d+', "SIZE"),
     _rule("measured rate", r'(?<="avg_throughput":)[^,}]+', "NUMBER"),
     _rule("measured number", r"\b\d+\.\d{2,}\b", "NUMBER"),
