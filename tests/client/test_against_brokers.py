@@ -52,6 +52,11 @@ def cluster(broker: RunningBroker) -> Iterator[Cluster]:
 def topic(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"client.{abs(hash(request.node.nodeid)) % 10**9}"
     cluster.create_topic(NewTopic(name, 3))
+    # Kafka answers some moments before its broker knows of the topic.
+    deadline = time.monotonic() + 30
+    while name not in cluster.describe(None):
+        assert time.monotonic() < deadline, name
+        time.sleep(0.02)
     yield name
     cluster.delete_topic(name)
 
