@@ -2,7 +2,8 @@
 
 It reads as `format("penstock")` does, with the same offsets in the checkpoint. What differs: where
 a new query begins is told by the table (`BatchPlan.initial`), what the table holds is not read
-again, and a task gives one row, its report.
+again, and a task gives reports, a row for each range. Ranges that are small together are one task:
+to start one costs more than to read them.
 
 Spark keeps the reader in a process of its own; plans reach it by a file (`plan_file`). What only
 tasks need is imported by them.
@@ -36,6 +37,8 @@ from penstock.spark.task_reader import TaskSettings
 NAME: Final = "penstock_pipeline"
 PLAN_OPTION: Final = "planFile"
 COLUMN: Final = "report"
+SMALL_OFFSETS_MAX: Final = 1_000
+"""Of the ranges of one task, when it has several."""
 
 
 class TaskOrder(NamedTuple):
@@ -114,12 +117,17 @@ class PipelineReader(PenstockStreamReader):
         plan = read_plan(self._plan_path)
         cluster_id = read_offset(end).cluster_id
         tasks = not_held(self._open().plan(start, end), plan.held)
-        return [InputPartition(TaskOrder(task, plan.task, cluster_id)) for task in tasks]
+        orders = [TaskOrder(task, plan.task, cluster_id) for task in tasks]
+        wanted = self._source_options().splitting
+        if wanted.partitions_min is not None or wanted.records_max is not None:
+            return [InputPartition((order,)) for order in orders]
+        return [InputPartition(some) for some in small_together(orders)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The report of one task."""
+        """The reports of one task."""
         settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
-        yield report_row(partition.value, settings)
+        for order in partition.value:
+            yield report_row(order, settings)
 
 
 def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
@@ -134,6 +142,21 @@ def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
     else:
         report = run_task(task, settings, unpack_plan(plan), cluster_id)
     return pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
+
+
+def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
+    """The orders in tasks: one each, or several that have few offsets together."""
+    groups: list[tuple[TaskOrder, ...]] = []
+    held_count = 0
+    for order in orders:
+        _, start, end = order.task.range
+        if groups and held_count + end - start <= SMALL_OFFSETS_MAX:
+            groups[-1] = (*groups[-1], order)
+            held_count += end - start
+        else:
+            groups.append((order,))
+            held_count = end - start
+    return groups
 
 
 def passed_by(start: StreamOffset, held: StreamOffset) -> dict[TopicPartition, PartitionPosition]:
