@@ -70,8 +70,7 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600 \
-		-n 2 --dist loadfile
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
 
 # Tests in an environment of PySpark $(1) on Python $(2), which is made at its first use.
 spark_run = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.oracle.spark_environments \
