@@ -11,7 +11,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,15 +47,17 @@ def delta_commits(table: Path) -> list[Committed]:
 
 def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]:
     """Every snapshot that added files; `changes_ms`: when the catalog changed, if it has one."""
-    entries = sorted(
-        (one.stat().st_mtime_ns / MS, one) for one in (table / "metadata").glob("*.metadata.json")
-    )
+    entries: list[tuple[float, Path]] = []
+    for found in (table / "metadata").glob("*.metadata.json"):
+        with suppress(FileNotFoundError):  # written under another name first
+            entries.append((found.stat().st_mtime_ns / MS, found))
+    entries.sort()
     seen_ms: dict[int, float] = {}
     newest_entry = None
     for at_ms, entry in entries:
         try:
             snapshot = json.loads(entry.read_text()).get("current-snapshot-id")
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, FileNotFoundError):
             break  # it is being written, so nobody can read it yet
         newest_entry = entry
         if snapshot is not None:
