@@ -90,5 +90,5 @@ def explanation_of_system_error(error: OSError) -> str:
     reason = error.strerror or str(error)
     told = f"penstock: {error.filename}: {reason}" if error.filename else f"penstock: {reason}"
     if error.errno == errno.ENOSPC:
-        told += "\nMake room on that disk and start again; nothing acknowledged is lost."
+        told += "\nMake room on that disk, then run the command again."
     return told
