@@ -68,6 +68,7 @@ def test_a_topic_that_exists(penstock: Penstock, fake: FakeCluster) -> None:
     outcome = penstock("topic", "create", "orders")
     assert outcome.code == 1
     assert "TOPIC_ALREADY_EXISTS" in outcome.errors
+    assert "--if-not-exists takes it as it is" in outcome.errors
     again = penstock("topic", "create", "orders", "--if-not-exists")
     assert again == (0, "orders exists already, 2 partitions\n", "")
 

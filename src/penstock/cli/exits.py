@@ -36,12 +36,20 @@ DEGRADED: Final = 5
 CRITICAL: Final = 6
 INTERRUPTED: Final = 130
 
-_UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
-"""What a broker calls it; the table of codes would take longer to import than a help to print."""
 _UNKNOWN_TOPIC_STEP: Final = (
     "`penstock topic list` shows the topics and how many partitions each has; "
     "`penstock topic create NAME` makes one."
 )
+_ANSWER_STEPS: Final[dict[str, str]] = {
+    "UNKNOWN_TOPIC_OR_PARTITION": _UNKNOWN_TOPIC_STEP,
+    "TOPIC_ALREADY_EXISTS": (
+        "`penstock topic describe NAME` shows what it is like, and --if-not-exists takes it as it "
+        "is."
+    ),
+    "INVALID_REPLICATION_FACTOR": "Leave --replication-factor out for the cluster's default.",
+}
+"""By what a broker calls it; the table of codes would take longer to import than a help to print.
+"""
 
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
     (
@@ -80,8 +88,8 @@ def code_of(error: PenstockError) -> int:
 def explanation(error: PenstockError) -> str:
     """One or two lines for a person."""
     step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
-    if isinstance(error, BrokerAnswerError) and error.name == _UNKNOWN_TOPIC:
-        step = _UNKNOWN_TOPIC_STEP
+    if isinstance(error, BrokerAnswerError):
+        step = _ANSWER_STEPS.get(error.name, step)
     return f"penstock: {error}\n{step}".rstrip()
 
 

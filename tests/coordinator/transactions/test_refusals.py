@@ -87,7 +87,7 @@ def test_ids_that_could_not_be_forgotten_are_forgotten_at_the_next_check() -> No
 
 
 def test_long_ids_expire_in_batches_that_fit() -> None:
-    rig = Rig(TransactionSettings(id_expiration_ms=1), reloads=False)
+    rig = Rig(TransactionSettings(id_expiration_ms=1), checks_each=False)
     count = 2 * COORDINATOR_PORTION_BYTES_MAX // len(LONG)
     for number in range(count):
         rig.init(f"{LONG}-{number}")
@@ -96,20 +96,22 @@ def test_long_ids_expire_in_batches_that_fit() -> None:
     outcome = rig.shard.timer_fired(("expirations",), rig.now_ms)
     assert 0 < len(outcome.records) * len(LONG) <= COORDINATOR_PORTION_BYTES_MAX
     rig.pass_time(0)
+    rig.check()
     assert rig.shard.transactions == {}
     assert len(rig.log) - written == count
 
 
 def test_short_ids_expire_in_batches_of_a_bounded_number() -> None:
-    rig = Rig(TransactionSettings(id_expiration_ms=1), reloads=False)
+    rig = Rig(TransactionSettings(id_expiration_ms=1), checks_each=False)
     for number in range(COORDINATOR_PORTION_RECORDS_MAX + 1):
         rig.init(f"t{number}")
+    rig.check()
     outcome = rig.shard.timer_fired(("expirations",), rig.now_ms + HOUR_MS)
     assert len(outcome.records) == COORDINATOR_PORTION_RECORDS_MAX
 
 
 def test_large_transactions_are_aborted_in_batches_that_fit() -> None:
-    rig = Rig(reloads=False)
+    rig = Rig(checks_each=False)
     topics = [(f"{number}".rjust(200, "t"), 0) for number in range(500)]
     for number in range(20):
         _, producer_id, epoch = rig.init(f"t{number}", timeout_ms=1)
@@ -118,4 +120,5 @@ def test_large_transactions_are_aborted_in_batches_that_fit() -> None:
     assert 0 < len(outcome.records) < 20 < TIMED_OUT_PER_BATCH_MAX
     assert len(outcome.records) * 500 * 200 <= COORDINATOR_PORTION_BYTES_MAX
     rig.pass_time(CHECK_MS)
+    rig.check()
     assert {now.state.name for now in rig.shard.transactions.values()} == {"PREPARE_ABORT"}

@@ -376,12 +376,13 @@ def test_a_late_transaction_is_aborted_and_its_producer_fenced(rig: Rig) -> None
 
 
 def test_many_late_transactions_are_aborted_in_several_batches() -> None:
-    rig = Rig(reloads=False)
+    rig = Rig(checks_each=False)
     for number in range(250):
         name = f"t{number}"
         _, producer_id, epoch = rig.init(name, timeout_ms=1)
         rig.add((producer_id, epoch), ORDERS, transactional_id=name)
     rig.pass_time(20_000)
+    rig.check()
     assert {now.state.name for now in rig.shard.transactions.values()} == {"PREPARE_ABORT"}
 
 
@@ -400,11 +401,13 @@ def test_ids_at_rest_expire_after_a_week() -> None:
 
 
 def test_many_ids_expire_in_several_batches() -> None:
-    rig = Rig(TransactionSettings(id_expiration_ms=1), reloads=False)
+    rig = Rig(TransactionSettings(id_expiration_ms=1), checks_each=False)
     for number in range(2_005):
         rig.now_ms += 1
         rig.init(f"t{number}")
+    rig.check()
     rig.pass_time(3_600_001)
+    rig.check()
     assert not rig.shard.transactions
 
 
