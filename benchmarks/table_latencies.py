@@ -46,7 +46,11 @@ def delta_commits(table: Path) -> list[Committed]:
 
 
 def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]:
-    """Every snapshot that added files; `changes_ms`: when the catalog changed, if it has one."""
+    """Every snapshot that added files; `changes_ms`: when the catalog changed, if it has one.
+
+    A table keeps a hundred of its metadata files. A snapshot whose first is gone has the time that
+    it gives itself: it is from the seconds that are not counted.
+    """
     entries: list[tuple[float, Path]] = []
     for found in (table / "metadata").glob("*.metadata.json"):
         with suppress(FileNotFoundError):  # written under another name first
@@ -72,9 +76,12 @@ def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]
             path = Path(one.data_file.file_path.removeprefix("file://"))
             files.setdefault(one.snapshot_id or 0, []).append(path)
     return [
-        Committed(_visible(at_ms, changes_ms), tuple(files[snapshot]))
-        for snapshot, at_ms in seen_ms.items()
-        if snapshot in files
+        Committed(
+            _visible(seen_ms.get(one.snapshot_id, one.timestamp_ms), changes_ms),
+            tuple(files[one.snapshot_id]),
+        )
+        for one in newest.metadata.snapshots
+        if one.snapshot_id in files
     ]
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.table_events import COLUMNS, SCHEMA
 from benchmarks.table_workers import Answer, Request, serve
+from penstock.spark.session import PLAIN_FILES
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.definition_file import load_definition
 from penstock.spark.tables.run.events import BatchDone, CareDone
@@ -183,7 +184,7 @@ def main() -> None:
     """Answer requests."""
     folder = Path(sys.argv[1])
     more = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    extra = {"spark.driver.memory": "4g", **more}
+    extra = {"spark.driver.memory": "4g", **PLAIN_FILES, **more}
     spark = new_session(folder, slots=SLOTS, java_options=JVM, extra=extra)
     spark.sparkContext.setLogLevel("OFF")
     pipelines = Pipelines(spark, folder)

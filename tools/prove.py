@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
 HEAD = ("proof", "last figures", "run", "command")
-GUARD_PROOFS = ("guards", "spark-kill", "table-kill")
+GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards")
 """Their output has lines that begin with `guard`."""
 GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
 
@@ -234,6 +234,13 @@ PROOFS = (
         "Half an hour at the limits: mixed load, full disk, settings changed each minute",
         ("make", "soak"),
         (lines_like(r"^soak of "),),
+    ),
+    Proof(
+        "soak-guards",
+        "The limits taken out in turn, half a minute each",
+        pytest_of("tests/soak/test_soak_guards.py", marker="chaos"),
+        (passed,),
+        {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
         "group-scale",

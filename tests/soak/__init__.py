@@ -8,5 +8,6 @@ others. `python -m tests.soak --minutes 30`, or `make soak`.
 with a door for its metrics. Three kinds of client run as processes of their own (`worker`): one is
 measured (`well_behaved`), real clients have groups and transactions (`real_clients`), and others
 break rules and count what it costs them (`abuse`). `run` leads them through the phases, and
-`verdict` says what was broken. It needs root: the disk that fills up is a real one.
+`verdict` says what was broken. It needs root: the disk that fills up is a real one. `unguarded` is
+the broker with a safeguard taken out, which the verdict must notice (`test_soak_guards`).
 """

@@ -24,6 +24,7 @@ from tests.soak.scene import DISK_BYTES, MEBIBYTE, RELOAD_SECONDS, TOPICS, setti
 from tests.soak.verdict import Findings
 from tests.soak.worker import Worker
 
+ROOT = Path(__file__).resolve().parents[2]
 TICK_SECONDS = 1.0
 FREE_SHARE_WHEN_FULL = 0.05
 """Half of the mark, which is a tenth of a small disk."""
@@ -38,25 +39,30 @@ STORAGE_ERRORS = 'produce_refused_batches_total{error="KAFKA_STORAGE_ERROR"}'
 class Soak:
     """One broker and its clients."""
 
-    def __init__(self, folder: Path, disk: Path) -> None:
+    def __init__(self, folder: Path, disk: Path, without: str = "") -> None:
+        """`without` is a guard of `unguarded` to take out of the broker."""
         self._folder = folder
         self._disk = disk
         self._door = folder / "door"
         self._settings = folder / "penstock.toml"
         self.found = Findings()
         self._write_settings(0)
-        self.broker = self._new_broker()
+        self.broker = self._new_broker(without)
 
-    def _new_broker(self) -> RunningBroker:
+    def _new_broker(self, without: str) -> RunningBroker:
         made = penstock_broker(
             self._folder,
             arguments=("--config", str(self._settings)),
             data_dir=self._disk / "data",
+            from_source=bool(without),
         )
         python, _module, _name, *rest = made.recipe.command
-        host = Path(__file__).with_name("host.py")
-        command = [python, str(host), str(self._door), *rest]
-        recipe = dataclasses.replace(made.recipe, command=command)
+        command = [python, str(Path(__file__).with_name("host.py")), str(self._door), *rest]
+        environment = made.recipe.environment
+        if without:
+            command[1:2] = ["-m", "tests.soak.unguarded", without]
+            environment = {**environment, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        recipe = dataclasses.replace(made.recipe, command=command, environment=environment)
         return RunningBroker(recipe, folder=made.folder, port=made.port)
 
     def metrics(self) -> dict[str, float]:
@@ -171,20 +177,20 @@ class Soak:
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Soak]:
+def stage(without: str = "") -> Iterator[Soak]:
     """A soak on a disk of its own, which is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     disk = LoopDisk(folder, DISK_BYTES)
     try:
-        yield Soak(folder, disk.path)
+        yield Soak(folder, disk.path, without)
     finally:
         disk.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def soak(minutes: float, *, unloaded_seconds: float = 60.0) -> Findings:
-    """Run one; an error tells what the broker said last."""
-    with stage() as scene:
+def soak(minutes: float, *, unloaded_seconds: float = 60.0, without: str = "") -> Findings:
+    """Run one, perhaps without a guard; an error tells what the broker said last."""
+    with stage(without) as scene:
         try:
             return scene.run(minutes, unloaded_seconds)
         except Exception as error:

@@ -33,6 +33,14 @@ _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+PLAIN_FILES: Final[Mapping[str, str]] = {
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+"""A checkpoint on a local disk without files of checksums beside its own.
+
+Spark starts a `chmod` for each file that it makes: two for each of the two files of a batch, and a
+seventh of the time of a small batch. What a batch has brought is in the table, not there.
+"""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has chosen a session already."""
 _REMOTE: Final = "SPARK_REMOTE"
@@ -53,7 +61,7 @@ def open_session(
     if chosen is not None:
         builder = builder.master(chosen)
         if chosen.startswith("local"):
-            given |= _LOOPBACK
+            given |= {**_LOOPBACK, **PLAIN_FILES}
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in {**given, **conf}.items():
