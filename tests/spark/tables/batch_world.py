@@ -37,6 +37,7 @@ from penstock.spark.tables.port import AnswerLostError, Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run import replay as replaying
 from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.judging import Judge
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
 from penstock.spark.tables.run.report import TaskReport
@@ -266,7 +267,7 @@ def written_ranges(ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
     """What tasks do: a task for each partition."""
     return [
         write_records(
-            iter([records(one)]), plan, TaskReport(plan.number, one, "t1", ranges.cluster_id)
+            iter([records(one)]), Judge(plan), TaskReport(plan.number, one, "t1", ranges.cluster_id)
         )
         for one in ranges.ranges
     ]

@@ -40,6 +40,7 @@ QUICK_CARE = CarePolicy(compaction_interval_ms=3_000, retry_interval_ms=1_000)
 """So that a driver that lives for seconds looks after its table."""
 TRIGGER = "200 milliseconds"
 OFFSETS_OF_A_BATCH_MAX = "2000"
+TASKS_MIN = "2"
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,21 @@ class AppSettings:
     """Whether negative amounts are bad."""
     has_quick_care: bool = False
     """Whether it looks after its table all the time; otherwise that is left to others."""
+    always_tasks: bool = False
+    """Whether Spark's tasks read small batches too, which else the driver does."""
     is_care: bool = False
     without: str = ""
 
     def definition(self) -> PipelineDefinition:
         world = World(Path(self.folder), self.format, self.bootstrap, self.topic)
         more = "".join(f", more{number} string" for number in range(self.columns))
+        options = {"maxOffsetsPerTrigger": OFFSETS_OF_A_BATCH_MAX}
+        if self.always_tasks:
+            options["minPartitions"] = TASKS_MIN
         rule = {"name": "positive", "sql": "amount >= 0", "action": "quarantine"}
         return world.definition(
             pipeline={"mode": self.mode, "checkpoint": self.checkpoint},
-            source={"options": {"maxOffsetsPerTrigger": OFFSETS_OF_A_BATCH_MAX}},
+            source={"options": options},
             value={
                 "format": "json",
                 "schema": f"id bigint, amount double, name string{more}",

@@ -119,6 +119,7 @@ class Supervisor:
             str(self.world.folder / f"spark-{number}"),
             mode=("in_task", "dataframe")[number % 2],
             master=master,
+            always_tasks=number % 4 == 2,
             columns=min(number // 3, COLUMNS_MAX),
             has_rule=number % 3 == 1,
             has_quick_care=number % 4 in {1, 2},

@@ -1,11 +1,17 @@
-"""Which ranges of a pipeline's batch are read by one task."""
+"""Which ranges of a pipeline's batch are read by one task, and which batch needs none."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.types import TopicPartition
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.tables.run.source import SMALL_OFFSETS_MAX, TaskOrder, small_together
+from penstock.spark.tables.run.orders import (
+    SMALL_OFFSETS_MAX,
+    TaskOrder,
+    is_small,
+    small_together,
+)
+from penstock.spark.tables.run.plan_file import PlanFile, leave_batch
 
 ALL = SMALL_OFFSETS_MAX
 
@@ -45,3 +51,25 @@ def test_every_order_is_in_one_task_in_its_place(sizes: list[int]) -> None:
     for group in groups:
         held = sum(one.task.range.until_offset - one.task.range.from_offset for one in group)
         assert len(group) == 1 or held <= ALL
+
+
+def test_a_batch_of_few_records_to_write_is_small() -> None:
+    written = [one._replace(plan=b"plan") for one in orders_of(ALL - 1, 1)]
+    assert is_small(written)
+    assert not is_small([*written, orders_of(1)[0]._replace(plan=b"plan")])
+    assert not is_small(orders_of(1)), "the way through Spark SQL only says what there is"
+
+
+def test_a_batch_that_was_left_is_taken_once() -> None:
+    file = PlanFile()
+    try:
+        assert file.take_batch() == ()
+        leave_batch(file.path, orders_of(1, 2))
+        leave_batch(file.path, orders_of(3))
+        assert list(file.take_batch()) == orders_of(3)
+        assert file.take_batch() == ()
+        leave_batch(file.path, orders_of(1))
+        leave_batch(file.path, ())
+        assert file.take_batch() == (), "the next batch was not small"
+    finally:
+        file.close()

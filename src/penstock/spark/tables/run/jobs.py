@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.planning import TASKS_MAX, OffsetRange, ReadTask, Splitting, split_ranges
 from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.run.report import TaskReport, unpack
-from penstock.spark.tables.run.source import COLUMN, TaskOrder, report_row
+from penstock.spark.tables.run.orders import TaskOrder, carry_out
+from penstock.spark.tables.run.report import TaskReport, pack, unpack
 from penstock.spark.tables.run.task_plan import TaskPlan, pack_plan
 from penstock.spark.task_reader import TaskSettings
 
@@ -53,6 +53,5 @@ def run_orders(
 
 
 def _report(settings: TaskSettings, order: TaskOrder) -> bytes:
-    data = report_row(order, settings).column(COLUMN)[0].as_py()
-    assert isinstance(data, bytes)
-    return data
+    (report,) = carry_out((order,), settings)
+    return pack(report)

@@ -53,7 +53,7 @@ class Judge:
     """Reads values and asks rules, after one plan."""
 
     def __init__(self, plan: TaskPlan, attempt: int = 1) -> None:
-        self._plan = plan
+        self.plan = plan
         self._attempt = attempt
         self._parser = new_parser(plan.parser, TableColumns(plan.value_schema, plan.may_widen))
         self._evaluator = ExpectationEvaluator(plan.expectations)
@@ -77,14 +77,14 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
-        if self._plan.key and not self._plan.is_staged:
-            parsed = with_whole_keys(parsed, self._plan.key)
+        if self.plan.key and not self.plan.is_staged:
+            parsed = with_whole_keys(parsed, self.plan.key)
         kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
         rows = with_metadata(parsed.rows, kept)
         outcome = self._evaluator.evaluate(rows)
-        if self._plan.keeps_record:
+        if self.plan.keeps_record:
             rows = with_record(rows, kept)
-        elif self._plan.key and not self._plan.is_staged:
+        elif self.plan.key and not self.plan.is_staged:
             rows = as_changes(rows, kept, deleted=False)
         if outcome.kept is not None:
             rows = rows.take(outcome.kept)
@@ -101,12 +101,12 @@ class Judge:
         self, records: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
         assert self._keys is not None
-        assert self._plan.deletions is not None
+        assert self.plan.deletions is not None
         parsed = self._keys.parse(records.column("key"))
         kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
         changes = as_changes(parsed.rows, kept, deleted=True)
         rejects = self._reject_rows(records, list(parsed.rejects))
-        return fit(changes, _plain(self._plan.deletions.schema)), rejects
+        return fit(changes, _plain(self.plan.deletions.schema)), rejects
 
     def _reject_rows(
         self, records: pa.RecordBatch, rejects: Sequence[Reject]
@@ -114,7 +114,7 @@ class Judge:
         if not rejects:
             return ()
         ordered = sorted(rejects, key=lambda one: one.row)
-        pipeline = self._plan.pipeline
+        pipeline = self.plan.pipeline
         return (reject_rows(records, ordered, pipeline=pipeline, attempt=self._attempt),)
 
     def _require_planned(self) -> None:
@@ -122,7 +122,7 @@ class Judge:
         found = self._parser.schema
         if found is self._seen:
             return
-        change = change_of(self._plan.value_schema, found)
+        change = change_of(self.plan.value_schema, found)
         assert not isinstance(change, Incompatible), "the parser has made rejects of these"
         if change.steps:
             raise GrowthNeededError(change.schema)

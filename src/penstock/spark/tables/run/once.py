@@ -12,7 +12,7 @@ from penstock.spark.lookups import Lookups
 from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import SourceOptions
-from penstock.spark.tables.run.source import TaskOrder
+from penstock.spark.tables.run.orders import TaskOrder
 
 
 def batches_now(

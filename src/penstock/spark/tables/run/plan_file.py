@@ -1,22 +1,29 @@
-"""The file by which the driver tells the source what to plan.
+"""The files by which the driver tells the source what to plan, and the source leaves it batches.
 
 Spark gives a streaming source its options once and for all, and keeps it in a process of its own on
 the driver's machine. So the newest plan lies in a file there, and is read anew for each batch. The
 file is replaced as a whole; it is nobody's but this run's.
+
+The other way, the source leaves the orders of a batch that is small. Spark asks it for the tasks of
+a batch before it calls the driver for that batch; the driver takes the orders away when it is
+called, so those that it finds are never another batch's.
 
 That process starts with each query, and what it imports delays the first batch. So it gets what
 tasks are told as bytes, which only tasks read, and this file imports next to nothing.
 """
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables.run.orders import TaskOrder
 
 _NAME: Final = "plan"
+_BATCH_SUFFIX: Final = ".batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +47,18 @@ class PlanFile:
 
     def write(self, plan: BatchPlan) -> None:
         """Replace the plan."""
-        target = Path(self.path)
-        draft = target.with_suffix(".new")
-        draft.write_bytes(pickle.dumps(plan))
-        draft.replace(target)
+        _replace(Path(self.path), pickle.dumps(plan))
+
+    def take_batch(self) -> Sequence[TaskOrder]:
+        """The orders of the batch that was planned last, when it was left to the driver; once."""
+        left = Path(self.path).with_suffix(_BATCH_SUFFIX)
+        try:
+            data = left.read_bytes()
+        except FileNotFoundError:
+            return ()
+        left.unlink()
+        orders: Sequence[TaskOrder] = pickle.loads(data)  # noqa: S301 - by this run's source
+        return orders
 
     def close(self) -> None:
         """Remove it."""
@@ -56,3 +71,18 @@ def read_plan(path: str) -> BatchPlan:
     plan = pickle.loads(Path(path).read_bytes())  # noqa: S301
     assert isinstance(plan, BatchPlan)
     return plan
+
+
+def leave_batch(path: str, orders: Sequence[TaskOrder]) -> None:
+    """Leave the driver what it may do itself; without orders, that there is nothing."""
+    left = Path(path).with_suffix(_BATCH_SUFFIX)
+    if orders:
+        _replace(left, pickle.dumps(tuple(orders)))
+    else:
+        left.unlink(missing_ok=True)
+
+
+def _replace(target: Path, data: bytes) -> None:
+    draft = target.with_suffix(f"{target.suffix}.new")
+    draft.write_bytes(data)
+    draft.replace(target)

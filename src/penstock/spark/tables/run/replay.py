@@ -41,6 +41,7 @@ from penstock.spark.tables.replay_steps import (
 )
 from penstock.spark.tables.run.batches import take_both
 from penstock.spark.tables.run.dataframe_stage import Transform
+from penstock.spark.tables.run.judging import Judge
 from penstock.spark.tables.run.preparing import Prepared, open_reading, prepare
 from penstock.spark.tables.run.reject_commits import PLACE, change_rejects, written_rejects
 from penstock.spark.tables.run.report import TaskReport
@@ -247,7 +248,7 @@ class _Replay:
 
     def _write_claimed(self, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
         about = TaskReport(plan.number, _VIRTUAL, None, None)
-        return [write_records(_records(self._claimed()), plan, about)]
+        return [write_records(_records(self._claimed()), Judge(plan), about)]
 
 
 def _records(rejects: pa.Table) -> Iterator[pa.RecordBatch]:

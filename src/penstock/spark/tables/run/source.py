@@ -3,7 +3,8 @@
 It reads as `format("penstock")` does, with the same offsets in the checkpoint. What differs: where
 a new query begins is told by the table (`BatchPlan.initial`), what the table holds is not read
 again, and a task gives reports, a row for each range. Ranges that are small together are one task:
-to start one costs more than to read them.
+to start one costs more than to read them. A batch that is small as a whole is left to the driver
+(`leave_batch`), which then need not run Spark's tasks at all.
 
 Spark keeps the reader in a process of its own; plans reach it by a file (`plan_file`). What only
 tasks need is imported by them.
@@ -11,7 +12,7 @@ tasks need is imported by them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,23 +32,13 @@ from penstock.spark.offsets import (
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.tables.run.plan_file import read_plan
+from penstock.spark.tables.run.orders import TaskOrder, carry_out, is_small, small_together
+from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.task_reader import TaskSettings
 
 NAME: Final = "penstock_pipeline"
 PLAN_OPTION: Final = "planFile"
 COLUMN: Final = "report"
-SMALL_OFFSETS_MAX: Final = 1_000
-"""Of the ranges of one task, when it has several."""
-
-
-class TaskOrder(NamedTuple):
-    """What one task is told."""
-
-    task: ReadTask
-    plan: bytes | None
-    """A `TaskPlan`, packed. None: only say what there is to read."""
-    cluster_id: str | None
 
 
 class PipelineSource(DataSource):
@@ -121,42 +112,16 @@ class PipelineReader(PenstockStreamReader):
         wanted = self._source_options().splitting
         if wanted.partitions_min is not None or wanted.records_max is not None:
             return [InputPartition((order,)) for order in orders]
+        leave_batch(self._plan_path, orders if is_small(orders) else ())
         return [InputPartition(some) for some in small_together(orders)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The reports of one task."""
+        from penstock.spark.tables.run.report import pack
+
         settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
-        for order in partition.value:
-            yield report_row(order, settings)
-
-
-def report_row(order: TaskOrder, settings: TaskSettings) -> pa.RecordBatch:
-    """Do what a task is told; its row."""
-    from penstock.spark.tables.run.report import pack
-    from penstock.spark.tables.run.task import planned_report, run_task
-    from penstock.spark.tables.run.task_plan import unpack_plan
-
-    task, plan, cluster_id = order
-    if plan is None:
-        report = planned_report(task, cluster_id)
-    else:
-        report = run_task(task, settings, unpack_plan(plan), cluster_id)
-    return pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
-
-
-def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
-    """The orders in tasks: one each, or several that have few offsets together."""
-    groups: list[tuple[TaskOrder, ...]] = []
-    held_count = 0
-    for order in orders:
-        _, start, end = order.task.range
-        if groups and held_count + end - start <= SMALL_OFFSETS_MAX:
-            groups[-1] = (*groups[-1], order)
-            held_count += end - start
-        else:
-            groups.append((order,))
-            held_count = end - start
-    return groups
+        for report in carry_out(partition.value, settings):
+            yield pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
 
 
 def passed_by(start: StreamOffset, held: StreamOffset) -> dict[TopicPartition, PartitionPosition]:

@@ -18,8 +18,6 @@ from penstock.spark.tables.commit_note import PartitionRange
 from penstock.spark.tables.data_files import FilesWriter
 from penstock.spark.tables.run.judging import GrowthNeededError, Judge, newest_timestamp_ms
 from penstock.spark.tables.run.report import TaskReport
-from penstock.spark.tables.run.task_plan import TaskPlan
-from penstock.spark.task_reader import TaskSettings, read_task
 
 
 def range_of(task: ReadTask) -> PartitionRange:
@@ -34,22 +32,9 @@ def planned_report(task: ReadTask, cluster_id: str | None) -> TaskReport:
     return TaskReport(0, range_of(task), task.topic_id, cluster_id)
 
 
-def run_task(
-    task: ReadTask, settings: TaskSettings, plan: TaskPlan, cluster_id: str | None
-) -> TaskReport:
-    """Read the range, write its files."""
-    return write_records(
-        read_task(task, settings._replace(include_headers=True)),
-        plan,
-        planned_report(task, cluster_id),
-    )
-
-
-def write_records(
-    records: Iterator[pa.RecordBatch], plan: TaskPlan, about: TaskReport, attempt: int = 1
-) -> TaskReport:
+def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskReport) -> TaskReport:
     """Write files of these records; `about` says what they are."""
-    work = _Work(plan, attempt)
+    work, plan = _Work(judge), judge.plan
     name = f"{about.range.topic}-{about.range.partition}-{about.range.start_offset}"
     label = f"{_safe(name)}-{uuid4().hex[:8]}"
     try:
@@ -91,8 +76,8 @@ def write_records(
 class _Work:
     """What a task has counted so far."""
 
-    def __init__(self, plan: TaskPlan, attempt: int) -> None:
-        self._judge = Judge(plan, attempt)
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
         self.records = 0
         self.rows = 0
         self.rejects = 0

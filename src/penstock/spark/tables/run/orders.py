@@ -1,0 +1,77 @@
+"""Orders: what a task of a pipeline is told, and how it is carried out.
+
+A batch with few records is carried out by the driver itself, from the same orders and by the same
+code: to start a job of Spark's costs several times what it takes to read them (`is_small`).
+
+The process of the source imports this for each query; what only tasks need is imported by them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.spark.planning import ReadTask
+from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.worker_process import settle
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.run.report import TaskReport
+
+SMALL_OFFSETS_MAX: Final = 1_000
+"""Of the ranges of one task, when it has several, and of a batch that needs no task."""
+
+
+class TaskOrder(NamedTuple):
+    """What one task is told."""
+
+    task: ReadTask
+    plan: bytes | None
+    """A `TaskPlan`, packed. None: only say what there is to read."""
+    cluster_id: str | None
+
+
+def is_small(orders: Sequence[TaskOrder]) -> bool:
+    """Whether these are few records to write, so that no task is needed."""
+    count = sum(order.task.range.size for order in orders)
+    return count <= SMALL_OFFSETS_MAX and all(order.plan is not None for order in orders)
+
+
+def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
+    """The orders in tasks: one each, or several that have few offsets together."""
+    groups: list[tuple[TaskOrder, ...]] = []
+    held_count = 0
+    for order in orders:
+        size = order.task.range.size
+        if groups and held_count + size <= SMALL_OFFSETS_MAX:
+            groups[-1] = (*groups[-1], order)
+            held_count += size
+        else:
+            groups.append((order,))
+            held_count = size
+    return groups
+
+
+def carry_out(
+    orders: Sequence[TaskOrder], settings: TaskSettings, cluster: Cluster | None = None
+) -> Iterator["TaskReport"]:
+    """Do what was ordered; a report for each, in turn. One that reads opens a cluster if needed."""
+    from penstock.spark.tables.run.judging import Judge
+    from penstock.spark.tables.run.task import planned_report, write_records
+    from penstock.spark.tables.run.task_plan import unpack_plan
+
+    whole = settings._replace(include_headers=True)
+    judges: dict[bytes, Judge] = {}
+    with ExitStack() as stack:
+        for task, plan, cluster_id in orders:
+            about = planned_report(task, cluster_id)
+            if plan is None:
+                yield about
+                continue
+            if cluster is None:
+                settle()
+                cluster = stack.enter_context(open_cluster(settings.client))
+            if plan not in judges:
+                judges[plan] = Judge(unpack_plan(plan))
+            yield write_records(read_range(cluster, task, whole), judges[plan], about)

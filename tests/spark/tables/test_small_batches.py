@@ -1,0 +1,95 @@
+"""Batches of a stream with few records: the driver does them, and Spark's tasks when it cannot."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.spark.tables.run import orders, pipeline
+from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from tests.spark.conftest import BrokerNamed, NewTopic
+from tests.spark.tables.pipeline_world import World
+from tests.spark.topics import Record, produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(300)]
+
+WAIT_SECONDS_MAX = 60
+GOOD, BAD = b'{"id": 1, "amount": 0.5, "name": "a"}', b"not json"
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def world(
+    request: pytest.FixtureRequest, tmp_path: Path, broker_named: BrokerNamed, new_topic: NewTopic
+) -> World:
+    broker = broker_named("penstock")
+    return World(tmp_path, request.param, broker.bootstrap, new_topic(broker, partitions=2))
+
+
+def send(world: World, count: int, value: bytes = GOOD) -> None:
+    """The same to each of two partitions."""
+    records = [Record(value=value, partition=part) for _ in range(count) for part in (0, 1)]
+    produce(world.bootstrap, world.topic, records)
+
+
+def wait_until(running: RunningPipeline, is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not is_done():
+        assert running.query.isActive, "the pipeline stopped"
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.1)
+
+
+def job_count(spark: SparkSession, running: RunningPipeline) -> int:
+    """Jobs that Spark ran for the query."""
+    tracker = spark.sparkContext.statusTracker()
+    return len(tracker.getJobIdsForGroup(str(running.query.runId)))
+
+
+def both(count: int) -> list[tuple[int, int]]:
+    return [(part, offset) for part in (0, 1) for offset in range(count)]
+
+
+def test_few_records_need_no_job_and_many_do(spark: SparkSession, world: World) -> None:
+    definition = world.definition(trigger={"interval": "100 milliseconds"})
+    with TablePipeline(definition).start(spark) as running:
+        send(world, 3)
+        wait_until(running, lambda: world.offsets() == both(3))
+        send(world, 1, BAD)
+        wait_until(running, lambda: world.rejected() == [(0, 3), (1, 3)])
+        assert job_count(spark, running) == 0
+        many = 5 * orders.SMALL_OFFSETS_MAX
+        send(world, many)
+        wait_until(running, lambda: len(world.offsets()) == 6 + 2 * many)
+        assert job_count(spark, running) > 0
+    assert world.offsets() == [one for one in both(4 + many) if one[1] != 3]
+
+
+def test_what_the_driver_cannot_do_is_done_by_tasks(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    def failing(*_: object) -> None:
+        attempts.append(1)
+        raise ConnectionError("the test says so")
+
+    monkeypatch.setattr(pipeline, "carry_out", failing)
+    definition = world.definition(trigger={"interval": "100 milliseconds"})
+    with TablePipeline(definition).start(spark) as running:
+        send(world, 3)
+        wait_until(running, lambda: world.offsets() == both(3))
+        assert attempts
+        assert job_count(spark, running) > 0
+
+
+def test_a_stream_with_a_number_of_tasks_has_them(spark: SparkSession, world: World) -> None:
+    definition = world.definition(
+        source={"topics": [world.topic], "options": {"minPartitions": "2"}},
+        trigger={"interval": "100 milliseconds"},
+    )
+    with TablePipeline(definition).start(spark) as running:
+        send(world, 3)
+        wait_until(running, lambda: world.offsets() == both(3))
+        assert job_count(spark, running) > 0
