@@ -41,6 +41,7 @@ from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
+from penstock.spark.tables.iceberg_change import Change
 from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
@@ -261,7 +262,7 @@ class IcebergTable:
         schema: pa.Schema | None,
     ) -> TableState:
         self._require(commit.after)
-        change = self._table.transaction()
+        change = Change(self._table)
         columns = self._table.schema()
         if schema is not None:
             columns = planned_schema(self._table, schema)
@@ -354,7 +355,7 @@ class IcebergTable:
             for receipt in write_files(reader.to_record_batches(group), layout, "compacted")
         ]
         removed = [task.file for group in groups for task in group]
-        change = self._table.transaction()
+        change = Change(self._table)
         producer = change.update_snapshot().overwrite()
         for file in removed:
             producer.delete_data_file(file)
@@ -369,7 +370,7 @@ class IcebergTable:
         self.load()
         old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
         if old:
-            change = self._table.transaction()
+            change = Change(self._table)
             ExpireSnapshots(change).by_ids([one.snapshot_id for one in old]).commit()
             self._commit(change)
             iceberg_care.remove_files_of(old, self._table)
