@@ -1,9 +1,15 @@
 """Which ranges of a pipeline's batch are read by one task, and which batch needs none."""
 
+import math
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.types import TopicPartition
+from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.tables.run.orders import (
     SMALL_OFFSETS_MAX,
@@ -12,6 +18,7 @@ from penstock.spark.tables.run.orders import (
     small_together,
 )
 from penstock.spark.tables.run.plan_file import PlanFile, leave_batch
+from penstock.spark.tables.run.small_batches import Allowance, NotSmallError, are_next
 
 ALL = SMALL_OFFSETS_MAX
 
@@ -73,3 +80,32 @@ def test_a_batch_that_was_left_is_taken_once() -> None:
         assert file.take_batch() == (), "the next batch was not small"
     finally:
         file.close()
+
+
+def held_up_to(offset: int, topic_id: str | None = None) -> StreamOffset:
+    positions = {TopicPartition("t", 0): PartitionPosition(offset, 0)}
+    return StreamOffset(positions, {} if topic_id is None else {"t": topic_id})
+
+
+def test_orders_are_next_when_the_table_has_none_of_them() -> None:
+    (order,) = orders_of(3)
+    assert are_next([order], StreamOffset({}))
+    assert are_next([order], held_up_to(5))
+    assert not are_next([order], held_up_to(6)), "the first of them is there"
+    assert are_next([order], held_up_to(6, "another topic of this name")), "the commit stops it"
+
+
+def batches(count: int) -> Iterator[pa.RecordBatch]:
+    return (pa.RecordBatch.from_pydict({"a": pa.array([1], pa.int64())}) for _ in range(count))
+
+
+def test_an_allowance_ends_by_bytes_and_by_time() -> None:
+    assert len(list(Allowance(24, math.inf).spent(batches(3)))) == 3
+    with pytest.raises(NotSmallError, match="MiB"):
+        list(Allowance(23, math.inf).spent(batches(3)))
+    with pytest.raises(NotSmallError, match="seconds"):
+        list(Allowance(24, 0.0).spent(batches(1)))
+    shared = Allowance(24, math.inf)
+    assert len(list(shared.spent(batches(2)))) == 2
+    with pytest.raises(NotSmallError):
+        list(shared.spent(batches(2)))

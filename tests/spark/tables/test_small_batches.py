@@ -1,14 +1,16 @@
 """Batches of a stream with few records: the driver does them, and Spark's tasks when it cannot."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.tables.run import orders, pipeline
+from penstock.spark.tables.run import orders, small_batches
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from penstock.spark.tables.run.plan_file import PlanFile
+from penstock.spark.task_reader import TaskSettings
 from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.tables.pipeline_world import World
 from tests.spark.topics import Record, produce
@@ -69,18 +71,44 @@ def test_few_records_need_no_job_and_many_do(spark: SparkSession, world: World) 
 def test_what_the_driver_cannot_do_is_done_by_tasks(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts: list[int] = []
+    attempts: list[TaskSettings] = []
 
-    def failing(*_: object) -> None:
-        attempts.append(1)
+    def failing(_orders: object, settings: TaskSettings, *_: object) -> None:
+        attempts.append(settings)
         raise ConnectionError("the test says so")
 
-    monkeypatch.setattr(pipeline, "carry_out", failing)
-    definition = world.definition(trigger={"interval": "100 milliseconds"})
+    monkeypatch.setattr(small_batches, "carry_out", failing)
+    definition = world.definition(
+        source={"topics": [world.topic], "options": {"failOnDataLoss": "false"}},
+        trigger={"interval": "100 milliseconds"},
+    )
     with TablePipeline(definition).start(spark) as running:
         send(world, 3)
         wait_until(running, lambda: world.offsets() == both(3))
-        assert attempts
+        send(world, 3)
+        wait_until(running, lambda: world.offsets() == both(6))
+        assert job_count(spark, running) > 0
+    assert len(attempts) == 1, "for a minute it does not try again"
+    assert attempts[0].fail_on_data_loss, "tasks decide about losses"
+
+
+def test_orders_of_another_batch_are_not_taken_for_this_one(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, first = PlanFile.take_batch, list[Sequence[orders.TaskOrder]]()
+
+    def stale(file: PlanFile) -> Sequence[orders.TaskOrder]:
+        found = real(file)
+        if found and not first:
+            first.append(found)
+        return first[0] if first else found
+
+    monkeypatch.setattr(PlanFile, "take_batch", stale)
+    definition = world.definition(trigger={"interval": "100 milliseconds"})
+    with TablePipeline(definition).start(spark) as running:
+        for count in (2, 4, 6):
+            send(world, 2)
+            wait_until(running, lambda count=count: world.offsets() == both(count))  # type: ignore[misc]
         assert job_count(spark, running) > 0
 
 

@@ -7,7 +7,7 @@ driver plans anew.
 For an upsert a record without a value deletes the row of its key; it is found out before values
 are parsed, and asked no rule. A row without a whole key is a reject.
 
-It belongs to one task and is used from one thread.
+It belongs to one task, or to one batch in the driver, and is used from one thread.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,16 @@
 """Orders: what a task of a pipeline is told, and how it is carried out.
 
-A batch with few records is carried out by the driver itself, from the same orders and by the same
-code: to start a job of Spark's costs several times what it takes to read them (`is_small`).
+A batch with few records is carried out by the driver itself (`small_batches`), from the same orders
+and by the same code: to start a job of Spark's costs several times what it takes to read them.
 
 The process of the source imports this for each query; what only tasks need is imported by them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
@@ -18,6 +20,8 @@ from penstock.spark.worker_process import settle
 
 if TYPE_CHECKING:
     from penstock.spark.tables.run.report import TaskReport
+
+Limit = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SMALL_OFFSETS_MAX: Final = 1_000
 """Of the ranges of one task, when it has several, and of a batch that needs no task."""
@@ -54,9 +58,15 @@ def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
 
 
 def carry_out(
-    orders: Sequence[TaskOrder], settings: TaskSettings, cluster: Cluster | None = None
+    orders: Sequence[TaskOrder],
+    settings: TaskSettings,
+    cluster: Cluster | None = None,
+    limited: Limit | None = None,
 ) -> Iterator["TaskReport"]:
-    """Do what was ordered; a report for each, in turn. One that reads opens a cluster if needed."""
+    """Do what was ordered; a report for each, in turn.
+
+    One that reads opens a cluster if it got none; `limited` looks at the records that are read.
+    """
     from penstock.spark.tables.run.judging import Judge
     from penstock.spark.tables.run.task import planned_report, write_records
     from penstock.spark.tables.run.task_plan import unpack_plan
@@ -74,4 +84,7 @@ def carry_out(
                 cluster = stack.enter_context(open_cluster(settings.client))
             if plan not in judges:
                 judges[plan] = Judge(unpack_plan(plan))
-            yield write_records(read_range(cluster, task, whole), judges[plan], about)
+            records: Iterator[pa.RecordBatch] = read_range(cluster, task, whole)
+            if limited is not None:
+                records = limited(records)
+            yield write_records(records, judges[plan], about)

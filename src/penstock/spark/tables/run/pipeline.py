@@ -11,9 +11,7 @@ stops the query, and is raised by `await_end` as it was raised, not as a text of
 One thread of Spark's calls back for each batch; nothing here is used by two threads at once.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -24,9 +22,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.client.cluster import Cluster
-from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import SparkQueryError
@@ -42,21 +37,18 @@ from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_orders, run_ranges
 from penstock.spark.tables.run.once import batches_now
-from penstock.spark.tables.run.orders import TaskOrder, carry_out
+from penstock.spark.tables.run.orders import TaskOrder
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.report import BatchReport, TaskReport, ranges_of, unpack
+from penstock.spark.tables.run.small_batches import SmallBatches
 from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
 from penstock.spark.tables.run.task import planned_report
 from penstock.spark.tables.run.task_plan import pack_plan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.task_reader import TaskSettings
 
-LOGGER: Final = logging.getLogger(__name__)
 NOTHING_HELD: Final = StreamOffset({})
-HERE_MS_MAX: Final = 5_000
-"""How long a broker is waited for before a small batch goes to Spark's tasks: those can be ended
-when the pipeline is stopped, and what runs here cannot."""
 
 
 class CircuitOpenError(SparkQueryError):
@@ -153,8 +145,7 @@ class RunningPipeline:
             Caretaker(one, definition.maintenance, clock) for one in (self._rows, self._rejects)
         ]
         self._file = PlanFile()
-        self._cluster: Cluster | None = None
-        """Where small batches are read; as tasks have their own."""
+        self._small = SmallBatches(TaskSettings.of(reading.options))
         self._initial = NOTHING_HELD
         self._failure: BaseException | None = None
         self._left: Iterator[list[TaskOrder]] | None = None
@@ -220,7 +211,7 @@ class RunningPipeline:
         return has_ended
 
     def stop(self) -> None:
-        """End the query after its current batch was given up; nothing of it is committed half."""
+        """End the query; its current batch is given up or finished, never committed half."""
         if self._query is not None:
             self._query.stop()
 
@@ -229,7 +220,7 @@ class RunningPipeline:
         if self._query is not None and self._query.isActive:
             self._query.stop()
         self._file.close()
-        self._close_cluster()
+        self._small.close()
         self._rows.table.close()
         self._rejects.table.close()
         self._reading.cluster.close()
@@ -251,7 +242,7 @@ class RunningPipeline:
         """One micro-batch: Spark calls it again if it has not returned."""
         started = monotonic()
         try:
-            reports = self._done_here(self._file.take_batch())
+            reports = self._small.reports(self._file.take_batch(), self._held())
             if not reports:
                 # Once: a second look at the frame would run its tasks again.
                 reports = [unpack(row[COLUMN]) for row in frame.collect()]
@@ -259,28 +250,6 @@ class RunningPipeline:
         except BaseException as error:
             self._failure = error
             raise
-
-    def _done_here(self, orders: Sequence[TaskOrder]) -> list[TaskReport]:
-        """The reports of a small batch, without Spark's tasks; nothing when it has to be theirs.
-
-        Whatever goes wrong is left to them too: they try again, and say what it was.
-        """
-        if not orders:
-            return []
-        settings = TaskSettings.of(self._reading.options)
-        try:
-            if self._cluster is None:
-                self._cluster = open_cluster(_impatient(settings.client))
-            return list(carry_out(orders, settings, self._cluster))
-        except Exception as error:  # noqa: BLE001 - see above
-            LOGGER.info("a small batch goes to Spark's tasks: %s", error)
-            self._close_cluster()
-            return []
-
-    def _close_cluster(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-        self._cluster = None
 
     def _bring_now(self, orders: Sequence[TaskOrder]) -> None:
         """One batch of a run that ends."""
@@ -382,14 +351,8 @@ class RunningPipeline:
         )
 
     def _tell_source(self) -> None:
-        held = self._rows.resume() or NOTHING_HELD
         told = None if self._is_staged else pack_plan(self._plans.task)
-        self._file.write(BatchPlan(told, self._initial, held))
+        self._file.write(BatchPlan(told, self._initial, self._held()))
 
-
-def _impatient(client: ClientOptions) -> ClientOptions:
-    return replace(
-        client,
-        request_timeout_ms=min(client.request_timeout_ms, HERE_MS_MAX),
-        retry_timeout_ms=min(client.retry_timeout_ms, HERE_MS_MAX),
-    )
+    def _held(self) -> StreamOffset:
+        return self._rows.resume() or NOTHING_HELD

@@ -6,10 +6,10 @@ file is replaced as a whole; it is nobody's but this run's.
 
 The other way, the source leaves the orders of a batch that is small. Spark asks it for the tasks of
 a batch before it calls the driver for that batch; the driver takes the orders away when it is
-called, so those that it finds are never another batch's.
+called, and looks whether they are the next ones (`small_batches`).
 
 That process starts with each query, and what it imports delays the first batch. So it gets what
-tasks are told as bytes, which only tasks read, and this file imports next to nothing.
+tasks are told as bytes, which only tasks read.
 """
 
 import pickle

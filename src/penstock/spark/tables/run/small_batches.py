@@ -1,0 +1,117 @@
+"""`SmallBatches`: a batch of few records, done by the driver without a job of Spark's.
+
+Guarantees: it gives the reports of the whole batch, or nothing, and then Spark's tasks have to do
+it. Whatever goes wrong is left to them: they have more patience, decide about what is gone, and say
+what it was. After a failure they do the batches of the next minute.
+
+What runs here cannot be ended when a pipeline is stopped, and lies in the driver's memory. So it is
+bounded in time and in bytes, more closely than a task is. One thread uses it at a time.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.client.options import ClientOptions
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables.run.orders import TaskOrder, carry_out
+from penstock.spark.tables.run.report import TaskReport
+from penstock.spark.task_reader import TaskSettings
+
+LOGGER: Final = logging.getLogger(__name__)
+SECONDS_MAX: Final = 5.0
+"""For a batch, and for each call to a broker."""
+BYTES_MAX: Final = 16 * 2**20
+"""Of the records of a batch, decoded."""
+PAUSE_SECONDS: Final = 60.0
+
+
+class NotSmallError(Exception):
+    """A batch of few records has many bytes, or takes long."""
+
+
+class SmallBatches:
+    """Does batches for one pipeline."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        # A loss is never decided about here, whatever the pipeline allows: this is impatient.
+        self._settings = settings._replace(fail_on_data_loss=True)
+        self._client = _impatient(settings.client)
+        self._cluster: Cluster | None = None
+        self._not_before = 0.0
+        self._has_warned = False
+
+    def reports(self, orders: Sequence[TaskOrder], held: StreamOffset) -> list[TaskReport]:
+        """The reports of these orders; nothing when they have to be done by tasks."""
+        if not orders or monotonic() < self._not_before or not are_next(orders, held):
+            return []
+        allowance = Allowance(BYTES_MAX, monotonic() + SECONDS_MAX)
+        try:
+            if self._cluster is None:
+                self._cluster = open_cluster(self._client)
+            return list(carry_out(orders, self._settings, self._cluster, allowance.spent))
+        except Exception as error:  # noqa: BLE001 - whatever it is, tasks meet it too and tell
+            self._give_up(error)
+            return []
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+        self._cluster = None
+
+    def _give_up(self, error: Exception) -> None:
+        level = logging.INFO if self._has_warned else logging.WARNING
+        LOGGER.log(
+            level, "Spark's tasks do small batches for a minute, the driver cannot: %s", error
+        )
+        self._has_warned = True
+        self._not_before = monotonic() + PAUSE_SECONDS
+        self.close()
+
+
+class Allowance:
+    """How much may be read for one batch."""
+
+    def __init__(self, bytes_left: int, until: float) -> None:
+        self._bytes_left = bytes_left
+        self._until = until
+
+    def spent(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same records, until it is spent."""
+        for batch in records:
+            self._bytes_left -= batch.nbytes
+            if self._bytes_left < 0:
+                raise NotSmallError(f"the records of a batch have over {BYTES_MAX >> 20} MiB")
+            if monotonic() > self._until:
+                raise NotSmallError(f"a batch took over {SECONDS_MAX:g} seconds")
+            yield batch
+
+
+def are_next(orders: Sequence[TaskOrder], held: StreamOffset) -> bool:
+    """Whether none of these offsets is in the table already.
+
+    Orders of another batch would be: Spark plans a batch before it calls for it, and if it ever did
+    not, this is noticed.
+    """
+    return all(
+        order.task.range.at not in held.positions
+        or held.topic_ids.get(order.task.range.at.topic) not in {None, order.task.topic_id}
+        or order.task.range.from_offset >= held.positions[order.task.range.at].offset
+        for order in orders
+    )
+
+
+def _impatient(client: ClientOptions) -> ClientOptions:
+    milliseconds = int(SECONDS_MAX * 1_000)
+    return replace(
+        client,
+        request_timeout_ms=min(client.request_timeout_ms, milliseconds),
+        retry_timeout_ms=min(client.retry_timeout_ms, milliseconds),
+    )
