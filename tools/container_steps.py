@@ -86,6 +86,8 @@ def bare_system(folder: Path) -> Path:
             # The system has some of them already, and links among them.
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-aT", "--remove-destination", source, root / name], check=True)
+    # As whoever runs a container does; a bare system does not know its own name.
+    (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     return root
 
 
