@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import brokers
+from penstock.cli import brokers, exits
 from penstock.client.addresses import Address
+from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import create_topics, incremental_alter_configs, produce
@@ -71,6 +72,12 @@ def test_a_topic_that_exists(penstock: Penstock, fake: FakeCluster) -> None:
     assert "--if-not-exists takes it as it is" in outcome.errors
     again = penstock("topic", "create", "orders", "--if-not-exists")
     assert again == (0, "orders exists already, 2 partitions\n", "")
+
+
+def test_too_many_copies_are_told_with_what_to_do() -> None:
+    told = exits.explanation(BrokerAnswerError(38, "INVALID_REPLICATION_FACTOR", "only 1 broker"))
+    assert "only 1 broker" in told
+    assert "Leave --replication-factor out" in told
 
 
 def test_settings_of_a_new_topic(penstock: Penstock, fake: FakeCluster) -> None:

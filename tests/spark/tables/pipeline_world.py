@@ -1,7 +1,8 @@
 """A pipeline's surroundings for tests: a definition in a folder, and what its tables hold."""
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pyarrow as pa
 
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.definition_reader import read_definition
+from penstock.spark.tables.run.pipeline import RunningPipeline
 
+WAIT_SECONDS_MAX = 120
 VALUE = {"format": "json", "schema": "id bigint, amount double, name string"}
 
 
@@ -85,3 +88,12 @@ def offsets_of(table: pa.Table, partition: str, offset: str) -> list[tuple[int, 
 def order(number: int, **more: object) -> bytes:
     """A good value."""
     return json.dumps({"id": number, "amount": number / 4, "name": f"n{number}", **more}).encode()
+
+
+def wait_until(running: RunningPipeline, is_done: Callable[[], bool]) -> None:
+    """Until a pipeline that runs has come so far."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not is_done():
+        assert running.query.isActive, "the pipeline stopped"
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.1)

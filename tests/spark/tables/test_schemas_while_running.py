@@ -5,25 +5,22 @@ table of bad records with its reason; what became readable later is put in once,
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from penstock.spark.tables.run.pipeline import TablePipeline
 from penstock.spark.tables.run.replay import replay
 from tests.oracle.schema_registry import SchemaRegistry, schema_registry
 from tests.spark.conftest import BrokerNamed, NewTopic
-from tests.spark.tables.pipeline_world import World
+from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.tables.test_registry_apicurio import encoded, framed, order
 from tests.spark.topics import Record, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-
-WAIT_SECONDS_MAX = 120
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +54,6 @@ class Producer:
         data = framed(schema_id, encoded(schema, value))
         produce(self._world.bootstrap, self._world.topic, [Record(value=data)])
         return schema_id
-
-
-def wait_until(running: RunningPipeline, is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not is_done():
-        assert running.query.isActive, "the pipeline stopped"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("mode", ["in_task", "dataframe"])

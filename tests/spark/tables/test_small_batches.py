@@ -1,7 +1,6 @@
 """Batches of a stream with few records: the driver does them, and Spark's tasks when it cannot."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 from penstock.spark.tables.run.plan_file import PlanFile
 from penstock.spark.task_reader import TaskSettings
 from tests.spark.conftest import BrokerNamed, NewTopic
-from tests.spark.tables.pipeline_world import World
+from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.topics import Record, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(300)]
 
-WAIT_SECONDS_MAX = 60
 GOOD, BAD = b'{"id": 1, "amount": 0.5, "name": "a"}', b"not json"
 
 
@@ -35,12 +33,10 @@ def send(world: World, count: int, value: bytes = GOOD) -> None:
     produce(world.bootstrap, world.topic, records)
 
 
-def wait_until(running: RunningPipeline, is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not is_done():
-        assert running.query.isActive, "the pipeline stopped"
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.1)
+def stream_of(world: World, **options: str) -> TablePipeline:
+    """A pipeline with a batch as often as can be."""
+    source = {"topics": [world.topic], "options": options}
+    return TablePipeline(world.definition(source=source, trigger={"interval": "100 milliseconds"}))
 
 
 def job_count(spark: SparkSession, running: RunningPipeline) -> int:
@@ -57,8 +53,7 @@ def test_few_records_need_no_job_and_many_do(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_batches, "SECONDS_MAX", 60.0)  # on a machine that is busy, too
-    definition = world.definition(trigger={"interval": "100 milliseconds"})
-    with TablePipeline(definition).start(spark) as running:
+    with stream_of(world).start(spark) as running:
         send(world, 3)
         wait_until(running, lambda: world.offsets() == both(3))
         send(world, 1, BAD)
@@ -81,11 +76,7 @@ def test_what_the_driver_cannot_do_is_done_by_tasks(
         raise ConnectionError("the test says so")
 
     monkeypatch.setattr(small_batches, "carry_out", failing)
-    definition = world.definition(
-        source={"topics": [world.topic], "options": {"failOnDataLoss": "false"}},
-        trigger={"interval": "100 milliseconds"},
-    )
-    with TablePipeline(definition).start(spark) as running:
+    with stream_of(world, failOnDataLoss="false").start(spark) as running:
         send(world, 3)
         wait_until(running, lambda: world.offsets() == both(3))
         send(world, 3)
@@ -107,8 +98,7 @@ def test_orders_of_another_batch_are_not_taken_for_this_one(
         return first[0] if first else found
 
     monkeypatch.setattr(PlanFile, "take_batch", stale)
-    definition = world.definition(trigger={"interval": "100 milliseconds"})
-    with TablePipeline(definition).start(spark) as running:
+    with stream_of(world).start(spark) as running:
         for count in (2, 4, 6):
             send(world, 2)
             wait_until(running, lambda count=count: world.offsets() == both(count))  # type: ignore[misc]
@@ -116,11 +106,7 @@ def test_orders_of_another_batch_are_not_taken_for_this_one(
 
 
 def test_a_stream_with_a_number_of_tasks_has_them(spark: SparkSession, world: World) -> None:
-    definition = world.definition(
-        source={"topics": [world.topic], "options": {"minPartitions": "2"}},
-        trigger={"interval": "100 milliseconds"},
-    )
-    with TablePipeline(definition).start(spark) as running:
+    with stream_of(world, minPartitions="2").start(spark) as running:
         send(world, 3)
         wait_until(running, lambda: world.offsets() == both(3))
         assert job_count(spark, running) > 0

@@ -20,7 +20,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.run.orders import TaskOrder, carry_out
+from penstock.spark.tables.run.orders import TaskOrder, carry_out, not_held
 from penstock.spark.tables.run.report import TaskReport
 from penstock.spark.task_reader import TaskSettings
 
@@ -100,12 +100,8 @@ def are_next(orders: Sequence[TaskOrder], held: StreamOffset) -> bool:
     Orders of another batch would be: Spark plans a batch before it calls for it, and if it ever did
     not, this is noticed.
     """
-    return all(
-        order.task.range.at not in held.positions
-        or held.topic_ids.get(order.task.range.at.topic) not in {None, order.task.topic_id}
-        or order.task.range.from_offset >= held.positions[order.task.range.at].offset
-        for order in orders
-    )
+    tasks = [order.task for order in orders]
+    return not_held(tasks, held) == tasks
 
 
 def _impatient(client: ClientOptions) -> ClientOptions:

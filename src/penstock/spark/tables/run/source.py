@@ -30,9 +30,14 @@ from penstock.spark.offsets import (
     write_offset,
 )
 from penstock.spark.options import Mode, read_source_options
-from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.tables.run.orders import TaskOrder, carry_out, is_small, small_together
+from penstock.spark.tables.run.orders import (
+    TaskOrder,
+    carry_out,
+    is_small,
+    not_held,
+    small_together,
+)
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.task_reader import TaskSettings
 
@@ -133,19 +138,3 @@ def passed_by(start: StreamOffset, held: StreamOffset) -> dict[TopicPartition, P
         and start.positions[at].offset < position.offset
         and held.topic_ids.get(at.topic) == start.topic_ids.get(at.topic)
     }
-
-
-def not_held(tasks: Sequence[ReadTask], held: StreamOffset) -> list[ReadTask]:
-    """The tasks without offsets before these; those with nothing left are left out.
-
-    Offsets of a topic that was made anew are others: they are offered, and the commit stops.
-    """
-    cut = []
-    for task in tasks:
-        at, start, end = task.range
-        begin = start
-        if at in held.positions and held.topic_ids.get(at.topic) in {None, task.topic_id}:
-            begin = max(start, min(held.positions[at].offset, end))
-        if begin < end:
-            cut.append(task._replace(range=OffsetRange(at, begin, end)))
-    return cut
