@@ -28,6 +28,13 @@ def test_help_names_every_command_and_imports_none(penstock: Penstock) -> None:
     assert "penstock topic create orders" in outcome.output
 
 
+def test_the_option_and_the_command_tell_the_same_version(penstock: Penstock) -> None:
+    told = penstock("--version")
+    assert told == penstock("version")
+    assert told.code == 0
+    assert told.output.startswith("penstock ")
+
+
 def test_every_command_has_help_with_an_example() -> None:
     context = click.Context(command)
     for name in command.list_commands(context):

@@ -95,6 +95,16 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in sorted(_COMMANDS)])
 
 
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """`--version` is `penstock version`, for the fingers that know it from other tools."""
+    if not asked:
+        return
+    command = penstock.get_command(context, "version")
+    assert command is not None
+    context.invoke(command, as_json=False)
+    context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -106,6 +116,14 @@ class LazyGroup(click.Group):
     )
     + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker, 4 outcome unknown, "
     "5 degraded and 6 critical (status), 130 interrupted.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def penstock() -> None:
     """A Kafka-compatible streaming broker, and the tools to work with one."""
