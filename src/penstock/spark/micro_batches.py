@@ -12,7 +12,7 @@ While nothing has changed the same document is given back, text for text, and Sp
 With AvailableNow the ends are taken once, and no batch goes beyond them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.core.clock import Clock, SystemClock
@@ -76,6 +76,16 @@ class MicroBatches:
     def prepare_available_now(self) -> None:
         """From now on nothing that comes later is read."""
         self._target = self._lookups.latest()
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these partitions begin now; those that are gone are left out."""
+        wanted = list(partitions)
+        try:
+            return self._lookups.earliest(wanted)
+        except UnknownTopicOrPartitionError:
+            if len(wanted) <= 1:
+                return {}
+            return {at: first for one in wanted for at, first in self.earliest([one]).items()}
 
     def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
         """The end of the batch that begins at `document`; itself when there is none to run."""

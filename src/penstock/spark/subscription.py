@@ -36,6 +36,12 @@ class Subscription:
             return "subscribe"
         return "subscribePattern" if self.pattern else "assign"
 
+    def covers(self, at: TopicPartition) -> bool:
+        """Whether this partition is read, if it is there."""
+        if self.pattern:
+            return re.search(self.pattern, at.topic) is not None
+        return at.topic in self.topics or at in self.partitions
+
     @property
     def names(self) -> list[str] | None:
         """The topics to ask the brokers for; None asks for all of them."""

@@ -7,7 +7,7 @@ real thing can be taken away (`Guards`), and then the model must find the order 
 
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -68,33 +68,56 @@ class Guards:
     keeps_a_copy_of_notes: bool = True
     reads_before_repeating: bool = True
     searches_ancestors: bool = True
+    rollback_ends_ownership: bool = True
 
 
 @dataclass
 class _Version:
     note_text: str | None
     rows: Counter[Row]
+    parent: int
 
 
 @dataclass
 class ModelTable:
-    """Versions, the newest last; old ones expire."""
+    """Versions, each with the one it came from; old ones expire, and an older one may be put back.
+
+    As in Iceberg the one that is put back is the current one again, with its number.
+    """
 
     guards: Guards
     versions: dict[int, _Version] = field(default_factory=dict)
     newest: int = -1
+    current: int = -1
     kept: dict[str, str] = field(default_factory=dict)
 
     def rows(self) -> Counter[Row]:
-        return self.versions[self.newest].rows if self.newest >= 0 else Counter()
+        return self.versions[self.current].rows if self.current >= 0 else Counter()
 
     def push(self, note_text: str | None, added: Counter[Row]) -> None:
         rows = self.rows() + added
         self.newest += 1
-        self.versions[self.newest] = _Version(note_text, rows)
+        self.versions[self.newest] = _Version(note_text, rows, self.current)
+        self.current = self.newest
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.versions) == self.newest + 1
+
+    def ancestors(self) -> list[int]:
+        """The current version and those it came from, as far as they are there."""
+        found = []
+        at = self.current
+        while at in self.versions:
+            found.append(at)
+            at = self.versions[at].parent
+        return found
+
+    def roll_back(self, steps: int) -> None:
+        self.current = self.ancestors()[: steps + 1][-1]
 
     def append(self, commit: Commit, rows: Counter[Row]) -> bool:
-        if self.guards.commits_are_conditional and commit.after.version != self.newest:
+        if self.guards.commits_are_conditional and commit.after.version != self.current:
             return False
         text = write_note(commit.note)
         self.push(text, rows)
@@ -108,21 +131,24 @@ class ModelTable:
 
     def state(self) -> TableState:
         found: dict[str, CommitNote] = {}
-        for version in sorted(self.versions, reverse=True):
+        for version in self.ancestors():
             text = self.versions[version].note_text
             if text is not None:
                 note = read_note(text)
                 found.setdefault(note.pipeline, note)
             if not self.guards.searches_ancestors:
                 break
-        is_whole = len(self.versions) == self.newest + 1 and self.guards.searches_ancestors
+        is_whole = self.is_whole and self.guards.searches_ancestors
         notes = {}
         for name in {*found, *self.kept}:
             kept = read_note(self.kept[name]) if name in self.kept else None
             note_or_none = newest_note(found.get(name), kept, is_whole=is_whole)
-            if note_or_none is not None:
-                notes[name] = note_or_none
-        return TableState(notes, self.newest)
+            if note_or_none is None:
+                continue
+            if kept is not None and not self.guards.rollback_ends_ownership:
+                note_or_none = replace(note_or_none, run=kept.run)
+            notes[name] = note_or_none
+        return TableState(notes, self.current)
 
 
 @dataclass
@@ -137,6 +163,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.table = ModelTable(self.guards)
+        self.table.push(None, Counter())  # the table is made, by nobody's pipeline
 
     def arrive(self, index: int) -> None:
         commit, rows = self.under_way.pop(index)
@@ -255,11 +282,15 @@ class Run:
     def _took(self, taken: Taken) -> None:
         self.taken = taken
         self._known = taken.state
+        held = resume_positions(taken.state, self.pipeline)
+        places = {} if held is None else {at: one.offset for at, one in held.positions.items()}
         if self.positions is None:
             self.positions = dict.fromkeys(PARTITIONS, self._first)
-            held = resume_positions(taken.state, self.pipeline)
-            if self._asks_table and held is not None:
-                self.positions |= {at: one.offset for at, one in held.positions.items()}
+            if self._asks_table:
+                self.positions |= places
+        for at, place in places.items():
+            # The source begins where the table ends, when a checkpoint is ahead of it.
+            self.positions[at] = min(self.positions[at], place)
 
 
 def driver_of(state: TableState, pipeline: str) -> Driver:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
+from deltalake.exceptions import DeltaError
+from pyiceberg.exceptions import CommitFailedException
 
 from penstock.spark.tables.opening import open_table
 from tests.oracle.penstock_broker import penstock_broker
@@ -37,6 +39,7 @@ END_SECONDS_MAX = 90.0
 RESTARTS_MAX = 3
 """Of one wait: a driver that ends again and again will not do better."""
 CARES = 2
+ROLLBACK_STATES_MAX = 5
 FAULTS = (
     "driver",
     "second",
@@ -46,6 +49,7 @@ FAULTS = (
     "checkpoint set back",
     "care",
     "executor",
+    "rollback",
 )
 
 
@@ -207,6 +211,8 @@ class Supervisor:
                 self._care()
             case "second":
                 self._second()
+            case "rollback":
+                self._roll_back()
             case _:
                 self.app.kill()
                 self._change_checkpoint(kind)
@@ -258,6 +264,26 @@ class Supervisor:
             assert "\nstopped FENCED" in told or "\nfailed " in told, told[-2_000:]
         finally:
             first.kill()
+
+    def _roll_back(self) -> None:
+        """The table is put back by some commits: the driver ends by itself, the next one mends it.
+
+        Care may have removed the files of older states, and somebody may commit meanwhile.
+        """
+        driver, deadline = self.app, time.monotonic() + BATCH_SECONDS_MAX
+        while True:
+            older = self.world.states()[1 : ROLLBACK_STATES_MAX + 1]
+            try:
+                self.world.put_back(self.dice.choice(older))
+                break
+            except (DeltaError, CommitFailedException, OSError, ValueError):
+                assert time.monotonic() < deadline, "no state to go back to"
+        with suppress(subprocess.TimeoutExpired):
+            driver.process.wait(END_SECONDS_MAX)
+        told = driver.text()
+        assert driver.has_ended, f"the driver goes on:\n{told[-2_000:]}"
+        assert "\nstopped WENT_BACK" in told or "\nfailed " in told, told[-2_000:]
+        self.start()
 
     def close(self) -> None:
         for app in self.apps:

@@ -49,7 +49,7 @@ class World:
             "value": dict(VALUE),
         }
         for name, section in sections.items():
-            if isinstance(section, list) or name == "value":
+            if isinstance(section, list) or name == "value" or "pattern" in section:
                 document[name] = section
             else:
                 document[name] = {**document.get(name, {}), **section}
@@ -69,6 +69,40 @@ class World:
             return catalog.load_table(name).scan().to_arrow()
         finally:
             catalog.close()
+
+    def states(self) -> list[int]:
+        """What the table can be put back to: the state of now, and those before it in turn."""
+        if self.format == "delta":
+            from deltalake import DeltaTable
+
+            return list(range(DeltaTable(self._path).version(), -1, -1))
+        from pyiceberg.catalog import load_catalog
+
+        with load_catalog("default", **self.catalog) as catalog:
+            table = catalog.load_table("shop.orders")
+            found, snapshot = list[int](), table.current_snapshot()
+            while snapshot is not None:
+                found.append(snapshot.snapshot_id)
+                parent = snapshot.parent_snapshot_id
+                snapshot = None if parent is None else table.snapshot_by_id(parent)
+            return found
+
+    def put_back(self, state: int) -> None:
+        """Roll the table of rows back, as its owner would do it by the format's own library."""
+        if self.format == "delta":
+            from deltalake import DeltaTable
+
+            DeltaTable(self._path).restore(state)
+            return
+        from pyiceberg.catalog import load_catalog
+
+        with load_catalog("default", **self.catalog) as catalog:
+            table = catalog.load_table("shop.orders")
+            table.manage_snapshots().rollback_to_snapshot(state).commit()
+
+    @property
+    def _path(self) -> str:
+        return f"{self.folder}/warehouse/shop/orders"
 
     def rejects(self) -> pa.Table:
         return self.rows("shop.orders__dlq")

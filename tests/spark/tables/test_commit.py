@@ -7,6 +7,7 @@ import pytest
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition
 from penstock.spark.tables.commit import (
+    NOBODY,
     PIPELINES_MAX,
     Commit,
     Decision,
@@ -213,7 +214,24 @@ def test_after_a_rollback_history_holds_and_the_numbers_do_not_go_back() -> None
     found = newest_note(older, kept, is_whole=True)
     assert found is not None
     assert found.held == older.held
-    assert (found.epoch, found.sequence, found.run) == (kept.epoch, kept.sequence, kept.run)
+    assert (found.epoch, found.sequence, found.run) == (kept.epoch, kept.sequence, NOBODY)
     emptied = newest_note(None, kept, is_whole=True)
     assert emptied is not None
-    assert (emptied.held, emptied.epoch) == ({}, kept.epoch)
+    assert (emptied.held, emptied.epoch, emptied.run) == ({}, kept.epoch, NOBODY)
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_rolled_back_table_stops_who_took_it_and_nobody_else(is_empty: bool) -> None:
+    kept = holding(100, 80).notes["orders"]
+    older = None if is_empty else replace(holding(50, 50).notes["orders"], sequence=5)
+    found = newest_note(older, kept, is_whole=True)
+    assert found is not None
+    back = TableState({"orders": found}, 9)
+    driver = Driver("orders", kept.run, kept.epoch)
+    decision = decide(back, Offer(driver, ranges((0, 100, 110))))
+    assert isinstance(decision, Stop)
+    assert decision.reason is StopReason.WENT_BACK
+    assert "reads what is missing" in decision.text
+    taken = take_over(back, "orders", "run-next")
+    assert isinstance(taken, Commit)
+    assert (taken.note.run, taken.note.epoch) == ("run-next", kept.epoch + 1)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.types import TopicPartition
+from penstock.spark.tables.commit import NOBODY
 from penstock.spark.tables.commit_note import CommitNote, HeldPartition, NoteKind
 from penstock.spark.tables.delta_history import HistoryError, LogEntry, must_read_on, notes_of
 
@@ -40,9 +41,9 @@ def test_the_copy_holds_for_what_has_no_newer_entry() -> None:
 
 def test_after_a_restore_what_it_went_back_to_holds() -> None:
     found = notes_of(entries(None, note(1), note(2), note(3, epoch=2), 2, None), {}, -1)
-    assert found == {"orders": replace(note(2), sequence=3, epoch=2)}
+    assert found == {"orders": replace(note(2), run=NOBODY, sequence=3, epoch=2)}
     found = notes_of(entries(None, note(1), 0), {}, -1)
-    assert found == {"orders": replace(note(1), held={}, kind=NoteKind.TAKE)}
+    assert found == {"orders": replace(note(1), run=NOBODY, held={}, kind=NoteKind.TAKE)}
 
 
 def test_a_restore_that_was_itself_restored_does_not_count() -> None:
@@ -55,7 +56,7 @@ def test_a_restore_to_before_the_copy_needs_older_entries() -> None:
     kept = {"orders": note(3)}
     assert must_read_on(log[:1], 3)
     assert not must_read_on(log[:1], 1)
-    assert notes_of(log, kept, 3) == {"orders": replace(note(1), sequence=3)}
+    assert notes_of(log, kept, 3) == {"orders": replace(note(1), run=NOBODY, sequence=3)}
     with pytest.raises(HistoryError, match="new name"):
         notes_of(log[:2], kept, 3)
 

@@ -156,13 +156,19 @@ def test_rules_warn_drop_quarantine_and_fail(spark: SparkSession, world: World, 
     assert seen.batches[0].expectations == {"small": 2, "named": 1, "positive": 1}
     send(world, 0, order(1, amount=-1))
     rules[2]["action"] = "fail"
-    with pytest.raises(ExpectationFailedError, match="positive"):
-        run_once(spark, world, **sections)
+    # maxOffsetsPerTrigger: there is a batch after the one that fails.
+    send(world, 0, order(7))
+    limited = {"options": {"maxOffsetsPerTrigger": "1"}}
+    pipeline = TablePipeline(world.definition(**sections, source=limited))
+    with pipeline.start(spark, once=True) as running:
+        for _ in range(2):
+            with pytest.raises(ExpectationFailedError, match="positive"):
+                running.await_end()
     assert world.offsets() == spans((0, range(2, 10)))
     rules[2]["action"] = "warn"
     rules[1]["action"] = "warn"
     run_once(spark, world, **sections)
-    assert world.offsets() == spans((0, range(2, 11)))
+    assert world.offsets() == spans((0, range(2, 12)))
 
 
 def test_rules_that_only_spark_understands_choose_the_way_through_it(

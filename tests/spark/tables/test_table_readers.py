@@ -177,7 +177,7 @@ def test_after_a_rollback_the_pipeline_goes_on_from_what_is_there(
     assert offsets_in(kind.read()) == span(0, 0, 10)
     decision = decide(table.load(), Offer(driver, batch_ranges((0, 20, 30))))
     assert isinstance(decision, Stop)
-    assert decision.reason is StopReason.GAP
+    assert decision.reason is StopReason.WENT_BACK
     again = kind.open()
     new_driver, state = taken(again, "run-b")
     assert new_driver.epoch == 2

@@ -6,14 +6,16 @@ The rules:
    transaction, and is conditional: it is refused when anything was committed since the table was
    read from which it was decided. What is in no note is not in the table.
 2. A driver takes the table before its first batch, by a commit without files that raises the
-   epoch. Whoever took it earlier finds a newer epoch in the note, or is refused by rule 1.
+   epoch. Whoever took it earlier finds a newer epoch in the note, or is refused by rule 1. A table
+   that is rolled back has no owner: its driver stops, and the next one goes on from what is there.
 3. Offsets of a partition come in order, without gaps, each once. A batch all of which is held is
    skipped; one that is held in part is trimmed to what is left; one that leaves a gap stops.
 4. Whose offsets they are counts: cluster, topic id, leader epoch, and other pipelines that write
    to the same table. What does not fit stops, with the reason and what to do.
 
 From these follows what a checkpoint is worth: nothing has to be in it. A deleted one is replaced
-by `resume_positions`; one that was set back brings batches that are skipped or trimmed.
+by `resume_positions`; one that was set back brings batches that are skipped or trimmed. Where it
+is ahead of the table, the source begins where the table ends (`run.table_offsets`).
 
 Nothing here reads a table; `commit_steps` says in which order things are done, `port` by whom.
 """
@@ -37,6 +39,8 @@ from penstock.spark.tables.commit_stops import Stop
 
 PIPELINES_MAX: Final = 100
 """Pipelines that have a note in one table; their newest notes are kept for ever."""
+NOBODY: Final = "nobody"
+"""The owner of a table that was rolled back, until a driver takes it: no driver has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,8 @@ def decide(state: TableState, offer: Offer) -> Decision:
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
     """Whether the table is somebody else's by now, for this pipeline."""
+    if note is not None and note.run == NOBODY:
+        return commit_stops.rolled_back(driver.pipeline)
     if note is None or note.epoch < driver.epoch:
         return commit_stops.went_back(driver.pipeline, driver.epoch, note.epoch if note else 0)
     if note.epoch > driver.epoch or note.run != driver.run:
@@ -272,14 +278,15 @@ def newest_note(
     expire. Both are written in one commit, so they differ for two reasons only: the history was
     cut (`is_whole` is false), and the copy holds; or the table was rolled back to an older
     snapshot, and the history holds. Then the epoch and the sequence still do not go back: a driver
-    from before would otherwise be taken for its successor.
+    from before would otherwise be taken for its successor. And nobody is the owner any more: who
+    took the table goes by what it has brought, which is not there.
     """
     if kept is None:
         return in_history
     if in_history is None and is_whole:
-        return replace(kept, held={}, kind=NoteKind.TAKE, counts=CommitCounts())
+        return replace(kept, run=NOBODY, held={}, kind=NoteKind.TAKE, counts=CommitCounts())
     if in_history is None or in_history.sequence == kept.sequence:
         return kept
     if in_history.sequence > kept.sequence:
         return in_history
-    return replace(in_history, run=kept.run, epoch=kept.epoch, sequence=kept.sequence)
+    return replace(in_history, run=NOBODY, epoch=kept.epoch, sequence=kept.sequence)

@@ -79,6 +79,17 @@ def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
     )
 
 
+def rolled_back(pipeline: str) -> Stop:
+    """The table was put back to before this driver's last commit."""
+    return Stop(
+        StopReason.WENT_BACK,
+        f"the table was rolled back while pipeline '{pipeline}' ran: records that this driver has "
+        "brought are not there any more. Nothing of this micro-batch was committed. Start the "
+        "pipeline again: it goes on from what the table holds now, and reads what is missing from "
+        "the topic again.",
+    )
+
+
 def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int]) -> Stop:
     """`come` begins after what is held."""
     missing = [
@@ -88,11 +99,10 @@ def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int])
     return Stop(
         StopReason.GAP,
         f"pipeline '{pipeline}' has not brought {_named(missing)} to the table, and the next "
-        "micro-batch begins after that. Either the table was rolled back, or the checkpoint is of "
-        "another table, or the records were deleted from the topic before they were read. Start "
-        "the pipeline with a new checkpoint location: it goes on from what the table holds. If "
-        "the records are gone from the topic, allow gaps for that start (fail_on_data_loss = "
-        "false).",
+        "micro-batch begins after that: the records were deleted from the topic before they were "
+        "read, or the micro-batch was not planned for this table. Start the pipeline again: it "
+        "goes on from what the table holds. If the records are gone from the topic, allow gaps "
+        'for that start (failOnDataLoss = "false" in [source.options]).',
     )
 
 

@@ -13,6 +13,7 @@ from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import SourceOptions
 from penstock.spark.tables.run.orders import TaskOrder
+from penstock.spark.tables.run.table_offsets import require_no_second_log
 
 
 def batches_now(
@@ -29,6 +30,8 @@ def batches_now(
         end = batches.latest_offset(document, options.limits)
         if end == document:
             return
-        cluster_id = read_offset(end).cluster_id
+        until = read_offset(end)
+        require_no_second_log(read_offset(document), until)
+        cluster_id = until.cluster_id
         yield [TaskOrder(task, None, cluster_id) for task in batches.plan(document, end)]
         document = end

@@ -43,6 +43,7 @@ from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading,
 from penstock.spark.tables.run.report import BatchReport, TaskReport, ranges_of, unpack
 from penstock.spark.tables.run.small_batches import SmallBatches
 from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
+from penstock.spark.tables.run.table_offsets import subscribed
 from penstock.spark.tables.run.task import planned_report
 from penstock.spark.tables.run.task_plan import pack_plan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
@@ -158,7 +159,8 @@ class RunningPipeline:
     def begin(self, *, once: bool) -> None:
         """Take the tables, the rejects' first, and start the query."""
         starting = self._starting()
-        self._initial = take_both(self._rejects, self._rows, starting) or self._reading.first
+        found = take_both(self._rejects, self._rows, starting) or self._reading.first
+        self._initial = subscribed(found, self._reading.options.subscription)
         if once:
             reading = self._reading
             self._left = batches_now(reading.lookups, reading.options, self._initial)
@@ -190,12 +192,7 @@ class RunningPipeline:
         A run that ends is done here, by who waits; when time is up, between two batches.
         """
         if self._left is not None:
-            begun = monotonic()
-            for orders in self._left:
-                self._bring_now(orders)
-                if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
-                    return False
-            return True
+            return self._bring_left(self._left, timeout_seconds)
         try:
             if timeout_seconds is None:
                 self.query.awaitTermination()
@@ -209,6 +206,21 @@ class RunningPipeline:
                 f"pipeline '{self._definition.pipeline.name}' stopped: {reason_of(str(error))}"
             ) from error
         return has_ended
+
+    def _bring_left(self, left: Iterator[list[TaskOrder]], timeout_seconds: int | None) -> bool:
+        """The batches of a run that ends; one that failed is never passed over."""
+        if self._failure is not None:
+            raise self._failure
+        begun = monotonic()
+        try:
+            for orders in left:
+                self._bring_now(orders)
+                if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
+                    return False
+        except BaseException as error:
+            self._failure = error
+            raise
+        return True
 
     def stop(self) -> None:
         """End the query; its current batch is given up or finished, never committed half."""

@@ -1,8 +1,8 @@
 """`PipelineSource`: the stream of a pipeline, whose rows are the reports of its tasks.
 
 It reads as `format("penstock")` does, with the same offsets in the checkpoint. What differs: where
-a new query begins is told by the table (`BatchPlan.initial`), what the table holds is not read
-again, and a task gives reports, a row for each range. Ranges that are small together are one task:
+a query begins and goes on is told by the table (`table_offsets`), what it holds is not read again,
+and a task gives reports, a row for each range. Ranges that are small together are one task:
 to start one costs more than to read them. A batch that is small as a whole is left to the driver
 (`leave_batch`), which then need not run Spark's tasks at all.
 
@@ -11,7 +11,6 @@ tasks need is imported by them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,23 +21,24 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock.core.types import TopicPartition
-from penstock.spark.offsets import (
-    PartitionPosition,
-    StreamOffset,
-    read_offset,
-    write_offset,
-)
+from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.stream_reader import PenstockStreamReader
 from penstock.spark.tables.run.orders import (
     TaskOrder,
     carry_out,
     is_small,
-    not_held,
     small_together,
 )
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
+from penstock.spark.tables.run.table_offsets import (
+    beginning,
+    behind,
+    corrected,
+    require_no_second_log,
+    subscribed,
+    with_begins,
+)
 from penstock.spark.task_reader import TaskSettings
 
 NAME: Final = "penstock_pipeline"
@@ -94,31 +94,43 @@ class PipelineReader(PenstockStreamReader):
         return write_offset(read_plan(self._plan_path).initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch, from where the table is if the checkpoint is behind.
+        """The end of the next micro-batch, from where the table is, whatever the checkpoint says.
 
         What the table holds may be gone from the topic by then, and is missing to nobody.
         """
-        held = read_plan(self._plan_path).held
-        passed = passed_by(read_offset(start), held)
-        if not passed:
-            return super().latestOffset(start, limit)
         known = read_offset(start)
-        ahead = replace(known, positions={**known.positions, **passed})
-        end = read_offset(super().latestOffset(write_offset(ahead), limit))
-        begins = {at: position.offset for at, position in passed.items()}
-        return write_offset(replace(end, begins={**begins, **end.begins}))
+        planned = subscribed(known, self._source_options().subscription)
+        right = self._by_table(planned)
+        document = start if right is known else write_offset(right)
+        found = super().latestOffset(document, limit)
+        end = read_offset(found)
+        if found != document:
+            # Otherwise there is no batch, and what it says of beginnings is of the last one.
+            require_no_second_log(right, end)
+        return found if right is planned else write_offset(with_begins(end, planned, right))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch, without what the table holds."""
+        """The tasks of a batch, without what the table holds, and with what it lacks.
+
+        A batch that is planned again may be of days ago.
+        """
         plan = read_plan(self._plan_path)
+        if start != end:
+            last = subscribed(read_offset(end), self._source_options().subscription)
+            planned = beginning(read_offset(start), last)
+            end = write_offset(with_begins(last, planned, self._by_table(planned)))
+        tasks = self._open().plan(start, end)
         cluster_id = read_offset(end).cluster_id
-        tasks = not_held(self._open().plan(start, end), plan.held)
         orders = [TaskOrder(task, plan.task, cluster_id) for task in tasks]
         wanted = self._source_options().splitting
         if wanted.partitions_min is not None or wanted.records_max is not None:
             return [InputPartition((order,)) for order in orders]
         leave_batch(self._plan_path, orders if is_small(orders) else ())
         return [InputPartition(some) for some in small_together(orders)]
+
+    def _by_table(self, planned: StreamOffset) -> StreamOffset:
+        held = read_plan(self._plan_path).held
+        return corrected(planned, held, self._open().earliest(behind(planned, held)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The reports of one task."""
@@ -127,14 +139,3 @@ class PipelineReader(PenstockStreamReader):
         settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
         for report in carry_out(partition.value, settings):
             yield pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})
-
-
-def passed_by(start: StreamOffset, held: StreamOffset) -> dict[TopicPartition, PartitionPosition]:
-    """The positions of the table that are ahead of a checkpoint's, in the same topics."""
-    return {
-        at: position
-        for at, position in held.positions.items()
-        if at in start.positions
-        and start.positions[at].offset < position.offset
-        and held.topic_ids.get(at.topic) == start.topic_ids.get(at.topic)
-    }

@@ -1,0 +1,115 @@
+"""Where the batches of a pipeline begin: where the table says (pure).
+
+A checkpoint says where Spark was; the table says what it holds. They differ after a checkpoint was
+deleted or set back, and after a table was rolled back, dropped or exchanged. The table is right:
+
+    a partition's place in the checkpoint      the batch begins
+    behind what the table holds                after what it holds
+    ahead of what the table holds              after what it holds: the records between are missing
+    and the table knows nothing of it          at its earliest offset
+    and it is not subscribed to any more       nowhere: it is forgotten
+    of a topic that was made anew              there: it is offered, and the commit stops
+
+One thing cannot be put right by reading: a log that ends before what the table holds, or was
+written anew from there. Other records have the offsets of rows that the table has. That is an error
+whatever `failOnDataLoss` says, because no batch can bring what is new and take back what is gone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.core.types import TopicPartition
+from penstock.spark.errors import DataLossError
+from penstock.spark.offsets import PartitionPosition, StreamOffset
+from penstock.spark.subscription import Subscription
+
+
+def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset:
+    """The same without partitions that are not read any more."""
+    left = {at: one for at, one in offset.positions.items() if subscription.covers(at)}
+    if len(left) == len(offset.positions):
+        return offset
+    begins = {at: begin for at, begin in offset.begins.items() if at in left}
+    return replace(offset, positions=left, begins=begins)
+
+
+def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
+    """Partitions of which the table has less than it should: to be asked where they begin now."""
+    return [
+        at
+        for at, position in planned.positions.items()
+        if _is_same_topic(at, planned, held)
+        and position.offset > (held.positions[at].offset if at in held.positions else 0)
+    ]
+
+
+def corrected(
+    planned: StreamOffset, held: StreamOffset, earliest: Mapping[TopicPartition, int]
+) -> StreamOffset:
+    """The place at which a batch begins, put right by what the table holds.
+
+    `earliest` is of the partitions that `behind` names, as far as they are there. What is gone from
+    the topic is not asked for again. It is `planned` itself when nothing is different.
+    """
+    positions = dict(planned.positions)
+    for at, position in planned.positions.items():
+        place = held.positions.get(at)
+        if not _is_same_topic(at, planned, held):
+            continue
+        if place is not None and place.offset > position.offset:
+            positions[at] = place
+        elif at in earliest and earliest[at] < position.offset:
+            positions[at] = place or PartitionPosition(earliest[at])
+    if positions == planned.positions:
+        return planned
+    return replace(planned, positions=positions, begins={})
+
+
+def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -> StreamOffset:
+    """The end of a batch, telling where it begins at another place than was planned."""
+    begins = {
+        at: min(place.offset, end.positions[at].offset)
+        for at, place in right.positions.items()
+        if at in end.positions and place.offset != planned.positions[at].offset
+    }
+    return replace(end, begins={**end.begins, **begins}) if begins else end
+
+
+def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
+    """Where a batch begins by its two documents, of the partitions for which they tell it."""
+    places = {
+        **{at: one for at, one in start.positions.items() if at in end.positions},
+        **{at: PartitionPosition(one) for at, one in end.begins.items() if at in end.positions},
+    }
+    return StreamOffset(places, end.topic_ids, end.cluster_id)
+
+
+def require_no_second_log(start: StreamOffset, end: StreamOffset) -> None:
+    """Refuse a batch that begins before `start`, which is what the table holds."""
+    behind = [
+        (at, begin, start.positions[at].offset)
+        for at, begin in sorted(end.begins.items())
+        if at in start.positions
+        and begin < start.positions[at].offset
+        and _is_same_topic(at, end, start)
+    ]
+    if not behind:
+        return
+    told = "; ".join(
+        f"the table holds {at} up to offset {held}, and its log ends at {begin} or was written "
+        "anew from there"
+        for at, begin, held in behind[:5]
+    )
+    raise DataLossError(
+        f"the topic lost records that the table has: {told} (partitions: {len(behind)}). Others "
+        "have their offsets now or will have them, so failOnDataLoss does not help. Find out what "
+        "happened to the log (an unclean leader election, a restored disk), and compare it with "
+        "the table. To go on, delete the rows that the topic does not have any more, and give the "
+        "pipeline a new name and the offsets from which it shall go on."
+    )
+
+
+def _is_same_topic(at: TopicPartition, one: StreamOffset, other: StreamOffset) -> bool:
+    """Ids that are not known are taken for the same; a topic that only one knows, too."""
+    known, held = one.topic_ids.get(at.topic), other.topic_ids.get(at.topic)
+    return known is None or held is None or known == held
