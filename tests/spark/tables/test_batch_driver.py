@@ -42,7 +42,7 @@ LATER = (
 REAL = ["delta", "iceberg"]
 REJECTS_OF_BATCHES = (5, 7)
 """The operations of FIRST that commit rejects: two of each table's taking come before."""
-INSERTION = 14
+INSERTION = 12
 """The operation of a replay by RULES[1] that brings its rows."""
 
 NewWorld = Callable[[], BatchWorld]

@@ -10,6 +10,7 @@ An upsert is not replayed: what came later for the same key would be undone.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -52,7 +53,9 @@ from penstock.spark.tables.run.writing import BatchWriter, stage_for
 CLAIM_MAX: Final = 100_000
 """Rejects that are put in at once; they are in memory, with their values."""
 CLAIM_BYTES_MAX: Final = 256 * 2**20
-"""Of them; a claim is ended by the part that passes it."""
+"""Of them; a claim is ended by the piece that passes it."""
+PIECE_ROWS: Final = 256
+"""Rejects whose bytes are counted at once. A table gives parts of any size."""
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 _VIRTUAL: Final = PartitionRange("replay", 0, 0, 0)
@@ -138,12 +141,8 @@ class _Replay:
         run = uuid4().hex
         self._rejects = TableCommitter(prepared.rejects, self._name, run)
         self._rows = TableCommitter(prepared.rows, self._name, run)
-        self._writer = BatchWriter(
-            self._plans,
-            definition.expectations,
-            self._write_claimed,
-            stage_for(spark, prepared, definition, transform),
-        )
+        self._expectations = definition.expectations
+        self._stage = stage_for(spark, prepared, definition, transform)
         self._tried: set[Place] = set()
         self._done = ReplayDone()
 
@@ -181,7 +180,9 @@ class _Replay:
     def _insert(self, count: int) -> None:
         claimed = self._claimed()
         # The offsets are the claimed ones' own; the range only says that there is one batch.
-        report = self._writer.write(BatchRanges((_VIRTUAL,)))
+        written = partial(_written, claimed)
+        writer = BatchWriter(self._plans, self._expectations, written, self._stage)
+        report = writer.write(BatchRanges((_VIRTUAL,)))
         bad = written_rejects(self._rejects.table, report).select(REJECTS.names)
         if bad.num_rows:
             attempts = dict(zip(_places(claimed), claimed["attempt"].to_pylist(), strict=True))
@@ -216,19 +217,26 @@ class _Replay:
     # --- Rejects ---
 
     def _claimed(self) -> pa.Table:
+        """All of them, in whatever parts and order the table gives them.
+
+        Nobody else changes what is claimed, so what was inserted is what is released. They fit
+        into memory because they were bounded when they were chosen; a limit here would insert some
+        and release others.
+        """
         self._rejects.reload()
-        return _gathered(self._of(self._name))
+        return pa.concat_tables([REJECTS.empty_table(), *self._of(self._name)])
 
     def _open_ones(self) -> pa.Table:
         """Rejects that are meant, as many as are put in at once."""
-        return _gathered(
+        return _as_many_as_fit(
             self._committed(self._where.chosen(one)) for one in self._of(self._pipeline)
         )
 
     def _of(self, pipeline: str) -> Iterator[pa.Table]:
         for one in self._rejects.table.scan(REJECTS.names):
             found = one.filter(pc.equal(one.column("pipeline"), pipeline))
-            yield pa.Table.from_batches([found], REJECTS)
+            if found.num_rows:
+                yield pa.Table.from_batches([found], REJECTS)
 
     def _committed(self, rejects: pa.Table) -> pa.Table:
         """Those whose batch is in the table, without those that this run has tried.
@@ -246,9 +254,11 @@ class _Replay:
         ]
         return rejects.filter(pa.array(is_meant, pa.bool_()))
 
-    def _write_claimed(self, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
-        about = TaskReport(plan.number, _VIRTUAL, None, None)
-        return [write_records(_records(self._claimed()), Judge(plan), about)]
+
+def _written(rejects: pa.Table, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
+    """What a task does, with rejects instead of a range."""
+    about = TaskReport(plan.number, _VIRTUAL, None, None)
+    return [write_records(_records(rejects), Judge(plan), about)]
 
 
 def _records(rejects: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -263,16 +273,17 @@ def _is_in(key: Place, held: Mapping[TopicPartition, HeldPartition]) -> bool:
     return found is not None and found.begin_offset <= offset < found.end_offset
 
 
-def _gathered(parts: Iterable[pa.Table]) -> pa.Table:
-    """Rejects from the beginning, up to what fits into memory."""
+def _as_many_as_fit(parts: Iterable[pa.Table]) -> pa.Table:
+    """Rejects from the beginning, up to what fits into memory: only to choose what is claimed."""
     found, rows, held_bytes = [REJECTS.empty_table()], 0, 0
     for part in parts:
-        taken = part.slice(0, CLAIM_MAX - rows)
-        found.append(taken)
-        rows += taken.num_rows
-        held_bytes += taken.nbytes
-        if rows >= CLAIM_MAX or held_bytes >= CLAIM_BYTES_MAX:
-            break
+        for first in range(0, part.num_rows, PIECE_ROWS):
+            piece = part.slice(first, min(PIECE_ROWS, CLAIM_MAX - rows))
+            found.append(piece)
+            rows += piece.num_rows
+            held_bytes += piece.nbytes
+            if rows >= CLAIM_MAX or held_bytes >= CLAIM_BYTES_MAX:
+                return pa.concat_tables(found)
     return pa.concat_tables(found)
 
 
