@@ -124,6 +124,11 @@ def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> N
 @click.option("--partition", type=WholeNumber(min=0), help="Only records of this partition.")
 @click.option("--from", "from_offset", type=WholeNumber(min=0), help="Only from this offset on.")
 @click.option("--to", "to_offset", type=WholeNumber(min=0), help="Only before this offset.")
+@click.option(
+    "--anew",
+    is_flag=True,
+    help="Take both tables as they are, after one was dropped or rolled back.",
+)
 @spark_options
 @json_option()
 def replay(
@@ -133,6 +138,7 @@ def replay(
     partition: int | None,
     from_offset: int | None,
     to_offset: int | None,
+    anew: bool,
     master: str | None,
     settings: tuple[str, ...],
     log: str | None,
@@ -154,7 +160,7 @@ def replay(
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):
-        done = put_in(loaded.definition, spark, where=where, transform=loaded.transform)
+        done = put_in(loaded.definition, spark, where=where, transform=loaded.transform, anew=anew)
     if as_json:
         print_json({"records": done.records, "rows": done.rows, "rejects": done.rejects})
     else:

@@ -212,7 +212,7 @@ class BatchWorld:
             driver.bring(writer.write(ranges_of([one for one in batch if one[1] < one[2]])))
             positions = ends
 
-    def replay(self, rule: str, drama: Drama | None = None) -> None:
+    def replay(self, rule: str, drama: Drama | None = None, *, anew: bool = False) -> None:
         """Put rejects in again, by this rule."""
         prepared = self.prepared(rule, drama or Drama())
         reading = SimpleNamespace(cluster=SimpleNamespace(close=lambda: None))
@@ -220,7 +220,7 @@ class BatchWorld:
             patch.object(replaying, "open_reading", lambda _definition: reading),
             patch.object(replaying, "prepare", lambda *_given: prepared),
         ):
-            replaying.replay(self.definition(rule), cast("SparkSession", None))
+            replaying.replay(self.definition(rule), cast("SparkSession", None), anew=anew)
 
     def wrong(self) -> str:
         """What is not in exactly one of both tables; nothing when all is well."""

@@ -13,11 +13,15 @@ a number. A replay has a name of its own in both tables, and counts there as if 
 Claimed rejects have the name of the replay instead of the pipeline's. Those that are bad again get
 the pipeline's name back before the rest is inserted, so everything that is still claimed at the
 insertion is inserted, and may be taken out of the rejects at the release.
+
+Other counts are left by no crash: one of both tables was dropped or rolled back, and the other was
+not. Only a person knows what was meant by that, so it is told, and goes on when they say so.
 """
 
 from enum import Enum
 from typing import Final
 
+from penstock.core.quantities import count_text
 from penstock.core.types import TopicPartition
 from penstock.spark.tables.commit import (
     Commit,
@@ -40,6 +44,8 @@ class ReplayStep(Enum):
     CLAIM = "claim"
     INSERT = "insert"
     RELEASE = "release"
+    ASK = "ask"
+    """The counts do not fit: one of both tables was dropped or rolled back."""
 
 
 def replay_name(pipeline: str) -> str:
@@ -58,13 +64,43 @@ def next_step(rejects_count: int, rows_count: int) -> ReplayStep:
         return ReplayStep.CLAIM
     if rejects_count == 2 * rows_count + 1:
         return ReplayStep.INSERT
-    assert rejects_count == 2 * rows_count - 1, "no other order leaves anything else"
-    return ReplayStep.RELEASE
+    if rejects_count == 2 * rows_count - 1:
+        return ReplayStep.RELEASE
+    return ReplayStep.ASK
 
 
-def counted(count: int) -> BatchRanges:
-    """The range of the next commit."""
-    return BatchRanges((PartitionRange(*COUNTED, count, count + 1),))
+def settled(rejects_count: int, rows_count: int) -> tuple[int, int]:
+    """The next counts of both tables by which nothing is under way; a count does not go back."""
+    replays = max(rows_count, (rejects_count + 1) // 2)
+    return 2 * replays, replays
+
+
+def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
+    """What to tell about counts that do not fit, of the tables with these names."""
+    told = (
+        f"{rows} has the rows of {count_text(rows_count, 'replay')}, and {rejects} knows of "
+        f"{(rejects_count + 1) // 2}"
+    )
+    if rejects_count < 2 * rows_count:
+        return (
+            f"{told}: {rejects} was dropped or rolled back, and {rows} was not. Nothing was put "
+            f"in. If {rejects} was dropped, replay once with --anew. If it was rolled back, it may "
+            f"have bad records whose rows are in {rows}, and they would be put in twice: undo the "
+            f"rollback; or delete those from {rejects}, by topic, partition and offset, and then "
+            "replay once with --anew."
+        )
+    return (
+        f"{told}: {rows} was dropped or rolled back, and {rejects} was not. Nothing was put in. "
+        "What replays had put in since is in neither table, unless the pipeline reads it again: "
+        f"undo the rollback, or roll {rejects} back to the same moment. If neither can be done, "
+        "replay once with --anew, which goes on from what is there, and send the records that are "
+        "missing to the topic again."
+    )
+
+
+def counted(count: int, end: int | None = None) -> BatchRanges:
+    """The range of the next commit; with an end, of one that counts up to it."""
+    return BatchRanges((PartitionRange(*COUNTED, count, count + 1 if end is None else end),))
 
 
 def amend(state: TableState, offer: Offer) -> Decision:

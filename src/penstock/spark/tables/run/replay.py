@@ -8,7 +8,7 @@ table, so that a running pipeline and a replay never want the same ones.
 An upsert is not replayed: what came later for the same key would be undone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -37,8 +37,10 @@ from penstock.spark.tables.replay_steps import (
     amend,
     count_of,
     counted,
+    misfit,
     next_step,
     replay_name,
+    settled,
 )
 from penstock.spark.tables.run.batches import take_both
 from penstock.spark.tables.run.dataframe_stage import Transform
@@ -105,8 +107,14 @@ def replay(
     *,
     where: RejectFilter | None = None,
     transform: Transform | None = None,
+    anew: bool = False,
 ) -> ReplayDone:
-    """Try the rejects again that are meant; first what an earlier replay left unfinished."""
+    """Try the rejects again that are meant; first what an earlier replay left unfinished.
+
+    `ReplayRefusedError` when one of both tables was dropped or rolled back since, because nobody
+    can tell then what is in which. With `anew` they are taken as they are, and what was claimed is
+    an open reject again.
+    """
     if definition.table.mode is WriteMode.UPSERT:
         raise ReplayRefusedError(
             f"'{definition.table.name}' is written by upserts, and a reject is older than what "
@@ -116,8 +124,8 @@ def replay(
     try:
         prepared = prepare(spark, definition, transform, reading)
         try:
-            work = _Replay(definition, prepared, spark, transform, where or RejectFilter())
-            return work.run()
+            chosen = where or RejectFilter()
+            return _Replay(definition, prepared, spark, transform, chosen, anew=anew).run()
         finally:
             prepared.rows.close()
             prepared.rejects.close()
@@ -133,10 +141,14 @@ class _Replay:
         spark: SparkSession,
         transform: Transform | None,
         where: RejectFilter,
+        *,
+        anew: bool,
     ) -> None:
+        self._table = definition.table
         self._pipeline = definition.pipeline.name
         self._name = replay_name(self._pipeline)
         self._where = where
+        self._anew = anew
         self._plans = prepared.plans
         run = uuid4().hex
         self._rejects = TableCommitter(prepared.rejects, self._name, run)
@@ -156,9 +168,11 @@ class _Replay:
                     if not self._claim(rejects):
                         return self._done
                 case ReplayStep.INSERT:
-                    self._insert(rows)
+                    self._insert(rejects, rows)
                 case ReplayStep.RELEASE:
                     self._release(rejects)
+                case ReplayStep.ASK:
+                    self._settle(rejects, rows)
 
     def _counts(self) -> tuple[int, int]:
         return count_of(self._rejects.state, self._name), count_of(self._rows.state, self._name)
@@ -177,8 +191,11 @@ class _Replay:
         self._change_rejects(_first_of_each(claimed), gone=chosen, offered=counted(count))
         return True
 
-    def _insert(self, count: int) -> None:
+    def _insert(self, rejects: int, count: int) -> None:
         claimed = self._claimed()
+        if not all(map(self._committed_places(), _places(claimed))):
+            self._settle(rejects, count)  # the rows' table was dropped or rolled back
+            return
         # The offsets are the claimed ones' own; the range only says that there is one batch.
         written = partial(_written, claimed)
         writer = BatchWriter(self._plans, self._expectations, written, self._stage)
@@ -206,6 +223,20 @@ class _Replay:
 
     def _release(self, count: int) -> None:
         self._change_rejects(REJECTS.empty_table(), gone=self._claimed(), offered=counted(count))
+
+    def _settle(self, rejects: int, rows: int) -> None:
+        """Let the counts fit, with nothing claimed. After a crash in between they still do not."""
+        if not self._anew:
+            names = self._table.dlq_name, self._table.name
+            raise ReplayRefusedError(misfit(rejects, rows, *names))
+        rejects_end, rows_end = settled(rejects, rows)
+        claimed = self._claimed()
+        if claimed.num_rows or rejects < rejects_end:
+            offered = counted(rejects, rejects_end) if rejects < rejects_end else None
+            opened = _with(claimed, "pipeline", self._pipeline)
+            self._change_rejects(opened, gone=claimed, offered=offered)
+        if rows < rows_end:
+            self._rows.commit(Offer(self._rows.driver, counted(rows, rows_end)), ())
 
     def _change_rejects(
         self, come: pa.Table, *, gone: pa.Table, offered: BatchRanges | None
@@ -243,16 +274,18 @@ class _Replay:
 
         What is not in the table is judged again anyway, with its batch.
         """
+        is_committed = self._committed_places()
+        is_meant = [one not in self._tried and is_committed(one) for one in _places(rejects)]
+        return rejects.filter(pa.array(is_meant, pa.bool_()))
+
+    def _committed_places(self) -> Callable[[Place], bool]:
+        """Tells of a record whether its batch is in the table."""
         held = [
             note.held
             for name, note in self._rows.state.notes.items()
             if name == self._pipeline or name.startswith(f"{self._pipeline}.backfill")
         ]
-        is_meant = [
-            one not in self._tried and any(_is_in(one, ranges) for ranges in held)
-            for one in _places(rejects)
-        ]
-        return rejects.filter(pa.array(is_meant, pa.bool_()))
+        return lambda place: any(_is_in(place, ranges) for ranges in held)
 
 
 def _written(rejects: pa.Table, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
