@@ -18,6 +18,7 @@ Other counts are left by no crash: one of both tables was dropped or rolled back
 not. Only a person knows what was meant by that, so it is told, and goes on when they say so.
 """
 
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -28,6 +29,7 @@ from penstock.spark.tables.commit import (
     Decision,
     Offer,
     TableState,
+    decide,
     not_owner,
     note_after,
 )
@@ -101,6 +103,14 @@ def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
 def counted(count: int, end: int | None = None) -> BatchRanges:
     """The range of the next commit; with an end, of one that counts up to it."""
     return BatchRanges((PartitionRange(*COUNTED, count, count + 1 if end is None else end),))
+
+
+def count_on(state: TableState, offer: Offer) -> Decision:
+    """A rule of `commit_steps` for a commit that counts: replays of other pipelines count apart."""
+    own = offer.driver.pipeline
+    notes = {name: note for name, note in state.notes.items() if name == own}
+    decision = decide(replace(state, notes=notes), offer)
+    return replace(decision, after=state) if isinstance(decision, Commit) else decision
 
 
 def amend(state: TableState, offer: Offer) -> Decision:

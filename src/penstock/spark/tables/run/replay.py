@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.commit import Offer, decide
+from penstock.spark.tables.commit import Offer
 from penstock.spark.tables.commit_note import (
     BatchRanges,
     CommitCounts,
@@ -36,6 +36,7 @@ from penstock.spark.tables.replay_steps import (
     ReplayStep,
     amend,
     count_of,
+    count_on,
     counted,
     misfit,
     next_step,
@@ -210,7 +211,7 @@ class _Replay:
         counts = CommitCounts(report.counts.rows, bad.num_rows, report.counts.expectations)
         offer = Offer(self._rows.driver, counted(count), counts)
         try:
-            self._rows.commit(offer, report.files, report.schema)
+            self._rows.commit(offer, report.files, report.schema, rule=count_on)
         except LayoutChangedError:
             self._rows.reload()
             self._plans.renew()
@@ -236,13 +237,14 @@ class _Replay:
             opened = _with(claimed, "pipeline", self._pipeline)
             self._change_rejects(opened, gone=claimed, offered=offered)
         if rows < rows_end:
-            self._rows.commit(Offer(self._rows.driver, counted(rows, rows_end)), ())
+            offer = Offer(self._rows.driver, counted(rows, rows_end))
+            self._rows.commit(offer, (), rule=count_on)
 
     def _change_rejects(
         self, come: pa.Table, *, gone: pa.Table, offered: BatchRanges | None
     ) -> None:
         offer = Offer(self._rejects.driver, offered or BatchRanges(()))
-        rule = amend if offered is None else decide
+        rule = amend if offered is None else count_on
         change_rejects(self._rejects, offer, come, gone, rule=rule)
 
     # --- Rejects ---
