@@ -7,7 +7,14 @@ import pytest
 from penstock.core.types import TopicPartition
 from penstock.spark.tables.commit import NOBODY
 from penstock.spark.tables.commit_note import CommitNote, HeldPartition, NoteKind
-from penstock.spark.tables.delta_history import HistoryError, LogEntry, must_read_on, notes_of
+from penstock.spark.tables.delta_history import (
+    HistoryError,
+    LogEntry,
+    TimeSpan,
+    must_read_on,
+    notes_of,
+    restore_to_find,
+)
 
 P0 = TopicPartition("orders", 0)
 
@@ -67,3 +74,15 @@ def test_a_log_that_was_cut_behind_the_copy_is_told() -> None:
     with pytest.raises(HistoryError, match="cleaned"):
         notes_of(log[:2], kept, 5)
     assert notes_of(log[:2], {"orders": note(4)}, 5) == {"orders": note(7)}
+
+
+def test_a_restore_by_time_is_found_only_when_a_note_depends_on_it() -> None:
+    by_time = LogEntry(2, restored_to=TimeSpan(0, 0, "a time"))
+    older = [by_time, *entries(None, note(1))]
+    assert restore_to_find(older, {}) == by_time
+    assert restore_to_find([LogEntry(3), *older], {}) == by_time
+    assert restore_to_find([LogEntry(3, note(2)), *older], {}) is None
+    assert restore_to_find([LogEntry(3, note(2)), *older], {"idle": note(1)}) == by_time
+    assert restore_to_find([LogEntry(3, restored_version=1), *older], {}) is None
+    assert restore_to_find([LogEntry(3, restored_version=2), *older], {}) == by_time
+    assert restore_to_find([replace(by_time, restored_version=1), *older[1:]], {}) is None

@@ -3,6 +3,7 @@
 And what only one of the formats can do or has happen to it: widened columns, rollbacks.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -157,9 +158,11 @@ def test_delta_notices_that_its_notes_were_removed(tmp_path: Path) -> None:
         taken(robbed, "run-b")
 
 
-@pytest.mark.parametrize("kind_of", [DeltaKind, IcebergKind])
+@pytest.mark.parametrize(
+    ("kind_of", "by_time"), [(DeltaKind, False), (DeltaKind, True), (IcebergKind, False)]
+)
 def test_after_a_rollback_the_pipeline_goes_on_from_what_is_there(
-    tmp_path: Path, kind_of: type[DeltaKind] | type[IcebergKind]
+    tmp_path: Path, kind_of: type[DeltaKind] | type[IcebergKind], by_time: bool
 ) -> None:
     kind: Kind = kind_of(tmp_path)
     table = kind.create()
@@ -168,7 +171,9 @@ def test_after_a_rollback_the_pipeline_goes_on_from_what_is_there(
     good = state.version
     state = table.append(commit_of(state, driver, (0, 10, 20)), written(table, (0, 10, 20)))
     if isinstance(kind, DeltaKind):
-        DeltaTable(kind.uri).restore(good)
+        entry = Path(kind.uri) / "_delta_log" / f"{good:020d}.json"
+        written_at = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+        DeltaTable(kind.uri).restore(written_at if by_time else good)
     else:
         assert isinstance(kind, IcebergKind)
         with load_catalog("default", **kind.catalog) as catalog:

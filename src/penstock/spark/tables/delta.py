@@ -21,9 +21,9 @@ decided by it. Care is in `delta_care`, which also knows why a compaction needs 
 A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from deltalake import (
@@ -51,9 +51,11 @@ from penstock.spark.tables.delta_history import (
     LogEntry,
     must_read_on,
     notes_of,
+    restore_to_find,
 )
-from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
+from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, versions_before
 from penstock.spark.tables.delta_reading import dataset_of
+from penstock.spark.tables.delta_restore import find_version, log_entry
 from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
@@ -106,6 +108,8 @@ class DeltaLakeTable:
         self._require_partitions()
         self._notes: dict[str, CommitNote] = {}
         self._notes_version = -1
+        self._restores: dict[int, int] = {}
+        """What a RESTORE by time put the table back to, by its own version."""
 
     @classmethod
     def create(
@@ -206,10 +210,23 @@ class DeltaLakeTable:
         if self._notes_version >= kept_at:
             bases.insert(0, (self._notes, self._notes_version))  # as good as the copy, and newer
         for base, base_version in bases:
-            entries = self._entries(version - base_version)
+            entries = self._with_restores(self._entries(version - base_version), base)
             if not must_read_on(entries, base_version):
                 return notes_of(entries, base, base_version)
-        return notes_of(self._entries(None), kept, kept_at)
+        return notes_of(self._with_restores(self._entries(None), kept), kept, kept_at)
+
+    def _with_restores(
+        self, entries: Sequence[LogEntry], kept: Mapping[str, CommitNote]
+    ) -> list[LogEntry]:
+        """The same, and what each RESTORE by time put the table back to, where it matters."""
+        known = list(entries)
+        while (restore := restore_to_find(known, kept)) is not None:
+            if restore.version not in self._restores:
+                before = versions_before(restore.version, self._open_version)
+                self._restores[restore.version] = find_version(restore, before)
+            found = replace(restore, restored_version=self._restores[restore.version])
+            known[known.index(restore)] = found
+        return known
 
     def _entries(self, count: int | None) -> list[LogEntry]:
         """The newest entries of the version that was read, the newest first."""
@@ -218,7 +235,7 @@ class DeltaLakeTable:
             return []
         limit = count
         for _ in range(_HISTORY_ATTEMPTS_MAX):
-            found = [_log_entry(one) for one in self._table.history(limit)]
+            found = [log_entry(one) for one in self._table.history(limit)]
             newer = found[0].version - version if found else 0
             if limit is None or newer <= limit - (count or 0):
                 break
@@ -400,15 +417,6 @@ def _properties(note: CommitNote, now_ms: int) -> CommitProperties:
 
 def _application(note: CommitNote) -> str:
     return f"penstock.{note.pipeline}"
-
-
-def _log_entry(entry: Mapping[str, Any]) -> LogEntry:
-    text = entry.get(NOTE_KEY)
-    restored = None
-    if entry.get("operation") == "RESTORE":
-        parameters = entry.get("operationParameters", {})
-        restored = int(json.loads(str(parameters.get("version", "-1"))))
-    return LogEntry(entry["version"], None if text is None else read_note(text), restored)
 
 
 def _is_derived(field: PartitionField) -> bool:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
 from penstock.core.clock import SystemClock
-from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, stored_name
+from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, live_names
 from penstock.spark.tables.orphans import orphans_of
 from penstock.spark.tables.table_facts import Partition, SnapshotFacts
 
@@ -116,7 +116,7 @@ def cut(table: DeltaTable, at_version: DeltaTable) -> int:
     listing = log.listing()
     taken_out = _taken_out(log, listing, first)
     log.remove(name for version, name in listing.names if version < first)
-    log.remove(sorted(taken_out - _live_names(at_version) - _live_names(table)))
+    log.remove(sorted(taken_out - live_names(at_version) - live_names(table)))
     return sum(1 for version in listing.entries if version < first)
 
 
@@ -134,17 +134,12 @@ def remove_orphans(
 ) -> int:
     """Remove old files that no version refers to."""
     log = DeltaLog(table)
-    live = _live_names(table)
+    live = live_names(table)
     stored = log.data_files()
     table.update_incremental()
     listing = log.listing()
-    referred = _live_names(table) | _live_names(open_version(listing.oldest))
+    referred = live_names(table) | live_names(open_version(listing.oldest))
     for version in listing.entries:
         if version > listing.oldest:
             referred.update(log.entry(version).added)
     return log.remove(orphans_of(stored, referred, live, older_than_ms))
-
-
-def _live_names(table: DeltaTable) -> set[str]:
-    paths = pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()
-    return {stored_name(one) for one in paths}

@@ -5,8 +5,9 @@ the newest notes of all pipelines are also kept in the table's properties, with 
 which they were put there: what counts is that copy, and the entries after it.
 
 A `RESTORE` puts the table back to an older version and is itself an entry: the notes between that
-version and the `RESTORE` do not hold any more. Entries that are needed for this and are gone are an
-error: nobody guesses what a table holds.
+version and the `RESTORE` do not hold any more. One by time does not say which version that was: it
+is found by `delta_restore`, for those only on which something depends. Entries that are needed for
+this and are gone are an error: nobody guesses what a table holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,13 +31,25 @@ class HistoryError(SparkQueryError):
 
 
 @dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A moment as far as a text tells it: without a zone, it is one of many hours."""
+
+    earliest_ms: float
+    latest_ms: float
+    text: str
+    """As it is written, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """One version of a table, as far as it concerns us."""
 
     version: int
     note: CommitNote | None = None
     restored_version: int | None = None
-    """What a RESTORE put the table back to."""
+    """What a RESTORE put the table back to, as far as it is known."""
+    restored_to: TimeSpan | None = None
+    """Of a RESTORE that does not say the version."""
 
 
 def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
@@ -44,6 +57,25 @@ def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
     return any(
         one.restored_version is not None and one.restored_version < kept_at for one in entries
     )
+
+
+def restore_to_find(entries: Iterable[LogEntry], kept: Mapping[str, CommitNote]) -> LogEntry | None:
+    """The newest RESTORE on which a note depends and whose version is not known yet."""
+    entries = list(entries)
+    wanted = {*kept, *(one.note.pipeline for one in entries if one.note is not None)}
+    ceiling: int | None = None
+    for entry in entries:
+        if not wanted:
+            return None
+        if ceiling is not None and entry.version > ceiling:
+            continue
+        if entry.restored_version is not None:
+            ceiling = entry.restored_version
+        elif entry.restored_to is not None:
+            return entry
+        if entry.note is not None:
+            wanted.discard(entry.note.pipeline)
+    return None
 
 
 def notes_of(

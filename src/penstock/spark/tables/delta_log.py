@@ -6,12 +6,13 @@ Names are as the storage spells them, below the table's folder; the log spells t
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
@@ -21,6 +22,10 @@ from penstock.spark.tables.orphans import StoredFile
 COMMITTED_AT_KEY: Final = "penstock.committed-at-ms"
 """In the log entry of a commit of ours: by the clock of the pipeline, which decides what is old."""
 LOG_FOLDER: Final = "_delta_log"
+RESTORE: Final = "RESTORE"
+"""The name of that operation."""
+ENTRIES_AT_ONCE: Final = 200
+"""Read backwards in such steps; before each the table is opened, which reads a checkpoint."""
 _LOG_NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\..*|checkpoint|\d{20}\.compacted\.json)"
 )
@@ -54,11 +59,30 @@ class EntryFiles:
     """By the machine's clock, as `deltalake` writes it."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    operation: str = ""
+    """What was done, by the name that its writer gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One that was before another."""
+
+    number: int
+    has_same_files: bool
+    """As that other one."""
+    written_at_ms: int = 0
+    is_restore: bool = False
 
 
 def stored_name(path: str) -> str:
     """The name in the storage of a path in the log."""
     return unquote(path)
+
+
+def live_names(table: DeltaTable) -> set[str]:
+    """The files of the version that was read."""
+    paths = pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()
+    return {stored_name(one) for one in paths}
 
 
 class DeltaLog:
@@ -95,6 +119,7 @@ class DeltaLog:
             written_at_ms=written_at_ms,
             added=tuple(stored_name(one["add"]["path"]) for one in actions if "add" in one),
             removed=tuple(stored_name(one["remove"]["path"]) for one in actions if "remove" in one),
+            operation=str(information.get("operation") or ""),
         )
 
     def data_files(self) -> list[StoredFile]:
@@ -122,6 +147,34 @@ class DeltaLog:
                 self._storage.delete_file(name)
                 count += 1
         return count
+
+
+def versions_before(version: int, open_version: Callable[[int], DeltaTable]) -> Iterator[Version]:
+    """Those before this one that the log still has, the newest first; read step by step."""
+    table = open_version(version)
+    log, files = DeltaLog(table), live_names(table)
+    listing = log.listing()
+    entries = set(listing.entries)
+    end = version
+    while end > listing.oldest:
+        start = max(listing.oldest, end - ENTRIES_AT_ONCE)
+        differing = files ^ live_names(open_version(start))
+        found = [_version(start, differing, log.entry(start) if start in entries else None)]
+        for number in range(start + 1, end):
+            entry = log.entry(number)
+            come = set(entry.added)
+            gone = set(entry.removed) - come
+            differing -= (come & files) | (gone - files)
+            differing |= (come - files) | (gone & files)
+            found.append(_version(number, differing, entry))
+        yield from reversed(found)
+        end = start
+
+
+def _version(number: int, differing: set[str], entry: EntryFiles | None) -> Version:
+    if entry is None:  # a checkpoint is all that is left of it
+        return Version(number, not differing)
+    return Version(number, not differing, entry.written_at_ms, entry.operation == RESTORE)
 
 
 def _is_data(path: str) -> bool:
