@@ -186,7 +186,7 @@ def test_without_what_is_kept_an_expiry_takes_files_of_kept_states(
     monkeypatch.setattr(
         delta_care, "_taken_out", lambda log, listing, _: taken_out(log, listing, 2**60)
     )
-    monkeypatch.setattr(delta_care, "_live_names", lambda _: set())
+    monkeypatch.setattr(delta_care, "live_names", lambda _: set())
     monkeypatch.setattr(iceberg_care, "_first_of_each_line", lambda _: [])
     pipeline.table.expire(older_than_ms=LATER_MS, keep_count=3)
     with pytest.raises(Exception, match=MISSING):
@@ -354,7 +354,7 @@ def test_names_that_do_not_fit_stop_the_cleaning(
     pipeline = Pipeline(kind, clock)
     pipeline.batches(2)
     known = stored(kind)
-    monkeypatch.setattr("penstock.spark.tables.delta_care.stored_name", lambda path: f"./{path}")
+    monkeypatch.setattr("penstock.spark.tables.delta_log.stored_name", lambda path: f"./{path}")
     monkeypatch.setattr(iceberg_care._Storage, "name", lambda _, location: f"./{location}")
     with pytest.raises(OrphansUnclearError, match="No orphan was removed"):
         pipeline.table.remove_orphans(older_than_ms=LATER_MS)
