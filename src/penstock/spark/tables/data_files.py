@@ -28,6 +28,7 @@ from penstock.spark.tables.file_partitions import (
     split_rows,
     text_of,
 )
+from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_of
 
 OPEN_FILES_MAX: Final = 64
 """Partitions that a task writes side by side; each costs a row group in memory. When rows of one
@@ -79,6 +80,12 @@ class FileReceipt:
     """The file's Parquet metadata, as a file of its own."""
     partition_names: tuple[str, ...] = ()
     """Of the layout's partitions: what the values are of."""
+    nan_counts: tuple[tuple[str, int], ...] = ()
+    """Of columns of floats, by their paths in Parquet; a column that is not there is unknown."""
+
+    def may_have_nan(self, path: str) -> bool:
+        """Whether NaN is in the column of floats, or nobody knows."""
+        return dict(self.nan_counts).get(path) != 0
 
     def metadata(self) -> pq.FileMetaData:
         """The footer, read."""
@@ -118,6 +125,9 @@ class FilesWriter:
         """Add rows to the files of their partitions."""
         for partition, part in split_rows(rows, self._layout.partitions):
             file = self._file(partition)
+            if file.would_hide(part):
+                self._finished.append(self._open.pop(partition).finish())
+                file = self._file(partition)
             file.write(part)
             if file.size_bytes >= self._layout.file_bytes_target:
                 self._finished.append(self._open.pop(partition).finish())
@@ -166,16 +176,9 @@ class _OpenFile:
         if self._is_local:
             os.makedirs(os.path.dirname(self._full_path), exist_ok=True)
         self._sink = filesystem.open_output_stream(self._full_path)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=layout.compression,
-            version="2.6",
-            coerce_timestamps="us",  # the one unit that both formats have
-            allow_truncated_timestamps=True,
-            write_batch_size=4_096,
-            dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
-        )
+        self._compression = layout.compression
+        self._writer: pq.ParquetWriter | None = None
+        self._nan_counts = dict.fromkeys(float_paths(self._schema), 0)
         self._row_count = 0
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
@@ -186,6 +189,17 @@ class _OpenFile:
         """What is written and what is held; the latter before compression."""
         return int(self._sink.tell()) + self.held_bytes
 
+    def would_hide(self, rows: pa.RecordBatch) -> bool:
+        """Whether there is a column with NaN first in these rows, and the file is begun.
+
+        Bounds in Parquet leave NaN out, and Spark and DuckDB, for which it is greater than all
+        numbers, would pass it over. So a column with NaN has none, from the file's beginning on.
+        """
+        if self._writer is None or not self._nan_counts:
+            return False
+        found = nan_counts(rows.select(self._schema.names))
+        return any(count and not self._nan_counts[path] for path, count in found.items())
+
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows; columns by name, in the order of the layout."""
         chosen = rows.select(self._schema.names)
@@ -193,7 +207,10 @@ class _OpenFile:
             column if column.type == field.type else column.cast(field.type)
             for column, field in zip(chosen.columns, self._schema, strict=True)
         ]
-        self._held.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        gathered = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        for path, count in nan_counts(gathered).items():
+            self._nan_counts[path] += count
+        self._held.append(gathered)
         self.held_bytes += rows.nbytes
         self._held_rows += rows.num_rows
         self._row_count += rows.num_rows
@@ -204,15 +221,16 @@ class _OpenFile:
         """Write what is held as a row group."""
         if self._held_rows:
             gathered = pa.Table.from_batches(self._held, self._schema)
-            self._writer.write_table(gathered, self._held_rows)
+            self._parquet().write_table(gathered, self._held_rows)
         self._held, self.held_bytes, self._held_rows = [], 0, 0
 
     def finish(self) -> FileReceipt:
         """Close and keep."""
         self.flush()
-        self._writer.close()
+        writer = self._parquet()
+        writer.close()
         footer = pa.BufferOutputStream()
-        self._writer.writer.metadata.write_metadata_file(footer)
+        writer.writer.metadata.write_metadata_file(footer)
         size_bytes = self._sink.tell()
         self._sink.close()
         if self._is_local:
@@ -224,12 +242,31 @@ class _OpenFile:
             self._partition,
             footer.getvalue().to_pybytes(),
             self._partition_names,
+            tuple(self._nan_counts.items()),
         )
+
+    def _parquet(self) -> pq.ParquetWriter:
+        """Begun with the first row group, when it is known which columns have NaN."""
+        if self._writer is None:
+            hidden = {path for path, count in self._nan_counts.items() if count}
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression=self._compression,
+                version="2.6",
+                coerce_timestamps="us",  # the one unit that both formats have
+                allow_truncated_timestamps=True,
+                write_batch_size=4_096,
+                dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
+                write_statistics=True if not hidden else sorted(paths_of(self._schema) - hidden),
+            )
+        return self._writer
 
     def discard(self) -> None:
         """Close; the file stays where it is, and nobody refers to it."""
         with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
             self._sink.close()
 
 

@@ -3,7 +3,7 @@
 Statistics are what lets a reader skip a file, so they must never exclude a value that is there:
 texts are cut with a greatest character behind them, times are rounded outwards to milliseconds, as
 Delta's protocol wants it, and what has no clear order in every reader (floats with NaN, decimals,
-binaries, nested columns) has none.
+binaries, nested columns) has none. A bound that cannot be written down is left out, with the other.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from deltalake.transaction import AddAction
+from pyarrow.parquet import Statistics
 
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.file_partitions import PartitionField, text_of
@@ -21,6 +22,7 @@ from penstock.spark.tables.file_partitions import PartitionField, text_of
 COLUMNS_MAX: Final = 32
 """Columns with statistics, the first ones: Delta's own default."""
 TEXT_CHARACTERS_MAX: Final = 32
+_FLOATS: Final = frozenset({"FLOAT", "DOUBLE"})
 _GREATEST_CHARACTER: Final = "\U0010ffff"
 
 
@@ -61,8 +63,9 @@ def _statistics(receipt: FileReceipt) -> Mapping[str, Any]:
         filled = [one for one in groups if one.num_values > 0]
         if not filled or not all(one.has_min_max for one in filled):
             continue
-        low = _rounded_down(min(one.min for one in filled))
-        high = _rounded_up(max(one.max for one in filled))
+        if filled[0].physical_type in _FLOATS and receipt.may_have_nan(name):
+            continue
+        low, high = _bounds(filled)
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {
@@ -71,6 +74,15 @@ def _statistics(receipt: FileReceipt) -> Mapping[str, Any]:
         "maxValues": greatest,
         "nullCount": null_counts,
     }
+
+
+def _bounds(groups: Sequence[Statistics]) -> tuple[object, object]:
+    """The least and the greatest value, rounded outwards; None for what cannot be told."""
+    try:
+        low, high = min(one.min for one in groups), max(one.max for one in groups)
+        return _rounded_down(low), _rounded_up(high)
+    except (OverflowError, ValueError):  # a time that Python does not have
+        return None, None
 
 
 def _rounded_down(value: object) -> object:

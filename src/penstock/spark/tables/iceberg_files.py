@@ -5,11 +5,15 @@ nothing is read again. A compaction chooses files of one partition that are well
 and takes at most so many bytes at once that it ends soon; the next one goes on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -20,6 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from penstock.spark.tables.care import SMALL_SHARE
 from penstock.spark.tables.data_files import FileReceipt
@@ -48,14 +53,37 @@ def data_files(
             spec_id=metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **data_file_statistics_from_parquet_metadata(
-                parquet_metadata=one.metadata(),
-                stats_columns=plan,
-                parquet_column_mapping=mapping,
-            ).to_serialized_dict(),
+            **_statistics(one, plan, mapping),
         )
         for one in receipts
     ]
+
+
+def _statistics(
+    receipt: FileReceipt, plan: Mapping[int, StatisticsCollector], mapping: dict[str, int]
+) -> dict[str, Any]:
+    """By pyiceberg's rules, without bounds where NaN is, and without those that Python has not.
+
+    NaN is left out of bounds in Iceberg, and Spark, for which it is greater than all numbers, would
+    pass it over.
+    """
+    nan_counts = {mapping[path]: count for path, count in receipt.nan_counts}
+    nothing = MetricsMode(MetricModeTypes.NONE)
+    chosen = {
+        number: replace(one, mode=nothing) if nan_counts.get(number) else one
+        for number, one in plan.items()
+    }
+    metadata = receipt.metadata()
+    try:
+        found = data_file_statistics_from_parquet_metadata(metadata, chosen, mapping)
+    except OverflowError:  # a time outside of Python's years, from a file of somebody else
+        counts = MetricsMode(MetricModeTypes.COUNTS)
+        for number, one in chosen.items():
+            if isinstance(one.iceberg_type, DateType | TimestampType | TimestamptzType):
+                chosen[number] = replace(one, mode=counts)
+        found = data_file_statistics_from_parquet_metadata(metadata, chosen, mapping)
+    found.nan_value_counts.update(nan_counts)
+    return found.to_serialized_dict()
 
 
 def require_fitting(
