@@ -24,6 +24,7 @@ METADATA: Final = pa.schema(
     ]
 )
 """Where a row came from; each is named after the column of the source that it is a copy of."""
+TIMESTAMP: Final = METADATA.names[3]
 RECORD: Final = pa.schema([pa.field("_value", pa.binary()), pa.field("_headers", HEADERS)])
 """The rest of a record, beside its row for as long as the row may still be quarantined."""
 RAW_COLUMN: Final = "value"

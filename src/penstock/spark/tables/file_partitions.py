@@ -11,7 +11,7 @@ Works on Arrow columns; writes nothing.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from enum import StrEnum
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from penstock.spark.errors import OptionError
 FIELDS_MAX: Final = 8
 """Columns by which a table is partitioned; more make a file for nearly every row."""
 _EXPRESSION: Final = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<plain>[^()]+))")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 PartitionValue = int | str | bool | date | None
 
@@ -167,13 +166,19 @@ def text_of(value: PartitionValue, transform: Transform) -> str | None:
         return None
     match transform:
         case Transform.DAY:
-            return (_EPOCH + timedelta(days=_whole(value))).strftime("%Y-%m-%d")
+            return _day_text(_whole(value))
         case Transform.HOUR:
-            return (_EPOCH + timedelta(hours=_whole(value))).strftime("%Y-%m-%d-%H")
+            return f"{_day_text(_whole(value) // 24)}-{_whole(value) % 24:02d}"
         case Transform.MONTH:
             return f"{1970 + _whole(value) // 12:04d}-{_whole(value) % 12 + 1:02d}"
         case Transform.IDENTITY:
             return _plain_text(value)
+
+
+def _day_text(days: int) -> str:
+    """A day with all four digits of its year, or more: files of others may have such."""
+    day = pa.scalar(days, pa.int32()).cast(pa.date32())
+    return str(pc.strftime(day, format="%Y-%m-%d").as_py())
 
 
 def _whole(value: object) -> int:

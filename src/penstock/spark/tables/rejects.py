@@ -1,7 +1,8 @@
 """The table of bad records: its columns, and its rows for what could not be written (pure).
 
 Guarantees: the schema never changes, whatever the values are, so this table cannot fail for the
-reason that filled it; a row has the whole record, so that it can be put in again.
+reason that filled it; a row has the whole record, so that it can be put in again. Only a timestamp
+that readers cannot show is null, and then the message says what it was.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.spark.decode.buffers import HEADERS
+from penstock.spark.tables.values.limits import shown_timestamps
 from penstock.spark.tables.values.parser import Reject, short
 
 REJECTS: Final = pa.schema(
@@ -29,7 +31,6 @@ REJECTS: Final = pa.schema(
     ]
 )
 """`attempt` counts from 1: how often the record was tried, replays included."""
-_COPIED: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 def reject_rows(
@@ -41,12 +42,18 @@ def reject_rows(
     headers = (
         taken.column("headers") if "headers" in records.schema.names else pa.nulls(count, HEADERS)
     )
+    timestamps, told = shown_timestamps(taken.column("timestamp"))
+    messages = [short(reject.message) for reject in rejects]
+    for number, more in told.items():
+        messages[number] = f"{messages[number]} {more}"
     return pa.RecordBatch.from_arrays(
         [
-            *(taken.column(name) for name in _COPIED),
+            *(taken.column(name) for name in ("topic", "partition", "offset")),
+            timestamps,
+            *(taken.column(name) for name in ("key", "value")),
             headers,
             pa.array([reject.error.value for reject in rejects], pa.string()),
-            pa.array([short(reject.message) for reject in rejects], pa.string()),
+            pa.array(messages, pa.string()),
             pa.array([reject.schema_id for reject in rejects], pa.int32()),
             pa.array([pipeline] * count, pa.string()),
             pa.array([attempt] * count, pa.int32()),

@@ -19,6 +19,7 @@ from penstock.spark.tables.definition import SchemaSource, ValueFormat, ValueSet
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_schema import parse_json_schema
 from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.values.limits import ShownValues
 from penstock.spark.tables.values.parser import ValueParser
 from penstock.spark.tables.values.raw import RawValues
 from penstock.spark.tables.values.registered_values import RegisteredValues, TableColumns
@@ -66,10 +67,15 @@ def plan_parser(
 
 
 def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
-    """The parser of this plan; formats are loaded when they are needed.
+    """The parser of this plan, which gives no row with a time that readers cannot show.
 
     `table` has the columns that values of a registry's schemas have to fit to.
     """
+    return ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
+
+
+def _parser_of(plan: ParserPlan, table: TableColumns | None) -> ValueParser:
+    """Formats are loaded when they are needed."""
     if plan.registry is not None:
         return _registered(plan, Registry(plan.registry), table)
     if plan.format is ValueFormat.RAW:

@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.spark.tables.columns import table_schema, with_metadata
-from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.definition import (
+    PipelineDefinition,
+    TableFormat,
+    TableSettings,
+    Transform,
+)
 from penstock.spark.tables.expectation_sql import ExpectationEvaluator
-from penstock.spark.tables.values.parser import Reject, ValueParser
+from penstock.spark.tables.values.limits import empty_rejects, with_shown_timestamps
+from penstock.spark.tables.values.parser import Reject, ValueParser, rejecting
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,10 @@ def parse_sample(
         return Sample(0, tuple(columns.names), ())
     (source,) = batch
     parsed = parser.parse(source.column("value"))
+    if asks_rules:  # else a function may still change them
+        parsed = rejecting(parsed, empty_rejects(parsed.rows, _filled(definition.table)))
+    if definition.table.has_metadata_columns:
+        parsed = with_shown_timestamps(parsed, source)
     rejects = [_seen(source, one.row, one) for one in parsed.rejects]
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
     rows = with_metadata(parsed.rows, taken)
@@ -67,6 +77,14 @@ def parse_sample(
         tuple(sorted(rejects, key=lambda one: (one.topic, one.partition, one.offset))),
         broken,
     )
+
+
+def _filled(table: TableSettings) -> list[str]:
+    """Columns in which the table cannot hold an empty text."""
+    if table.format is not TableFormat.DELTA:
+        return []
+    plain = Transform.IDENTITY
+    return [one.column for one in table.partition_by if one.transform is plain]
 
 
 def _seen(source: pa.RecordBatch, row: int, reject: Reject) -> RejectSeen:

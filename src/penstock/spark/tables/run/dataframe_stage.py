@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.columns import METADATA, RECORD
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
@@ -47,7 +48,8 @@ from penstock.spark.tables.run.judging import with_whole_keys
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.upsert import as_changes
-from penstock.spark.tables.values.parser import Parsed, Reject
+from penstock.spark.tables.values.limits import empty_rejects, time_rejects
+from penstock.spark.tables.values.parser import Parsed, Reject, rejecting
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -56,6 +58,10 @@ _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
 """Of rows that are handed to Python at once: by their number, from what a row takes on average."""
 _OF_RECORD: Final = (*METADATA.names, *RECORD.names)
+
+
+class RowRefusedError(SparkQueryError):
+    """A row cannot be in the table, and there is no record to make a reject of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class StageOrder:
     expectations: tuple[Expectation, ...]
     pipeline: str
     key: tuple[str, ...]
+    filled: tuple[str, ...] = ()
+    """Columns in which the table cannot hold an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,7 @@ class DataFrameStage:
             self._definition.expectations,
             plan.pipeline,
             plan.key,
+            plan.filled,
         )
         reports = _run(result, columns, order, _row_bytes(staged))
         remove_files(plan.rows.directory, staged.files)
@@ -160,7 +169,7 @@ def _row_bytes(staged: BatchReport) -> float:
 def _run(
     result: DataFrame, columns: Sequence[str], order: StageOrder, row_bytes: float
 ) -> list[StageReport]:
-    needs_record = bool(order.key) or is_quarantining(order.expectations)
+    needs_record = bool(order.key or order.filled) or is_quarantining(order.expectations)
     kept = [*columns]
     if needs_record:
         kept += [name for name in _OF_RECORD if name not in columns]
@@ -219,7 +228,7 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
             outcome = outcome_of(order.expectations, answers)
             broken.update(outcome.broken)
             failed.update(outcome.failed)
-            kept, bad = _kept(batch, outcome, order.key)
+            kept, bad = _kept(batch, outcome, order)
             if bad:
                 rejects.write(reject_rows(_records(batch), bad, pipeline=order.pipeline))
                 reject_count += len(bad)
@@ -238,16 +247,25 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _kept(
-    batch: pa.RecordBatch, outcome: Outcome, key: tuple[str, ...]
+    batch: pa.RecordBatch, outcome: Outcome, order: StageOrder
 ) -> tuple[pa.RecordBatch, list[Reject]]:
     """The rows to write and the rejects, by the numbers of the rows."""
     numbers = outcome.kept
     kept = batch if numbers is None else batch.take(numbers)
-    if not key:
-        return kept, list(outcome.quarantined)
-    whole = with_whole_keys(Parsed(kept, numbers), key)
-    changes = as_changes(whole.rows, _records(whole.rows), deleted=False)
-    return changes, sorted([*outcome.quarantined, *whole.rejects], key=lambda one: one.row)
+    whole = with_whole_keys(Parsed(kept, numbers), order.key)
+    for find in (time_rejects, partial(empty_rejects, filled=order.filled)):
+        columns = [name for name in order.rows.schema.names if name in batch.schema.names]
+        whole = rejecting(whole, find(whole.rows.select(columns)))
+    if whole.rejects and not set(_OF_RECORD) <= set(batch.schema.names):
+        raise RowRefusedError(
+            f"a row cannot be written: {whole.rejects[0].message} Its record is not known here, so "
+            "that it cannot be a reject. Correct the function, or add an expectation that such a "
+            "row breaks, with the action drop or quarantine."
+        )
+    bad = sorted([*outcome.quarantined, *whole.rejects], key=lambda one: one.row)
+    if not order.key:
+        return whole.rows, bad
+    return as_changes(whole.rows, _records(whole.rows), deleted=False), bad
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -5,7 +5,8 @@ What the values have more than the plan is not left out silently: it is `GrowthN
 driver plans anew.
 
 For an upsert a record without a value deletes the row of its key; it is found out before values
-are parsed, and asked no rule. A row without a whole key is a reject.
+are parsed, and asked no rule. A row without a whole key is a reject, and so is one that the table
+cannot hold so that it is read back as it was, see `values.limits`.
 
 It belongs to one task, or to one batch in the driver, and is used from one thread.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.columns import fit, with_metadata, with_record
+from penstock.spark.tables.columns import TIMESTAMP, fit, with_metadata, with_record
 from penstock.spark.tables.expectation_sql import ExpectationEvaluator
 from penstock.spark.tables.rejects import reject_rows
 from penstock.spark.tables.run.task_plan import TaskPlan
@@ -24,7 +25,12 @@ from penstock.spark.tables.schema_changes import Incompatible, change_of
 from penstock.spark.tables.upsert import as_changes
 from penstock.spark.tables.value_parsers import new_parser
 from penstock.spark.tables.values.keys import KeyParser
-from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject
+from penstock.spark.tables.values.limits import (
+    empty_rejects,
+    shown_timestamps,
+    with_shown_timestamps,
+)
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, of_record, rejecting
 from penstock.spark.tables.values.registered_values import TableColumns
 
 
@@ -59,6 +65,7 @@ class Judge:
         self._evaluator = ExpectationEvaluator(plan.expectations)
         self._seen: pa.Schema | None = None
         self._schema = _plain(plan.rows.schema)
+        self._has_timestamp = TIMESTAMP in self._schema.names
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
             schema = plan.deletions.schema
@@ -77,8 +84,11 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
-        if self.plan.key and not self.plan.is_staged:
+        if not self.plan.is_staged:
             parsed = with_whole_keys(parsed, self.plan.key)
+            parsed = rejecting(parsed, empty_rejects(parsed.rows, self.plan.filled))
+        if self._has_timestamp:
+            parsed = with_shown_timestamps(parsed, records)
         kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
         rows = with_metadata(parsed.rows, kept)
         outcome = self._evaluator.evaluate(rows)
@@ -88,7 +98,7 @@ class Judge:
             rows = as_changes(rows, kept, deleted=False)
         if outcome.kept is not None:
             rows = rows.take(outcome.kept)
-        rejects = [*parsed.rejects, *(_of_record(one, parsed) for one in outcome.quarantined)]
+        rejects = [*parsed.rejects, *(of_record(one, parsed) for one in outcome.quarantined)]
         return Judged(
             fit(rows, self._schema),
             None,
@@ -130,37 +140,23 @@ class Judge:
 
 
 def newest_timestamp_ms(records: pa.RecordBatch) -> int | None:
-    """Of the newest record; None of none."""
-    newest = pc.max(records.column("timestamp").cast(pa.int64())).as_py()
+    """Of the newest record whose timestamp can be true; None of none."""
+    timestamps, _ = shown_timestamps(records.column("timestamp"))
+    newest = pc.max(timestamps.cast(pa.int64())).as_py()
     return None if newest is None else int(newest) // 1000
 
 
 def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
     """The same, with rows that lack a part of their key among the rejects."""
     missing = [name for name in key if parsed.rows.column(name).null_count]
-    if not missing:
-        return parsed
-    lacks = {name: parsed.rows.column(name).is_null() for name in missing}
     bad = [
         Reject(number, ErrorClass.MISSING_VALUE, f"column '{name}' of the key has no value")
-        for name, mask in lacks.items()
-        for number in pc.indices_nonzero(mask).to_pylist()
+        for name in missing
+        for number in pc.indices_nonzero(parsed.rows.column(name).is_null()).to_pylist()
     ]
     first = {one.row: one for one in reversed(bad)}
-    kept = pa.array(
-        [number for number in range(parsed.rows.num_rows) if number not in first], pa.int64()
-    )
-    numbers = kept if parsed.row_numbers is None else parsed.row_numbers.take(kept)
-    moved = [_of_record(one, parsed) for one in first.values()]
-    return Parsed(parsed.rows.take(kept), numbers, (*parsed.rejects, *moved))
+    return rejecting(parsed, list(first.values()))
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.remove_metadata() for one in schema])
-
-
-def _of_record(reject: Reject, parsed: Parsed) -> Reject:
-    """A reject by the number of its row, with the number of its record instead."""
-    if parsed.row_numbers is None:
-        return reject
-    return reject._replace(row=parsed.row_numbers[reject.row].as_py())

@@ -53,7 +53,10 @@ class Plans:
         self._is_staged = is_staged
         # Bytes that nobody looks at would be most of what is staged.
         self._keeps_record = is_staged and (
-            has_transform or bool(self.key) or is_quarantining(definition.expectations)
+            has_transform
+            or bool(self.key)
+            or bool(self.filled)
+            or is_quarantining(definition.expectations)
         )
         self.task = self._planned(0, parser, value_schema)
 
@@ -95,6 +98,11 @@ class Plans:
         """The columns of the key of an upsert; none: rows are appended."""
         settings = self._definition.table
         return settings.key if settings.mode is WriteMode.UPSERT else ()
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """Columns in which the table cannot hold an empty text: only its partitions have them."""
+        return tuple(sorted(self._rows.layout(self._rows.schema()).left_out))
 
     def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
         """The report of files with these columns, as its commit needs it."""
@@ -139,6 +147,7 @@ class Plans:
             rejects=self._rejects.layout(REJECTS),
             key=self.key,
             deletions=self._deletions(layout) if self.key else None,
+            filled=self.filled,
             is_staged=self._is_staged,
             keeps_record=self._keeps_record,
         )

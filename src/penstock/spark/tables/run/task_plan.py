@@ -32,6 +32,8 @@ class TaskPlan:
     """The columns of the key: the rows are changes for an upsert."""
     deletions: FileLayout | None = None
     """Of an upsert: records without a value, which delete the row of their key."""
+    filled: tuple[str, ...] = ()
+    """Columns in which the table cannot hold an empty text."""
     is_staged: bool = False
     """The rows are not the table's yet: their keys and rules are looked at later."""
     keeps_record: bool = False

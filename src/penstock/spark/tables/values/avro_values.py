@@ -14,6 +14,7 @@ from fastavro.schema import SchemaParseException
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.values.avro_schema import Schema, avro_columns, load_avro
 from penstock.spark.tables.values.framing import HEADER_BYTES
+from penstock.spark.tables.values.limits import OUTSIDE
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 from penstock.spark.tables.values.registered_values import (
     CompiledSchema,
@@ -87,6 +88,10 @@ def _compiled(
         try:
             row = fastavro.schemaless_reader(stream, parsed, None)
         except _UNREADABLE as error:
+            if _is_of_time(error):
+                raise RowError(
+                    ErrorClass.TYPE_MISMATCH, f"the value holds a time or a date {OUTSIDE}: {error}"
+                ) from None
             raise RowError(
                 ErrorClass.MALFORMED,
                 f"the value is not Avro of {what}: {type(error).__name__} {error}",
@@ -100,6 +105,11 @@ def _compiled(
         return row
 
     return one_by_one(columns, read, schema_id)
+
+
+def _is_of_time(error: BaseException) -> bool:
+    """Whether it is about a number of days or parts of seconds for which Python has no date."""
+    return isinstance(error, OverflowError) or str(error).startswith(("ordinal must be", "year "))
 
 
 def _without_logical(node: Schema) -> Schema:

@@ -25,7 +25,15 @@ import pyarrow as pa
 
 from penstock.spark.tables.values.framing import HEADER_BYTES, MAGIC
 from penstock.spark.tables.values.json_rows import JsonRows
-from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
+from penstock.spark.tables.values.limits import time_rejects
+from penstock.spark.tables.values.parser import (
+    ErrorClass,
+    Parsed,
+    Reject,
+    RowError,
+    rejecting,
+    short,
+)
 from penstock.spark.tables.values.row_batches import Row, batch_of, in_order
 
 
@@ -54,7 +62,8 @@ class KeyParser:
             except RowError as error:
                 rejects.append(Reject(number, error.error, short(error.message)))
         batch, numbers, refused = batch_of(rows, self._schema)
-        return in_order(batch, numbers, [*rejects, *refused], len(keys))
+        parsed = in_order(batch, numbers, [*rejects, *refused], len(keys))
+        return rejecting(parsed, time_rejects(parsed.rows))
 
     def _read(self, key: bytes | None) -> object:
         if key is None:

@@ -5,11 +5,13 @@ Guarantees that each parser keeps, and that one suite checks: every row of the i
 own row only. A parser belongs to one task and is used from one thread.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 MESSAGE_CHARACTERS_MAX: Final = 1_000
 """A reason is read by a person; the value itself is beside it in the table of bad records."""
@@ -76,6 +78,26 @@ class ValueParser(Protocol):
 
     def parse(self, values: pa.Array) -> Parsed:
         """Read a column of type binary; a null is a row of nulls."""
+
+
+def rejecting(parsed: Parsed, bad: Sequence[Reject]) -> Parsed:
+    """The same without these rows, which are rejects by their numbers in `rows`; one for each."""
+    if not bad:
+        return parsed
+    gone = pa.array([one.row for one in bad], pa.int64())
+    is_kept = pc.invert(pc.is_in(pa.arange(0, parsed.rows.num_rows), value_set=gone))
+    kept = pc.indices_nonzero(is_kept).cast(pa.int64())
+    numbers = kept if parsed.row_numbers is None else parsed.row_numbers.take(kept)
+    moved = [of_record(one, parsed) for one in bad]
+    rejects = tuple(sorted([*parsed.rejects, *moved], key=lambda one: one.row))
+    return Parsed(parsed.rows.take(kept), numbers, rejects)
+
+
+def of_record(reject: Reject, parsed: Parsed) -> Reject:
+    """A reject by the number of its row, with the number of its record instead."""
+    if parsed.row_numbers is None:
+        return reject
+    return reject._replace(row=parsed.row_numbers[reject.row].as_py())
 
 
 def short(message: str) -> str:
