@@ -65,6 +65,7 @@ def test_bounds_of_floats(
     values: list[float | None],
     bounds: tuple[float, float] | None,
     nan_count: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.array(values, kind)], names=["id", "x"]
@@ -82,6 +83,7 @@ def test_bounds_of_floats(
     assert file.nan_value_counts[number] == nan_count
     assert (number in file.upper_bounds) == (nan_count == 0 and any(values))
     assert (number in file.lower_bounds) == (number in file.upper_bounds)
+    assert not caplog.records, "pyiceberg warns of columns without statistics"
 
 
 def test_a_receipt_that_does_not_know_of_nan_has_no_bounds_of_floats(tmp_path: Path) -> None:
