@@ -64,7 +64,7 @@ def test_a_restore_to_before_the_copy_needs_older_entries() -> None:
     assert must_read_on(log[:1], 3)
     assert not must_read_on(log[:1], 1)
     assert notes_of(log, kept, 3) == {"orders": replace(note(1), run=NOBODY, sequence=3)}
-    with pytest.raises(HistoryError, match="new name"):
+    with pytest.raises(HistoryError, match="another table"):
         notes_of(log[:2], kept, 3)
 
 

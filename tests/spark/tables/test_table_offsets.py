@@ -74,8 +74,10 @@ class Source:
         return found
 
 
-def _from_spark(document: Any) -> Any:  # noqa: ANN401 - any JSON
-    return json.loads(json.dumps(document))
+def _from_spark(document: dict[str, Any]) -> dict[str, Any]:
+    """What comes back from Spark, which keeps documents as text."""
+    found: dict[str, Any] = json.loads(json.dumps(document))
+    return found
 
 
 @pytest.fixture

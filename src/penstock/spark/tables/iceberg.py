@@ -224,8 +224,8 @@ class IcebergTable:
             raise NoteError(
                 f"the table was rolled back to a snapshot from before the last commit of pipeline "
                 f"'{pipeline}', and the snapshots that say what it held then have expired. Roll it "
-                "forward again, or give the pipeline a new name and the offsets from which it "
-                "shall go on."
+                "forward again, or name another table and the offsets from which the pipeline "
+                "shall go on there."
             )
 
     # --- Committing ---
