@@ -105,6 +105,7 @@ def test_parts_and_order_are_others_at_each_look(
     assert not replayed(new_world(), MANY_FILES)
 
 
+@pytest.mark.crash
 def test_parts_are_others_after_a_crash(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

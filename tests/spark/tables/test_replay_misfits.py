@@ -206,6 +206,7 @@ def test_rows_were_dropped_under_a_claim(world: BatchWorld) -> None:
     assert not world.wrong()
 
 
+@pytest.mark.crash
 def test_going_on_anew_crashes_at_each_operation(tmp_path: Path) -> None:
     def ready(number: int) -> BatchWorld:
         world = BatchWorld(tmp_path / str(number))
