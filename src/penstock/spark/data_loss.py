@@ -64,6 +64,9 @@ REMEDIES: Final[Mapping[LossKind, str]] = {
 }
 
 
+_OTHER_LOG: Final = (LossKind.TRUNCATED, LossKind.BEYOND_END)
+
+
 class Loss(NamedTuple):
     """One loss, as a sentence."""
 
@@ -261,7 +264,8 @@ def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
                 *remedies,
                 f"Or set failOnDataLoss to false to go on; then {'; '.join(skips)}.",
             ]
-        )
+        ),
+        [loss.what for loss in losses if loss.kind in _OTHER_LOG],
     )
 
 

@@ -37,6 +37,11 @@ class CheckpointError(SparkQueryError):
 class DataLossError(SparkQueryError):
     """Records that the query has to read are not there any more, or not the same."""
 
+    def __init__(self, text: str, other_logs: Sequence[str] = ()) -> None:
+        """`other_logs`: of logs that end before what was read, or were written anew from there."""
+        super().__init__(text)
+        self.other_logs = tuple(other_logs)
+
 
 def first_of(names: Sequence[str], count_max: int) -> str:
     """Some names as a message has them: in their order, and not endlessly."""

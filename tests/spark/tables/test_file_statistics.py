@@ -13,13 +13,17 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from penstock.spark.tables import data_files as writing
 from penstock.spark.tables.data_files import FileReceipt, write_files
 from penstock.spark.tables.delta import DeltaLakeTable
 from penstock.spark.tables.delta_actions import add_action
+from penstock.spark.tables.delta_care import compact
+from penstock.spark.tables.delta_upsert import merge
 from penstock.spark.tables.iceberg import IcebergTable
 from penstock.spark.tables.iceberg_files import data_files
+from penstock.spark.tables.upsert import DELETED
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind
 
 NAN = math.nan
@@ -129,6 +133,36 @@ def test_readers_of_parquet_find_nan(
         # Of columns inside of others pyiceberg tells counts alone.
         assert (numbers[0] in file.upper_bounds) == (counts["x"] == 0)
         assert numbers[1] not in file.upper_bounds
+
+
+@pytest.mark.parametrize("has_nested", [True, False])
+@pytest.mark.parametrize("way", ["compaction", "merge"])
+def test_readers_find_nan_in_files_that_deltalake_writes(
+    tmp_path: Path, way: str, has_nested: bool
+) -> None:
+    def rows(*found: tuple[int, float]) -> pa.Table:
+        columns: dict[str, Any] = {"id": [one for one, _ in found], "x": [x for _, x in found]}
+        if has_nested:
+            columns |= {"s": [{"y": x} for _, x in found]}
+        return pa.table(columns)
+
+    write_deltalake(tmp_path, rows((0, 1.0), (1, 2.0)))
+    write_deltalake(tmp_path, rows((2, NAN)), mode="append")
+    table = DeltaTable(tmp_path)
+    if way == "compaction":
+        assert compact(table, 10**8, None, 0) == (2, 1)
+    else:
+        changes = rows((0, NAN), (1, 2.0)).append_column(DELETED, pa.array([False, False]))
+        merge(table, changes, ["id"], CommitProperties())
+    files = DeltaTable(tmp_path).file_uris()
+    expected = [2] if way == "compaction" else [0, 2]
+    for condition in ["x > 5", *(["s.y > 5"] if has_nested else [])]:
+        question = f"SELECT id FROM read_parquet({files}) WHERE {condition} ORDER BY id"
+        assert [one for (one,) in duckdb.execute(question).fetchall()] == expected
+    told = pa.table(DeltaTable(tmp_path).get_add_actions(flatten=True)).to_pylist()
+    assert max(one["max.id"] for one in told) == 2, "other columns keep theirs"
+    newest = max(told, key=lambda one: one["modification_time"])
+    assert newest.get("max.x") is None
 
 
 TIMES = {

@@ -76,6 +76,10 @@ def test_what_a_rollback_took_out_comes_again(
     send(world, world.topic, 7)
     run_stream(spark, world, source)
     assert ids(world) == [1, 2, 3, 4, 5, 6, 7]
+    for _ in range(2):
+        world.put_back(before)  # and nothing comes to the topics
+        run_stream(spark, world, source)
+        assert ids(world) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

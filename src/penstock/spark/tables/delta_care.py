@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
 from penstock.core.clock import SystemClock
+from penstock.spark.tables.delta_bounds import writer_properties
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, live_names
 from penstock.spark.tables.orphans import orphans_of
 from penstock.spark.tables.table_facts import Partition, SnapshotFacts
@@ -46,11 +47,13 @@ def compact(
     if not _has_small_files(table, target_bytes):
         return removed, added
     mark(table, now_ms)
+    written_with = writer_properties(pa.schema(table.schema().to_arrow()))
     for partition in [()] if partitions is None else partitions:
         done: dict[str, Any] = table.optimize.compact(
             # deltalake spells a null as the empty text.
             partition_filters=[(name, "=", value or "") for name, value in partition] or None,
             target_size=target_bytes,
+            writer_properties=written_with,
             commit_properties=plain_properties(now_ms),
             post_commithook_properties=KEEP_LOG,
         )

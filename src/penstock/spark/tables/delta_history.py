@@ -105,8 +105,8 @@ def notes_of(
             f"the log of the table is there from version {oldest} on, and what Penstock has to "
             "know was recorded before it: somebody cleaned the log up although "
             "delta.enableExpiredLogCleanup is false, or restored the table to a version from "
-            "before that. RESTORE it to a newer version, or name another table and the offsets from "
-            "which the pipeline shall go on there."
+            "before that. RESTORE it to a newer version, or name another table and the offsets "
+            "from which the pipeline shall go on there."
         )
     notes = {}
     for name, last in highest.items():

@@ -18,6 +18,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
 from penstock.spark.tables.change_files import ReducedChanges
 from penstock.spark.tables.columns import fit
+from penstock.spark.tables.delta_bounds import writer_properties
 from penstock.spark.tables.file_partitions import PartitionField, Transform, text_of, values_of
 from penstock.spark.tables.upsert import DELETED, Changes, require_key
 
@@ -52,6 +53,7 @@ def merge(
         source_alias="source",
         target_alias="target",
         streamed_exec=False,  # or the statistics of the keys are not used to pass over files
+        writer_properties=writer_properties(pa.schema(table.schema().to_arrow())),
         commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )

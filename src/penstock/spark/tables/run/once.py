@@ -13,7 +13,7 @@ from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import SourceOptions
 from penstock.spark.tables.run.orders import TaskOrder
-from penstock.spark.tables.run.table_offsets import require_no_second_log
+from penstock.spark.tables.run.table_offsets import require_no_second_log, second_log_refused
 
 
 def batches_now(
@@ -27,7 +27,8 @@ def batches_now(
     batches.prepare_available_now()
     document = write_offset(start)
     while True:
-        end = batches.latest_offset(document, options.limits)
+        with second_log_refused():
+            end = batches.latest_offset(document, options.limits)
         if end == document:
             return
         until = read_offset(end)

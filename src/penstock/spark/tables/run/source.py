@@ -35,8 +35,11 @@ from penstock.spark.tables.run.table_offsets import (
     beginning,
     behind,
     corrected,
+    met,
     require_no_second_log,
+    second_log_refused,
     subscribed,
+    unknown,
     with_begins,
 )
 from penstock.spark.task_reader import TaskSettings
@@ -100,14 +103,21 @@ class PipelineReader(PenstockStreamReader):
         """
         known = read_offset(start)
         planned = subscribed(known, self._source_options().subscription)
-        right = self._by_table(planned)
+        right = self._by_table(self._with_unknown(planned))
         document = start if right is known else write_offset(right)
-        found = super().latestOffset(document, limit)
+        with second_log_refused():
+            found = super().latestOffset(document, limit)
         end = read_offset(found)
         if found != document:
             # Otherwise there is no batch, and what it says of beginnings is of the last one.
             require_no_second_log(right, end)
-        return found if right is planned else write_offset(with_begins(end, planned, right))
+        if right is planned:
+            return found
+        told = write_offset(with_begins(end, planned, right))
+        if told == start:
+            # The last batch was the same, and Spark would run none: let it go back first.
+            told = write_offset(with_begins(right, planned, right))
+        return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, without what the table holds, and with what it lacks.
@@ -127,6 +137,11 @@ class PipelineReader(PenstockStreamReader):
             return [InputPartition((order,)) for order in orders]
         leave_batch(self._plan_path, orders if is_small(orders) else ())
         return [InputPartition(some) for some in small_together(orders)]
+
+    def _with_unknown(self, planned: StreamOffset) -> StreamOffset:
+        held = read_plan(self._plan_path).held
+        missing = unknown(planned, held, self._source_options().subscription)
+        return met(planned, held, self._open().earliest(missing))
 
     def _by_table(self, planned: StreamOffset) -> StreamOffset:
         held = read_plan(self._plan_path).held

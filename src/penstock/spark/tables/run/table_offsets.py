@@ -15,7 +15,8 @@ written anew from there. Other records have the offsets of rows that the table h
 whatever `failOnDataLoss` says, because no batch can bring what is new and take back what is gone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.core.types import TopicPartition
@@ -41,6 +42,19 @@ def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
         if _is_same_topic(at, planned, held)
         and position.offset > (held.positions[at].offset if at in held.positions else 0)
     ]
+
+
+def unknown(
+    planned: StreamOffset, held: StreamOffset, subscription: Subscription
+) -> list[TopicPartition]:
+    """Partitions that the table holds and a checkpoint has not met, or has forgotten."""
+    return [at for at in held.positions if at not in planned.positions and subscription.covers(at)]
+
+
+def met(planned: StreamOffset, held: StreamOffset, there: Iterable[TopicPartition]) -> StreamOffset:
+    """The same with these partitions, which are no new ones: the table says where they go on."""
+    more = {at: held.positions[at] for at in there}
+    return replace(planned, positions={**planned.positions, **more}) if more else planned
 
 
 def corrected(
@@ -70,7 +84,7 @@ def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -
     begins = {
         at: min(place.offset, end.positions[at].offset)
         for at, place in right.positions.items()
-        if at in end.positions and place.offset != planned.positions[at].offset
+        if at in end.positions and place.offset != _offset_at(planned, at)
     }
     return replace(end, begins={**end.begins, **begins}) if begins else end
 
@@ -84,29 +98,45 @@ def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
     return StreamOffset(places, end.topic_ids, end.cluster_id)
 
 
+@contextmanager
+def second_log_refused() -> Iterator[None]:
+    """Where losses are told as errors: one of these has no remedy among the options."""
+    try:
+        yield
+    except DataLossError as error:
+        if not error.other_logs:
+            raise
+        raise _second_log(error.other_logs) from None
+
+
 def require_no_second_log(start: StreamOffset, end: StreamOffset) -> None:
     """Refuse a batch that begins before `start`, which is what the table holds."""
-    behind = [
-        (at, begin, start.positions[at].offset)
+    lost = [
+        f"the table holds {at} up to offset {start.positions[at].offset}, and its log ends at "
+        f"{begin} or was written anew from there"
         for at, begin in sorted(end.begins.items())
         if at in start.positions
         and begin < start.positions[at].offset
         and _is_same_topic(at, end, start)
     ]
-    if not behind:
-        return
-    told = "; ".join(
-        f"the table holds {at} up to offset {held}, and its log ends at {begin} or was written "
-        "anew from there"
-        for at, begin, held in behind[:5]
+    if lost:
+        raise _second_log(lost)
+
+
+def _second_log(lost: Sequence[str]) -> DataLossError:
+    return DataLossError(
+        f"the topic lost records that the table has: {'; '.join(lost[:5])} (partitions: "
+        f"{len(lost)}). Others have their offsets now or will have them, so failOnDataLoss does "
+        "not help. Find out what happened to the log (an unclean leader election, a restored "
+        "disk), and compare it with the table. To go on, delete the rows that the topic does not "
+        "have any more, and give the pipeline a new name and the offsets from which it shall go "
+        "on. If the pipeline has brought nothing yet, startingOffsets was beyond the end: correct "
+        "it, and give the pipeline a new name."
     )
-    raise DataLossError(
-        f"the topic lost records that the table has: {told} (partitions: {len(behind)}). Others "
-        "have their offsets now or will have them, so failOnDataLoss does not help. Find out what "
-        "happened to the log (an unclean leader election, a restored disk), and compare it with "
-        "the table. To go on, delete the rows that the topic does not have any more, and give the "
-        "pipeline a new name and the offsets from which it shall go on."
-    )
+
+
+def _offset_at(place: StreamOffset, at: TopicPartition) -> int | None:
+    return place.positions[at].offset if at in place.positions else None
 
 
 def _is_same_topic(at: TopicPartition, one: StreamOffset, other: StreamOffset) -> bool:
