@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.cli.spark_options import parse_settings
 from penstock.cli.table_again import position_word
+from penstock.spark.tables.run.replay import ReplayDone
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
@@ -180,3 +182,21 @@ def test_settings_of_spark() -> None:
     assert parse_settings(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
     with pytest.raises(click.UsageError, match="NAME=VALUE"):
         parse_settings(["spark.x"])
+
+
+@pytest.mark.parametrize("words", [[], ["--anew"]])
+def test_a_replay_takes_tables_as_they_are_only_when_told(
+    penstock: Penstock, world: World, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    asked: list[bool] = []
+
+    def put_in(*_: object, anew: bool, **__: object) -> ReplayDone:
+        asked.append(anew)
+        return ReplayDone(2, 1, 1)
+
+    monkeypatch.setattr("penstock.spark.tables.run.replay.replay", put_in)
+    monkeypatch.setattr("penstock.spark.pipeline_runs.session_of", lambda *_: nullcontext())
+    monkeypatch.setattr("penstock.cli.table_dlq.chosen_session", lambda *_: nullcontext())
+    done = penstock("table", "dlq", "replay", str(world.file), *words)
+    assert done.output == "2 records tried again: 1 row in shop.orders, 1 reject\n"
+    assert asked == [bool(words)]
