@@ -68,9 +68,16 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(RELEASE)/bin/python -X dev -m pytest -q \
 		-m "not (uncompiled or interop or crash or chaos or scale or bench or spark)"
 
+INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
+# Rates and waits are measured in these, so nothing else runs beside them. All others run by two processes.
+MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker/handlers/test_throttling.py \
+	interop/test_quotas.py)
+
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
+	$(BIN)/python -c 'from tests.oracle.kafka_broker import make_class_data_archive as make; make()'
+	$(INTEROP_TESTS) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(MEASURING_TESTS))
+	$(INTEROP_TESTS) $(MEASURING_TESTS)
 
 # Tests in an environment of PySpark $(1) on Python $(2), which is made at its first use.
 spark_run = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.oracle.spark_environments \

@@ -23,6 +23,15 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
+LONG_FIRST = tuple(
+    f"tests/interop/test_{name}.py" for name in ("groups", "clients", "kafka_tools", "admin_port")
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes begin first: two processes then end at about the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FIRST))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: golden files get what really happens; read the difference before a commit."""

@@ -186,7 +186,7 @@ PROOFS = (
         "interop",
         "Six clients, Penstock and Apache Kafka; log format",
         ("make", "interop"),
-        (passed,),
+        (sums_of("{0} tests passed", r"(\d+) passed"),),
     ),
     *(
         Proof(

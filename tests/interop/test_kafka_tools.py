@@ -19,7 +19,7 @@ from tests.interop.tool_texts import lines_of
 from tests.oracle.both_brokers import NO_TOPIC_BY_ASKING, BothBrokers
 from tests.oracle.kafka_broker import make_class_data_archive
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 PROPERTIES = {
     **NO_TOPIC_BY_ASKING,

@@ -17,7 +17,7 @@ from tests.interop.tool_runner import Output, ToolRunner
 from tests.interop.tool_script import FILES, SCRIPT, Step
 from tests.oracle.running_broker import RunningBroker
 
-REST_SECONDS = 0.15
+REST_SECONDS = 0.3
 CLIENT_SECONDS_MAX = 30.0
 HELD_TOPIC = "with_two.words"
 

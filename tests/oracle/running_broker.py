@@ -39,10 +39,15 @@ POLL_SECONDS = 0.004
 _METADATA_V1_NO_TOPICS = struct.pack(">hhihi", 3, 1, 7, -1, 0)
 
 
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = PORTS_BELOW_EPHEMERAL[_WORKER % 2 :: 2]
+"""A broker takes its port a second after it was free: two processes of tests share none."""
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
     for _ in range(200):
-        port = random.choice(PORTS_BELOW_EPHEMERAL)
+        port = random.choice(_PORTS)
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((HOST, port))
             return port
