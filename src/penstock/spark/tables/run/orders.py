@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.spark.offsets import StreamOffset
-from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.planning import ReadTask
 from penstock.spark.task_reader import TaskSettings, read_range
 from penstock.spark.worker_process import settle
 
@@ -56,22 +55,6 @@ def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
             groups.append((order,))
             held_count = size
     return groups
-
-
-def not_held(tasks: Sequence[ReadTask], held: StreamOffset) -> list[ReadTask]:
-    """The tasks without offsets before these; those with nothing left are left out.
-
-    Offsets of a topic that was made anew are others: they are offered, and the commit stops.
-    """
-    cut = []
-    for task in tasks:
-        at, start, end = task.range
-        begin = start
-        if at in held.positions and held.topic_ids.get(at.topic) in {None, task.topic_id}:
-            begin = max(start, min(held.positions[at].offset, end))
-        if begin < end:
-            cut.append(task._replace(range=OffsetRange(at, begin, end)))
-    return cut
 
 
 def carry_out(

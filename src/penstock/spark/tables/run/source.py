@@ -102,8 +102,11 @@ class PipelineReader(PenstockStreamReader):
         What the table holds may be gone from the topic by then, and is missing to nobody.
         """
         known = read_offset(start)
-        planned = subscribed(known, self._source_options().subscription)
-        right = self._by_table(self._with_unknown(planned))
+        held = read_plan(self._plan_path).held
+        subscription = self._source_options().subscription
+        planned = subscribed(known, subscription)
+        there = self._open().earliest(unknown(planned, held, subscription))
+        right = self._by_table(met(planned, held, there), held)
         document = start if right is known else write_offset(right)
         with second_log_refused():
             found = super().latestOffset(document, limit)
@@ -128,7 +131,7 @@ class PipelineReader(PenstockStreamReader):
         if start != end:
             last = subscribed(read_offset(end), self._source_options().subscription)
             planned = beginning(read_offset(start), last)
-            end = write_offset(with_begins(last, planned, self._by_table(planned)))
+            end = write_offset(with_begins(last, planned, self._by_table(planned, plan.held)))
         tasks = self._open().plan(start, end)
         cluster_id = read_offset(end).cluster_id
         orders = [TaskOrder(task, plan.task, cluster_id) for task in tasks]
@@ -138,13 +141,7 @@ class PipelineReader(PenstockStreamReader):
         leave_batch(self._plan_path, orders if is_small(orders) else ())
         return [InputPartition(some) for some in small_together(orders)]
 
-    def _with_unknown(self, planned: StreamOffset) -> StreamOffset:
-        held = read_plan(self._plan_path).held
-        missing = unknown(planned, held, self._source_options().subscription)
-        return met(planned, held, self._open().earliest(missing))
-
-    def _by_table(self, planned: StreamOffset) -> StreamOffset:
-        held = read_plan(self._plan_path).held
+    def _by_table(self, planned: StreamOffset, held: StreamOffset) -> StreamOffset:
         return corrected(planned, held, self._open().earliest(behind(planned, held)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
