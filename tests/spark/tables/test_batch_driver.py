@@ -7,7 +7,6 @@ table is enumerated, since it is quick; the real ones are tried at the moments t
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
@@ -52,12 +51,6 @@ NewWorld = Callable[[], BatchWorld]
 def _quick() -> Iterator[None]:
     with quick():
         yield
-
-
-@pytest.fixture
-def new_world(tmp_path: Path) -> NewWorld:
-    numbers = count()
-    return lambda: BatchWorld(tmp_path / str(next(numbers)))
 
 
 def crashed(at: int) -> Drama:

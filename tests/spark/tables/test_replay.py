@@ -6,7 +6,6 @@ differs from one look to the next, and after a compaction. So limits count only 
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -54,12 +53,6 @@ def _scaled_down(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(module, name, value)
     with quick():
         yield
-
-
-@pytest.fixture
-def new_world(tmp_path: Path) -> NewWorld:
-    numbers = count()
-    return lambda: BatchWorld(tmp_path / str(next(numbers)))
 
 
 def replayed(world: BatchWorld, life: Life = ONE_FILE, drama: Drama | None = None) -> str:
