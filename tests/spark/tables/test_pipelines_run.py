@@ -17,7 +17,7 @@ from penstock.spark.tables.run.events import BatchDone, CareDone
 from penstock.spark.tables.run.pipeline import CircuitOpenError, TablePipeline
 from penstock.spark.tables.run.replay import RejectFilter, replay
 from tests.oracle.running_broker import RunningBroker
-from tests.spark.conftest import BrokerNamed, NewTopic
+from tests.spark.conftest import NewTopic
 from tests.spark.tables.pipeline_world import World, order
 from tests.spark.topics import Record, delete_records_before, produce
 
@@ -26,12 +26,9 @@ FORMATS = ["delta", "iceberg"]
 MODES = ["in_task", "dataframe"]
 
 
-@pytest.fixture(params=FORMATS)
-def world(
-    request: pytest.FixtureRequest, tmp_path: Path, broker_named: BrokerNamed, new_topic: NewTopic
-) -> World:
-    broker = broker_named("penstock")
-    return World(tmp_path, request.param, broker.bootstrap, new_topic(broker, partitions=2))
+@pytest.fixture
+def partitions() -> int:
+    return 2
 
 
 class Seen:

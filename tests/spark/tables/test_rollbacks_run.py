@@ -1,6 +1,5 @@
 """Pipelines whose table is put back, or whose topics change: nothing is left out or doubled."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,19 +7,10 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
 from penstock.spark.tables.run.pipeline import TablePipeline
-from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.tables.pipeline_world import World, order, wait_until
 from tests.spark.topics import Record, create_topic, delete_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def world(
-    request: pytest.FixtureRequest, tmp_path: Path, broker_named: BrokerNamed, new_topic: NewTopic
-) -> World:
-    broker = broker_named("penstock")
-    return World(tmp_path, request.param, broker.bootstrap, new_topic(broker))
 
 
 def send(world: World, topic: str, *numbers: int) -> None:

@@ -6,7 +6,6 @@ table of bad records with its reason; what became readable later is put in once,
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from pyspark.sql import SparkSession
 from penstock.spark.tables.run.pipeline import TablePipeline
 from penstock.spark.tables.run.replay import replay
 from tests.oracle.schema_registry import SchemaRegistry, schema_registry
-from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.tables.test_registry_apicurio import encoded, framed, order
 from tests.spark.topics import Record, produce
@@ -27,14 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
     with schema_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def world(
-    request: pytest.FixtureRequest, tmp_path: Path, broker_named: BrokerNamed, new_topic: NewTopic
-) -> World:
-    broker = broker_named("penstock")
-    return World(tmp_path, request.param, broker.bootstrap, new_topic(broker))
 
 
 def optional(name: str, kind: str) -> tuple[str, list[str]]:

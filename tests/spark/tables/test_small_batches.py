@@ -1,7 +1,6 @@
 """Batches of a stream with few records: the driver does them, and Spark's tasks when it cannot."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,7 +9,6 @@ from penstock.spark.tables.run import orders, small_batches
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 from penstock.spark.tables.run.plan_file import PlanFile
 from penstock.spark.task_reader import TaskSettings
-from tests.spark.conftest import BrokerNamed, NewTopic
 from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.topics import Record, produce
 
@@ -19,12 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(30
 GOOD, BAD = b'{"id": 1, "amount": 0.5, "name": "a"}', b"not json"
 
 
-@pytest.fixture(params=["delta", "iceberg"])
-def world(
-    request: pytest.FixtureRequest, tmp_path: Path, broker_named: BrokerNamed, new_topic: NewTopic
-) -> World:
-    broker = broker_named("penstock")
-    return World(tmp_path, request.param, broker.bootstrap, new_topic(broker, partitions=2))
+@pytest.fixture
+def partitions() -> int:
+    return 2
 
 
 def send(world: World, count: int, value: bytes = GOOD) -> None:
