@@ -8,11 +8,11 @@ the table's schema: columns in its order, narrower numbers widened, what is not 
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.spark.decode.buffers import HEADERS
 from penstock.spark.option_values import shown
 from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.nested_arrays import list_of, map_of, struct_of
 
 METADATA: Final = pa.schema(
     [
@@ -89,34 +89,14 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
             else pa.nulls(len(column), one.type)
             for one in kind
         ]
-        return pa.StructArray.from_arrays(
-            children, fields=list(kind), mask=column.is_null() if column.null_count else None
+        return struct_of(column, kind, children)
+    if pa.types.is_map(kind):
+        return map_of(
+            column,
+            kind,
+            lambda keys: _fitted(keys, kind.key_type),
+            lambda items: _fitted(items, kind.item_type),
         )
-    if pa.types.is_map(kind) or pa.types.is_list(kind):
-        return _fitted_list(column, kind)
+    if pa.types.is_list(kind):
+        return list_of(column, kind, lambda values: _fitted(values, kind.value_type))
     return column.cast(kind)
-
-
-def _fitted_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    is_map = pa.types.is_map(kind)
-    # A map is a list of entries, which Arrow has more functions for.
-    entries = column.cast(_entries_type(column.type)) if is_map else column
-    mask = column.is_null() if column.null_count else None
-    # From lengths, not from offsets: a slice has offsets that do not begin at zero.
-    lengths = pc.fill_null(pc.list_value_length(entries), 0).cast(pa.int32())
-    starts = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-    values = entries.flatten()
-    if not is_map:
-        fitted = _fitted(values, kind.value_type)
-        return pa.ListArray.from_arrays(starts, fitted, type=kind, mask=mask)
-    return pa.MapArray.from_arrays(
-        starts,
-        _fitted(values.field(0), kind.key_type),
-        _fitted(values.field(1), kind.item_type),
-        type=kind,
-        mask=mask,
-    )
-
-
-def _entries_type(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))

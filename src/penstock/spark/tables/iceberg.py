@@ -18,7 +18,6 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
@@ -36,13 +35,13 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables import iceberg_care
-from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_change import Change
 from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
+from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
     new_schema,
@@ -156,10 +155,8 @@ class IcebergTable:
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of all rows."""
-        wanted = self.schema()
-        scan = self._table.scan(selected_fields=tuple(columns))
-        for batch in scan.to_arrow_batch_reader():
-            yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
+        tasks = list(self._table.scan().plan_files())
+        yield from IcebergRows(self._table, columns).batches(tasks)
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
@@ -337,22 +334,21 @@ class IcebergTable:
         """Write the rows of small files again, into fewer ones."""
         self._require(after)
         metadata = self._table.metadata
-        scan = self._table.scan()
         partition_of = partition_reader(self._table)
         wanted = (
             task
-            for task in scan.plan_files()
+            for task in self._table.scan().plan_files()
             if partitions is None or partition_of(task.file) in partitions
         )
         groups = small_groups(wanted, metadata.default_spec_id, target_bytes)
         if not groups:
             return Compaction(after, 0, 0)
-        reader = ArrowScan(metadata, self._table.io, scan.projection(), scan.row_filter)
+        reader = IcebergRows(self._table)
         layout = self.layout(self.schema())
         added = [
             receipt
             for group in groups
-            for receipt in write_files(reader.to_record_batches(group), layout, "compacted")
+            for receipt in write_files(reader.batches(group), layout, "compacted")
         ]
         removed = [task.file for group in groups for task in group]
         change = Change(self._table)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
@@ -12,6 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import PrimitiveType
 
 from penstock.spark.tables.iceberg import CATALOG_NAME, PIPELINE_KEY
+from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
 
 NO_SNAPSHOT = -1
@@ -48,8 +50,18 @@ class IcebergReader:
         wanted: BooleanExpression = AlwaysTrue()
         for name, value in equal.items():
             wanted = And(wanted, _is_equal(name, value))
-        scan = self._table.scan(row_filter=wanted, selected_fields=tuple(columns), limit=limit)
-        return scan.to_arrow()
+        tasks = list(self._table.scan(row_filter=wanted).plan_files())
+        reader = IcebergRows(self._table, list(dict.fromkeys([*columns, *equal])))
+        found = [reader.schema.empty_table()]
+        for batch in reader.batches(tasks):
+            rows = pa.Table.from_batches([batch])
+            for name, value in equal.items():
+                rows = rows.filter(pc.equal(rows.column(name), value))
+            found.append(rows.slice(0, limit))
+            limit -= found[-1].num_rows
+            if limit <= 0:
+                break
+        return pa.concat_tables(found).select(list(columns))
 
     def close(self) -> None:
         """Let go of the catalog."""

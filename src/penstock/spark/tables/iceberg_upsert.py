@@ -6,8 +6,8 @@ the new rows, and taken out of the table. Nothing is committed here: the caller 
 what comes, for one commit with the note.
 
 A key that was there several times before (the table was once appended to) has one row afterwards.
-Files with deletes of other engines are read as those engines mean it. One file at a time is in
-memory, with all its columns while it is written again.
+Files with deletes of other engines are read as those engines mean it. Of one file at a time the
+keys are in memory, or a part while it is written again; every other value stays as it is.
 
 It is not `Table.upsert` of pyiceberg, which compares rows in memory and makes two snapshots.
 """
@@ -19,10 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _OverwriteFiles
@@ -31,6 +28,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from penstock.spark.tables.change_files import ReducedChanges
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.port import TableMovedError
 from penstock.spark.tables.upsert import Changes, require_key, rows_among, without
 
@@ -64,15 +62,18 @@ def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite
 
 def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]]:
     """The files that have rows of changed keys, each with those keys."""
-    columns = table.schema().select(*keys.schema.names)
-    reader = ArrowScan(table.metadata, table.io, columns, AlwaysTrue())
-    fields = [columns.find_field(name) for name in keys.schema.names]
+    names = keys.schema.names
+    by_name = {one.name: one for one in table.schema().fields}
+    if any(name not in by_name for name in names):
+        return []  # a column that comes with this commit: no row has it, so none has such a key
+    reader = IcebergRows(table, names)
+    fields = [by_name[name] for name in names]
     found = []
     for task in table.scan().plan_files():
         possible = keys.filter(may_hold(task.file, keys, fields))
         if not possible.num_rows:
             continue
-        rows = reader.to_table([task]).select(keys.schema.names).cast(keys.schema)
+        rows = pa.Table.from_batches(reader.batches([task]), reader.schema).cast(keys.schema)
         numbers = rows_among(rows, possible)
         if len(numbers):
             found.append((task, rows.take(numbers).combine_chunks()))
@@ -112,10 +113,9 @@ def _new_rows(
     columns: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """What is left of the files, and the new rows."""
-    held: Schema = table.schema()
-    reader = ArrowScan(table.metadata, table.io, held, AlwaysTrue())
+    reader = IcebergRows(table)
     for task, keys in touched:
-        for batch in reader.to_record_batches([task]):
+        for batch in reader.batches([task]):
             rows = fit(batch, columns)
             left = without(rows, rows_among(rows, keys))
             if left.num_rows:
