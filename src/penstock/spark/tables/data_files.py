@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
+from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from penstock.spark.tables.file_partitions import (
     split_rows,
     text_of,
 )
+from penstock.spark.tables.locations import local_path, split
 from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_of
 
 OPEN_FILES_MAX: Final = 64
@@ -51,7 +53,7 @@ class FileLayout:
     """How the files of a table are written."""
 
     directory: str
-    """A URI or a path; files go into it, under a folder for each partition."""
+    """A URI or a path, as in `locations`: files go into it, under a folder for each partition."""
     schema: pa.Schema
     """The rows as they come. Iceberg's has the ids of its fields."""
     partitions: tuple[PartitionField, ...] = ()
@@ -289,10 +291,13 @@ def _sync(path: str) -> None:
 
 
 def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path in it, of a URI or a path."""
-    if "://" not in directory and not directory.startswith("file:"):
-        return fs.LocalFileSystem(), directory.rstrip("/")
-    filesystem, root = fs.FileSystem.from_uri(directory)
+    """The file system and the path in it, of a URI or a path; `%20` in it is three characters."""
+    path = local_path(directory)
+    if path is not None:
+        return fs.LocalFileSystem(), path.rstrip("/")
+    scheme, rest = split(directory)
+    # Arrow reads %20 as a space: what it gets is written so that it finds what was meant.
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/@:')}")
     return filesystem, root.rstrip("/")
 
 

@@ -36,6 +36,7 @@ from penstock.spark.tables.definition import (
 )
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.definition_values import Section
+from penstock.spark.tables.locations import problem_of
 
 NAME_CHARACTERS_MAX: Final = 200
 """A pipeline's name is part of keys and file names."""
@@ -201,6 +202,9 @@ def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], .
                 f"a table of format {format_.value} needs it.",
                 f"Write catalog = {example}.",
             )
+    found = problem_of(dict(catalog).get("warehouse", ""), format_)
+    if found is not None:
+        section.fail("catalog.warehouse", *found)
     return catalog
 
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from penstock.spark.tables.definition import PartitionField as DefinedField
 from penstock.spark.tables.definition import TableFormat, TableSettings
 from penstock.spark.tables.file_partitions import PartitionField, Transform
+from penstock.spark.tables.locations import of_delta
 from penstock.spark.tables.port import Table, TableError
 
 _EXTRAS: Final[Mapping[TableFormat, str]] = {
@@ -71,9 +71,7 @@ def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
 
 def delta_location(settings: TableSettings, name: str) -> str:
     """Where a Delta table lies: a folder of the warehouse for each part of its name."""
-    warehouse = dict(settings.catalog)["warehouse"]
-    if urlsplit(warehouse).scheme == "file":
-        warehouse = urlsplit(warehouse).path
+    warehouse = of_delta(dict(settings.catalog)["warehouse"])
     return "/".join([warehouse.rstrip("/"), *name.split(".")])
 
 

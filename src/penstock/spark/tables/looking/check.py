@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import first_of
 from penstock.spark.tables.columns import METADATA, table_schema
-from penstock.spark.tables.definition import PipelineDefinition, SchemaSource
+from penstock.spark.tables.definition import PipelineDefinition, SchemaSource, TableFormat
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.expectation_sql import is_in_task
 from penstock.spark.tables.json_inference import infer_schema
+from penstock.spark.tables.locations import local_path, of_delta
 from penstock.spark.tables.looking.sample import Sample, parse_sample
 from penstock.spark.tables.looking.topics import PartitionSeen, TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
@@ -235,13 +235,15 @@ class _Checking:
         return Outcome.GOOD, f"{settings.name} is there, and the columns fit{steps}{shared}"
 
     def _look_at_warehouse(self) -> tuple[Outcome, str]:
-        warehouse = dict(self._definition.table.catalog).get("warehouse")
+        settings = self._definition.table
+        warehouse = dict(settings.catalog).get("warehouse")
         if warehouse is None:
             return Outcome.SKIPPED, "the catalog chooses it; the first commit tells"
-        parts = urlsplit(warehouse)
-        if parts.scheme not in {"", "file"}:
+        is_delta = settings.format is TableFormat.DELTA
+        path = local_path(of_delta(warehouse) if is_delta else warehouse)
+        if path is None:
             return Outcome.SKIPPED, f"{warehouse} is remote; the first commit tells"
-        place = Path(parts.path)
+        place = Path(path)
         folder = place
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
