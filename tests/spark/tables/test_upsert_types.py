@@ -15,6 +15,7 @@ import pytest
 
 from penstock.spark.tables.data_files import write_files
 from penstock.spark.tables.port import Table
+from penstock.spark.tables.upsert import Changes
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
 
@@ -134,6 +135,48 @@ def test_a_key_that_was_widened(tmp_path: Path) -> None:
     brought(table, [change(4, False, id=1, amount=10), change(5, True, id=2**40)], ("id",))
     found = sorted(zip(*(kind.read()[one].to_pylist() for one in ("id", "amount")), strict=True))
     assert found == [(1, 10), (2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "large"),
+    [
+        (pa.int32(), pa.int64(), 2**40),
+        (pa.decimal128(6, 2), pa.decimal128(12, 2), Decimal("1234567.25")),
+    ],
+)
+def test_a_key_that_is_widened_beside_deletions_that_have_the_old_one(
+    tmp_path: Path, narrow: pa.DataType, wide: pa.DataType, large: object
+) -> None:
+    """Deletions of a batch with rows of a function are written before the rows are known."""
+    kind = IcebergKind(tmp_path, schema=pa.schema([("id", narrow), ("amount", pa.int32())]))
+    wider = pa.schema([("id", wide), ("amount", pa.int32())])
+    table = kind.create()
+    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    driver, state = taken(table, "run-b")
+    gone = written_changes(table, [change(2, True, id=2)])
+    come = written_changes(table, [change(3, False, id=large, amount=3)], schema=wider)
+    both = Changes(come.directory, come.receipts + gone.receipts, ("id",))
+    table.upsert(commit_of(state, driver, (0, 2, 4)), both, wider)
+    found = sorted(zip(*(kind.read()[one].to_pylist() for one in ("id", "amount")), strict=True))
+    assert found == [(1, 1), (large, 3)]
+
+
+@pytest.mark.parametrize("key", [("code",), ("id", "code")])
+def test_a_key_that_comes_with_the_commit(
+    make: Callable[[pa.Schema], Kind], key: tuple[str, ...]
+) -> None:
+    """Rows from before have no such key, and stay."""
+    kind = make(pa.schema([("id", pa.int64()), ("amount", pa.int32())]))
+    table = kind.create()
+    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    wider = table.schema().append(pa.field("code", pa.string()))
+    driver, state = taken(table, "run-b")
+    rows = [change(2, False, id=1, amount=10, code="a"), change(3, True, id=2, code="b")]
+    changes = written_changes(table, rows, key=key, schema=wider)
+    table.upsert(commit_of(state, driver, (0, 2, 4)), changes, wider)
+    brought(table, [change(4, False, id=1, amount=11, code="a")], key)
+    found = [(one["id"], one["amount"], one["code"]) for one in kind.read().to_pylist()]
+    assert sorted(found, key=repr) == [(1, 1, None), (1, 11, "a"), (2, 2, None)]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -66,7 +66,8 @@ class ReducedChanges:
         self._filesystem, self._root = open_directory(changes.directory)
         names = order_columns(changes.key)
         parts = [self._read(one, names) for one in changes.receipts]
-        found = pa.concat_tables(parts) if parts else None
+        # Deletions may have been written with the key as the table has it, which is being widened.
+        found = pa.concat_tables(parts, promote_options="permissive") if parts else None
         self._numbers = pa.array([], pa.int64())
         if found is not None:
             self._numbers = last_of_each(found, changes.key)
