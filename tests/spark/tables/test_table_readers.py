@@ -136,6 +136,31 @@ def test_iceberg_widens_a_column_in_the_same_commit(tmp_path: Path) -> None:
     assert sorted(kind.read()["amount"].to_pylist()) == sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (pa.field("s.a", pa.int32()), "'s.a' and field 'a' in column 's'"),
+        (pa.field("l.element", pa.int32()), "'l.element' and field 'element' in column 'l'"),
+        (pa.field("m.value.b", pa.int32()), "'m.value.b' and field 'b' in column 'm'"),
+    ],
+)
+def test_iceberg_says_which_columns_have_one_name(
+    tmp_path: Path, other: pa.Field, told: str
+) -> None:
+    struct = pa.struct([("a", pa.int32())])
+    lists = pa.list_(pa.struct([("c", pa.int32())]))
+    maps = pa.map_(pa.string(), pa.struct([("b", pa.int32())]))
+    nested = pa.schema([("s", struct), ("l", lists), ("m", maps)])
+    with pytest.raises(SchemaRefusedError, match=told):
+        IcebergKind(tmp_path, schema=pa.schema([other, *nested])).create()
+    table = IcebergKind(tmp_path, schema=pa.schema([other])).create()
+    for added in (nested, pa.schema([other, *nested])):
+        with pytest.raises(SchemaRefusedError, match=told):
+            table.layout(added)
+    beside = pa.schema([other, pa.field("other.s", struct)])  # a dot alone is a name like others
+    assert table.layout(beside).schema.names == [other.name, "other.s"]
+
+
 def test_delta_says_that_it_does_not_widen(tmp_path: Path) -> None:
     table = DeltaKind(tmp_path).create()
     driver, state = taken(table, "run-a")

@@ -5,7 +5,7 @@ added has an id already before the commit, because ids are counted up: whoever w
 here for the schema as it will be. The commit is refused when the table's schema has changed since.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -38,10 +38,12 @@ _TRANSFORMS: Final[dict[Transform, type]] = {
 _PARTITION_ID_FIRST: Final = 1000
 """Where Iceberg begins to count partition fields."""
 _FIELD_ID: Final = b"PARQUET:field_id"
+_Path = tuple[str, ...]
 
 
 def new_schema(schema: pa.Schema) -> Schema:
     """A schema for a new table, with ids from 1 on."""
+    _require_distinct(schema)
     return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
 
 
@@ -99,11 +101,44 @@ def _transform_of(transform: IcebergTransform, table: Table) -> Transform:  # ty
 
 def planned_schema(table: Table, schema: pa.Schema) -> Schema:
     """The table's schema after columns of `schema` were added and widened."""
+    _require_distinct(plain_schema(table.schema()), schema)
     try:
         # A transaction that is thrown away: nothing but the ids is taken from it.
         return table.transaction().update_schema().union_by_name(schema)._apply()
     except Exception as error:  # pyiceberg has no common base for what a schema cannot become
         raise SchemaRefusedError(_refusal(table, schema, error)) from error
+
+
+def _require_distinct(*schemas: pa.Schema) -> None:
+    """`SchemaRefusedError` when a column has the name by which Iceberg knows another's field."""
+    found: dict[str, _Path] = {}
+    for path in (one for schema in schemas for field in schema for one in _paths(field)):
+        other = found.setdefault(".".join(path), path)
+        if other != path:
+            raise SchemaRefusedError(
+                f"{_shown(other)} and {_shown(path)} are both '{'.'.join(path)}' for Iceberg. Give "
+                "one of them another name in the schema of the values, or write a Delta table."
+            )
+
+
+def _paths(field: pa.Field) -> Iterator[_Path]:
+    """The names that lead to a column and to each field in it, as Iceberg calls them."""
+    yield (field.name,)
+    kind = field.type
+    inner: list[pa.Field] = []
+    if pa.types.is_struct(kind):
+        inner = list(kind)
+    elif pa.types.is_map(kind):
+        inner = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = [kind.value_field.with_name("element")]
+    for one in inner:
+        yield from ((field.name, *path) for path in _paths(one))
+
+
+def _shown(path: _Path) -> str:
+    column, *inner = path
+    return f"column '{column}'" if not inner else f"field '{inner[-1]}' in column '{column}'"
 
 
 def _refusal(table: Table, schema: pa.Schema, error: Exception) -> str:
