@@ -22,6 +22,7 @@ from pyiceberg.types import LongType, StringType
 from penstock.spark.tables import iceberg_rows
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.data_files import write_files
+from penstock.spark.tables.iceberg_reading import IcebergReader
 from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.port import Table, TableError
 from tests.spark.tables.change_batches import written_changes
@@ -91,6 +92,12 @@ def test_a_null_is_a_null_for_whoever_reads_the_rows(tmp_path: Path) -> None:
     appended(table, [NULL_ROWS], NULLS)
     found = [row for batch in table.scan(["by_name", "id", "lines"]) for row in batch.to_pylist()]
     assert found == [{name: row[name] for name in ("by_name", "id", "lines")} for row in NULL_ROWS]
+    reader = IcebergReader(kind.catalog, "shop.orders")
+    one = reader.rows(["lines", "by_name"], equal={"id": 1}, limit=2)
+    assert one.to_pylist() == [{"lines": None, "by_name": None}]
+    assert reader.rows(["id"], equal={}, limit=2)["id"].to_pylist() == [1, 2]
+    assert reader.rows(["id"], equal={"id": 9}, limit=2).num_rows == 0
+    reader.close()
 
 
 # --- Any types ---
