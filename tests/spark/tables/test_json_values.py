@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -278,12 +277,6 @@ def test_raw_values_are_what_they_were() -> None:
     assert parsed.rejects == ()
 
 
-def plain(text: str) -> str:
-    """The text as DuckDB writes it, which is what the reference gets."""
-    found = duckdb.execute("SELECT json(?)", [text]).fetchall()
-    return str(found[0][0])
-
-
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -327,7 +320,7 @@ ANYTHING = st.recursive(
 @example([{"t": ["\x1f", "\\u001f"]}])
 def test_the_fast_way_gives_what_the_reference_gives(values: list[dict[str, Any]]) -> None:
     schema = parse_ddl(EVERYTHING)
-    texts = [plain(json.dumps(value)) for value in values]
+    texts = [json.dumps(value) for value in values]
     parsed = parse(EVERYTHING, *texts)
     reference, rows, rejects = JsonRows(schema), [], {}
     for number, text in enumerate(texts):

@@ -9,7 +9,7 @@ from penstock.spark.tables.values.json_time cimport TimeReader
 
 cdef int _READ, _DOUBT, _PROBLEM, _GROW
 cdef int _STRUCT, _BOOLEAN, _INT8, _INT16, _INT32, _INT64, _FLOAT, _DOUBLE, _STRING, _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _LETTER_T
-cdef double _FLOAT_MAX
+cdef double _FLOAT_END
 cdef unsigned long long _SECONDS_MAX
 cdef long long _MICROSECONDS
 

@@ -46,7 +46,8 @@ _DATE: Final = 9
 _TIMESTAMP: Final = 10
 _TIMESTAMP_NTZ: Final = 11
 _LETTER_T: Final = 0x74
-_FLOAT_MAX: Final = 3.4028234663852886e38
+_FLOAT_END: Final = 3.4028235677973366e38
+"""What is nearer to zero is a finite float when it is rounded."""
 _SECONDS_MAX: Final = 9_223_372_036_854
 """What fits 64 bits in microseconds."""
 _MICROSECONDS: Final = 1_000_000
@@ -245,7 +246,7 @@ class JsonColumns:
             self.unsigned_longs[at] = self.doubles.as_bits[0]
             return self.fill(field)
         value = self.doubles.as_double[0]
-        if value > _FLOAT_MAX or value < -_FLOAT_MAX:
+        if value >= _FLOAT_END or value <= -_FLOAT_END:
             return _PROBLEM
         self.floats[at] = value
         return self.fill(field)

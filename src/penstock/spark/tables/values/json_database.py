@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.tables.database import answer_of, new_database, registered
-from penstock.spark.tables.values.json_shape import Check, checks, inner_checks, structure
+from penstock.spark.tables.values.json_shape import (
+    Check,
+    checks,
+    inner_checks,
+    rounded_numbers,
+    structure,
+)
 from penstock.spark.tables.values.json_texts import TextReader
 
 _TEXT: Final = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
@@ -30,7 +36,11 @@ class DatabaseReader:
         self._schema = schema
         self._database = new_database()
         self._texts = TextReader(self._database)
+        self._counted = {
+            _count_name(number): one.place for number, one in _counted(inner_checks(schema))
+        }
         self._query = _query(schema, "value")
+        self._rounded = rounded_numbers(schema)
         self._careful_query = _query(schema, "TRY_CAST(value AS JSON)")
 
     def read(self, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
@@ -42,21 +52,27 @@ class DatabaseReader:
             empty = [pa.array([], field.type) for field in self._schema]
             return pa.RecordBatch.from_arrays(empty, schema=self._schema), pa.array([], pa.bool_())
         is_sure = pc.fill_null(answer.column("is_sure").chunk(0), fill_value=False)
+        if self._rounded is not None:
+            is_rounded = pc.match_substring_regex(values, self._rounded)
+            is_sure = pc.and_not(is_sure, pc.fill_null(is_rounded, fill_value=False))
         parsed = answer.column("parsed").chunk(0)
-        columns, doubts = self._texts.columns(parsed, self._schema)
+        counts = {
+            place: pc.fill_null(answer.column(name).chunk(0), 0)
+            for name, place in self._counted.items()
+        }
+        columns, doubts = self._texts.columns(parsed, self._schema, counts)
         for doubt in doubts:
             is_sure = pc.and_not(is_sure, doubt)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), is_sure
 
-    def plain(self, values: pa.Array) -> list[str | None]:
-        """Each value as JSON that every reader reads alike; None if it is none."""
+    def are_json(self, values: pa.Array) -> pa.Array:
+        """Which values are JSON."""
         texts = pc.cast(values, options=_TEXT)
         with registered(self._database, "input", pa.table({"value": texts})):
             answer = answer_of(
-                self._database, "SELECT json(TRY_CAST(value AS JSON)) AS plain FROM input"
+                self._database, "SELECT TRY_CAST(value AS JSON) IS NOT NULL AS found FROM input"
             )
-        found: list[str | None] = answer.column("plain").to_pylist()
-        return found
+        return answer.column("found").combine_chunks()
 
     def _answer(self) -> pa.Table:
         try:
@@ -81,13 +97,24 @@ def _query(schema: pa.Schema, document: str) -> str:
         f"json_type(document, {_quoted(one.place)}) AS inner_{number}"
         for number, one in enumerate(inner if is_askable else [])
     ]
+    counts = [f", len(inner_{number}) AS {_count_name(number)}" for number, _ in _counted(inner)]
     sure = ["kinds[1] = 'OBJECT'", *_outer_conditions(outer)]
     sure += _inner_conditions(inner) if is_askable else ["false"]
     return (
         f"WITH given AS (SELECT {document} AS document FROM input), "  # noqa: S608 - names are quoted
         f"answered AS (SELECT {', '.join(asked)} FROM given) "
-        f"SELECT parsed, {' AND '.join(sure)} AS is_sure FROM answered"
+        f"SELECT parsed, {' AND '.join(sure)} AS is_sure{''.join(counts)} FROM answered"
     )
+
+
+def _counted(inner: Sequence[Check]) -> list[tuple[int, Check]]:
+    """The places of which it is asked how many there are, if all can be asked for."""
+    is_askable = all(one.place for one in inner)
+    return [(number, one) for number, one in enumerate(inner) if one.is_counted and is_askable]
+
+
+def _count_name(number: int) -> str:
+    return f"count_{number}"
 
 
 def _outer_conditions(outer: Sequence[Check]) -> list[str]:

@@ -10,7 +10,7 @@ PERMISSIVE mode; a record for which Spark fills the column of corrupt records is
 | boolean | true, false |
 | tinyint to bigint | numbers without fraction and exponent, in range |
 | float, double | numbers in range; the texts NaN, Infinity, +INF and -INF |
-| decimal(p, s) | numbers, texts of numbers; rounded half up to s digits, then in range |
+| decimal(p, s) | numbers, texts of numbers; every digit counts; rounded half up, then in range |
 | string | texts; anything else as its JSON text without spaces |
 | date | texts: 2026-01-31 |
 | timestamp | ISO 8601 texts, without a zone in UTC; numbers without fraction: seconds since 1970 |
@@ -21,17 +21,15 @@ PERMISSIVE mode; a record for which Spark fills the column of corrupt records is
 Differences from Spark, each with a test: a column that is NOT NULL is kept so, an empty value and
 text after the value are rejects, quotes are double, a number too large for float or double is a
 reject and not infinity, dates and times have their digits written out, and of a key that is there
-twice the first counts. A fraction in a string is its shortest text, 1e+16 and not 1.0E16. Of 128 in
-a tinyint Spark makes -128, and here it is a reject.
+twice the first counts. A fraction in a string is the shortest text of its double, as in Spark, but
+1e+16 and not 1.0E16. Of 128 in a tinyint Spark makes -128, and here it is a reject.
 """
 
 import base64
 import binascii
 import datetime
 import decimal
-import json
 import re
-import struct
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
@@ -40,6 +38,13 @@ import pyarrow as pa
 from penstock.spark.option_values import shown
 from penstock.spark.tables.ddl import type_name
 from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.values.json_decoding import (
+    Number,
+    decoded,
+    decoded_beginning,
+    double_of,
+    json_text,
+)
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 
 _RANGES: Final[Mapping[pa.DataType, int]] = {
@@ -58,21 +63,15 @@ _TIME: Final = re.compile(
     r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?"
     r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
-_FLOAT_MAX: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
+_FLOAT_END: Final = 2.0**128 - 2.0**103
+"""What is nearer to zero is a finite float when it is rounded, such as 3.4028235e38."""
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _DIGITS: Final = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)
 """No JSON number that fits in 38 digits needs more; what is longer is out of range anyway."""
 
 Converter = Callable[[object, str], object]
-
-
-class Number(str):
-    """A number as it was written: which columns take it depends on how."""
-
-    __slots__ = ()
 
 
 class JsonRows:
@@ -85,7 +84,7 @@ class JsonRows:
     def read(self, text: str) -> object:
         """The row of this JSON text, as Arrow takes it; `RowError` says why there is none."""
         try:
-            value = _DECODER.decode(text)
+            value = decoded(text)
         except ValueError as error:
             raise RowError(ErrorClass.MALFORMED, f"the value is not JSON: {error}.") from None
         except RecursionError:
@@ -101,7 +100,7 @@ class JsonRows:
         back as such: it would hold on to its caller, and that to the whole batch.
         """
         name, convert, is_nullable = self._columns[column]
-        value = None if text is None else _DECODER.raw_decode(text)[0]
+        value = None if text is None else decoded_beginning(text)
         try:
             if value is not None:
                 convert(value, name)
@@ -110,21 +109,6 @@ class JsonRows:
         except RowError as error:
             return error.error, error.message
         return None
-
-
-def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        found.setdefault(name, value)
-    return found
-
-
-_DECODER: Final = json.JSONDecoder(
-    parse_int=Number,
-    parse_float=Number,
-    parse_constant=Number,
-    object_pairs_hook=_first_of_each,
-)
 
 
 def _converter(kind: pa.DataType) -> Converter:
@@ -222,16 +206,16 @@ def _double(value: object, path: str) -> object:
 
 
 def _float(value: object, path: str) -> object:
-    return _floating(value, path, "a number of type float", _FLOAT_MAX)
+    return _floating(value, path, "a number of type float", _FLOAT_END)
 
 
-def _floating(value: object, path: str, wanted: str, limit: float) -> float:
+def _floating(value: object, path: str, wanted: str, end: float) -> float:
     if isinstance(value, str) and value in _NOT_NUMBERS:
         return _NOT_NUMBERS[value]
     if not isinstance(value, Number):
         _mismatch(path, wanted, value)
     number = float(value)
-    if abs(number) == float("inf") or abs(number) > limit:
+    if abs(number) >= end:
         _mismatch(path, f"{wanted} in range", value)
     return number
 
@@ -244,18 +228,29 @@ def _decimal(kind: pa.DataType) -> Converter:
     def convert(value: object, path: str) -> object:
         if not isinstance(value, str):
             _mismatch(path, wanted, value)
-        try:
-            number = decimal.Decimal(value.strip(), _DIGITS)
-            if not number.is_finite() or number.adjusted() > kind.precision:
-                _mismatch(path, wanted, value)
-            rounded = number.quantize(step, context=_DIGITS)
-        except decimal.InvalidOperation:
+        number = _exact(value)
+        if number is None or (number and number.adjusted() > kind.precision):
             _mismatch(path, wanted, value)
+        rounded = number.quantize(step, context=_DIGITS)
         if abs(rounded) >= limit:
             _mismatch(path, wanted, value)
         return rounded
 
     return convert
+
+
+def _exact(text: str) -> decimal.Decimal | None:
+    """The number that is written; None if it is none, or out of every range."""
+    if "_" in text:
+        # Python passes over these.
+        return None
+    try:
+        number = decimal.Decimal(text.strip(), _DIGITS)
+    except decimal.InvalidOperation:
+        # The exponent of a number of JSON may be longer than Python takes.
+        is_zero = isinstance(text, Number) and float(text) == 0
+        return decimal.Decimal(0) if is_zero else None
+    return number if number.is_finite() else None
 
 
 def _boolean(value: object, path: str) -> object:
@@ -265,29 +260,11 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _string(value: object, path: str) -> object:  # noqa: ARG001 - every converter has a path
-    if isinstance(value, Number) and set(value) & set(".eE"):
-        # Written as DuckDB writes it, the shortest text of the same number.
-        number = float(value)
-        return str(value) if abs(number) == float("inf") else repr(number)
-    return str(value) if isinstance(value, str) else json_text(value)
-
-
-def json_text(value: object) -> str:
-    """The JSON of a value, without spaces, its numbers as they were written."""
     if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        inner = ",".join(f"{_scalar_text(name)}:{json_text(one)}" for name, one in value.items())
-        return f"{{{inner}}}"
-    if isinstance(value, list):
-        return f"[{','.join(json_text(one) for one in value)}]"
-    return _scalar_text(value)
-
-
-def _scalar_text(value: object) -> str:
-    """As DuckDB and Spark write it: escapes of control characters have capital digits."""
-    text = json.dumps(value, ensure_ascii=False)
-    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
+        # Written as DuckDB writes it, the shortest text of the same number.
+        double = double_of(value)
+        return str(value) if double is None else repr(double)
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _date(value: object, path: str) -> object:
@@ -353,11 +330,10 @@ def _missing(path: str) -> RowError:
 
 
 def _mismatch(path: str, wanted: str, value: object) -> NoReturn:
-    seen = (
-        shown(value)
-        if isinstance(value, str) and not isinstance(value, Number)
-        else (json_text(value)[:100])
-    )
+    if isinstance(value, Number):
+        seen = value[:100]
+    else:
+        seen = shown(value) if isinstance(value, str) else json_text(value)[:100]
     place = f"column '{path}'" if path else "the value"
     raise RowError(ErrorClass.TYPE_MISMATCH, f"{place} takes {wanted}, and {seen} is there.")
 

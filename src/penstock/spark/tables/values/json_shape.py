@@ -5,9 +5,15 @@ and what does not fit becomes null without a word. So it is asked a second quest
 in the JSON (`json_type`), and a row is beyond doubt only if both answers say that every column got
 what `json_rows` takes. Every other row is read by `json_rows`.
 
-Inside lists and maps the same is asked with wildcards, and a null there is always a doubt.
+Inside lists and maps the same is asked with wildcards, and a null there is always a doubt. Fields
+of structs may be missing there, so that it is counted how many are not.
+
+It makes a double of every number that is written with a fraction. A decimal column may want more
+digits than a double has, so that a third question is asked of the value's bytes, if there is such a
+column: whether a number of 16 digits or more is written where it may be the column's.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +37,13 @@ _TAKEN: Final[Mapping[pa.DataType, tuple[str, tuple[str, ...]]]] = {
 }
 """By the column's type: the type that DuckDB reads, and what may be in the JSON for it."""
 _TEXT: Final = pa.string()
+_DIGITS_EXACT: Final = 15
+"""As many decimal digits come back from every double."""
+_SPACE: Final = r"[ \t\r\n]*"
+_COLON: Final = f"{_SPACE}:{_SPACE}"
+_ESCAPED_KEY: Final = rf'\\.[^"\\]*"{_COLON}'
+"""The end of a key with an escape, which may be any name."""
+_ELEMENT: Final = rf"[\[,]{_SPACE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,8 @@ class Check:
     types: tuple[str, ...]
     result: str | None
     """The column that must not be null then, as SQL; None inside lists and maps."""
+    is_counted: bool = False
+    """Whether it is a field that may be missing, so that a null alone says nothing."""
 
 
 def structure(kind: pa.DataType) -> object:
@@ -63,6 +78,53 @@ def checks(schema: pa.Schema) -> list[Check]:
 def inner_checks(schema: pa.Schema) -> list[Check]:
     """The places inside lists and maps."""
     return list(_inner(list(schema), "$", is_inside=False))
+
+
+def rounded_numbers(schema: pa.Schema) -> str | None:
+    """Finds values with a number that a decimal column may get, and that is no double; in RE2.
+
+    None if there is no such column. It finds too much: names are the same at every depth.
+    """
+    places = dict.fromkeys(_decimal_places(list(schema)))
+    if not places:
+        return None
+    return f"(?:{'|'.join([*places, _ESCAPED_KEY])})-?{_long_fraction()}"
+
+
+def _decimal_places(fields: list[pa.Field]) -> Iterator[str]:
+    """What is before the numbers of decimal columns."""
+    for field in fields:
+        yield from _decimals_inside(field.type, f'"{re.escape(field.name)}"{_COLON}')
+
+
+def _decimals_inside(kind: pa.DataType, place: str) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        yield from _decimal_places(list(kind))
+    elif pa.types.is_map(kind):
+        yield from _decimals_inside(kind.item_type, _COLON)
+    elif pa.types.is_list(kind):
+        yield from _decimals_inside(kind.value_type, _ELEMENT)
+    elif pa.types.is_decimal(kind):
+        yield place
+
+
+def _long_fraction() -> str:
+    """A number with a point or an exponent, and more digits than are exact."""
+    found = "[0-9]*[.eE]"
+    for after_point in range(1, _DIGITS_EXACT + 1):
+        found = rf"(?:\.[0-9]{{{after_point}}}|[0-9]{found})"
+    return f"[0-9]{found}"
+
+
+def field_place(place: str, name: str) -> str:
+    """The path of a field; a quote cannot be written in a path, so that there is none then."""
+    return f'{place}."{name}"' if place and not set(name) & {'"', "\\"} else ""
+
+
+def elements_place(place: str, kind: pa.DataType) -> str:
+    """The path of what is in a list or a map."""
+    wildcard = ".*" if pa.types.is_map(kind) else "[*]"
+    return place and f"{place}{wildcard}"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -106,27 +168,22 @@ def _struct_checks(fields: list[pa.Field], pointer: str, result: str) -> Iterato
 
 def _inner(fields: list[pa.Field], path: str, *, is_inside: bool) -> Iterator[Check]:
     for field in fields:
-        # A quote cannot be written in a path: then nothing inside is ever beyond doubt.
-        is_askable = path and not set(field.name) & {'"', "\\"}
-        place = f'{path}."{field.name}"' if is_askable else ""
+        # Without a path nothing inside is ever beyond doubt.
+        place = field_place(path, field.name)
         if is_inside and not is_text(field.type):
-            yield Check(place, _json_types(field.type), None)
+            yield Check(place, _json_types(field.type), None, is_counted=True)
         yield from _deeper(field.type, place, is_inside=is_inside)
 
 
 def _deeper(kind: pa.DataType, place: str, *, is_inside: bool) -> Iterator[Check]:
     if pa.types.is_struct(kind):
         yield from _inner(list(kind), place, is_inside=is_inside)
-        return
-    if pa.types.is_map(kind):
-        inner, place = kind.item_type, place and f"{place}.*"
-    elif pa.types.is_list(kind):
-        inner, place = kind.value_type, place and f"{place}[*]"
-    else:
-        return
-    if not is_text(inner):
-        yield Check(place, _json_types(inner), None)
-    yield from _deeper(inner, place, is_inside=True)
+    elif pa.types.is_map(kind) or pa.types.is_list(kind):
+        inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
+        place = elements_place(place, kind)
+        if not is_text(inner):
+            yield Check(place, _json_types(inner), None)
+        yield from _deeper(inner, place, is_inside=True)
 
 
 def _name(name: str) -> str:

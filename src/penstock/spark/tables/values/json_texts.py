@@ -1,8 +1,9 @@
 """What DuckDB read as text to dates, times, decimals and bytes, wherever it is nested.
 
 Guarantees: a text that is converted here is converted as `json_rows` does it; every other one is
-a doubt. Nulls inside lists and maps, and nulls in required columns, are doubts too. The columns
-that come out have exactly the types of the schema.
+a doubt. Nulls inside lists and maps, and nulls in required columns, are doubts too; and fields of
+structs there, if fewer have a value than the JSON has. The columns that come out have exactly the
+types of the schema.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.tables.database import answer_of, registered
+from penstock.spark.tables.values.json_shape import elements_place, field_place
 
 _DAY: Final = "[12][0-9]{3}-[01][0-9]-[0-3][0-9]"
 _CLOCK: Final = r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
@@ -44,30 +46,35 @@ class TextReader:
         self._database = database
         self._doubts: list[pa.Array] = []
         self._rows = 0
+        self._counts: Mapping[str, pa.Array] = {}
 
     def columns(
-        self, parsed: pa.StructArray, schema: pa.Schema
+        self, parsed: pa.StructArray, schema: pa.Schema, counts: Mapping[str, pa.Array]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The columns, and booleans by row: true where there is a doubt."""
-        self._doubts, self._rows = [], len(parsed)
+        """The columns, and booleans by row: true where there is a doubt.
+
+        `counts` says by place and row how many fields the JSON has in lists and maps.
+        """
+        self._doubts, self._rows, self._counts = [], len(parsed), counts
         found = [
-            self._field(child, field, None)
-            for child, field in zip(parsed.flatten(), schema, strict=True)
+            self._field(child, field) for child, field in zip(parsed.flatten(), schema, strict=True)
         ]
         doubts, self._doubts = self._doubts, []
         return found, doubts
 
-    def _field(self, column: pa.Array, field: pa.Field, parents: pa.Array | None) -> pa.Array:
+    def _field(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if not field.nullable and column.null_count:
-            self._doubt(pc.is_null(column), parents)
-        return self._converted(column, field.type, parents)
+            self._doubt(pc.is_null(column), None)
+        return self._converted(column, field.type, field_place("$", field.name), None)
 
-    def _converted(self, column: pa.Array, kind: pa.DataType, parents: pa.Array | None) -> pa.Array:
+    def _converted(
+        self, column: pa.Array, kind: pa.DataType, place: str, parents: pa.Array | None
+    ) -> pa.Array:
         """The column in its type; `parents` has the row of each element, if it is inside a list."""
         if pa.types.is_struct(kind):
-            return self._struct(column, kind, parents)
+            return self._struct(column, kind, place, parents)
         if pa.types.is_map(kind) or pa.types.is_list(kind):
-            return self._list(column, kind, parents)
+            return self._list(column, kind, place, parents)
         if pa.types.is_floating(kind):
             # A number that is too large; DuckDB makes it infinity.
             is_infinite = pc.fill_null(pc.is_inf(column), fill_value=False)
@@ -81,38 +88,55 @@ class TextReader:
         return converted
 
     def _struct(
-        self, column: pa.StructArray, kind: pa.DataType, parents: pa.Array | None
+        self, column: pa.StructArray, kind: pa.DataType, place: str, parents: pa.Array | None
     ) -> pa.Array:
         children = [
-            self._converted(child, field.type, parents)
+            self._converted(child, field.type, field_place(place, field.name), parents)
             for child, field in zip(column.flatten(), kind, strict=True)
         ]
         for child, field in zip(children, kind, strict=True):
             # Null because its struct is null is no doubt.
-            if not field.nullable and child.null_count > column.null_count:
+            if child.null_count <= column.null_count:
+                continue
+            if not field.nullable:
                 self._doubt(pc.and_(pc.is_null(child), pc.is_valid(column)), parents)
+            counts = self._counts.get(field_place(place, field.name))
+            if counts is not None and parents is not None:
+                self._doubts.append(pc.not_equal(counts, self._valid(child, parents)))
         return pa.Array.from_buffers(
             kind, len(column), [column.buffers()[0]], column.null_count, children=children
         )
 
-    def _list(self, column: pa.Array, kind: pa.DataType, parents: pa.Array | None) -> pa.Array:
+    def _valid(self, column: pa.Array, parents: pa.Array) -> pa.Array:
+        """How many values are not null, by row."""
+        found = parents.filter(pc.is_valid(column)).value_counts()
+        numbers = pa.array(range(self._rows), parents.type)
+        places = pc.index_in(numbers, value_set=found.field("values"))
+        return pc.fill_null(found.field("counts").take(places), 0)
+
+    def _list(
+        self, column: pa.Array, kind: pa.DataType, place: str, parents: pa.Array | None
+    ) -> pa.Array:
+        place = elements_place(place, kind)
         rows = pc.list_parent_indices(column.cast(_as_list(column.type)))
         rows = rows if parents is None else parents.take(rows)
         if pa.types.is_map(kind):
-            values = self._elements(column.items, kind.item_type, rows)
+            values = self._elements(column.items, kind.item_type, place, rows)
             fields = [kind.key_field, kind.item_field]
             child = pa.StructArray.from_arrays([column.keys, values], fields=fields)
         else:
-            child = self._elements(column.values, kind.value_type, rows)
+            child = self._elements(column.values, kind.value_type, place, rows)
         validity, offsets = column.buffers()[:2]
         return pa.Array.from_buffers(
             kind, len(column), [validity, offsets], column.null_count, children=[child]
         )
 
-    def _elements(self, values: pa.Array, kind: pa.DataType, rows: pa.Array) -> pa.Array:
+    def _elements(
+        self, values: pa.Array, kind: pa.DataType, place: str, rows: pa.Array
+    ) -> pa.Array:
         if values.null_count and kind != pa.string():
             self._doubt(pc.is_null(values), rows)
-        return self._converted(values, kind, rows)
+        return self._converted(values, kind, place, rows)
 
     def _from_text(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
         sql = (

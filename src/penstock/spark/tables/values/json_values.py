@@ -118,18 +118,20 @@ class JsonValues:
     def _one_by_one(self, values: pa.Array, reading: _Reading) -> None:
         """Read the rows in doubt by the reference."""
         doubtful = values.take(pa.array(reading.doubts, pa.int64()))
-        plain = self._database.plain(doubtful)
+        is_json = self._database.are_json(doubtful).to_pylist()
         rows: list[Row] = []
         nulls: list[int] = []
-        for place, (number, text) in enumerate(zip(reading.doubts, plain, strict=True)):
-            value = doubtful[place].as_py() if text is None else b""
+        for number, value, is_read in zip(
+            reading.doubts, doubtful.to_pylist(), is_json, strict=True
+        ):
             if value is None:
                 nulls.append(number)
                 continue
             try:
-                if text is None:
+                if not is_read:
                     raise RowError(ErrorClass.MALFORMED, _problem(value))
-                rows.append(Row(number, self._rows.read(text)))
+                # Not as the database writes it: that has lost digits of numbers.
+                rows.append(Row(number, self._rows.read(value.decode())))
             except RowError as error:
                 reading.rejects.append(Reject(number, error.error, short(error.message)))
         for batch, numbers, rejects in (

@@ -1,0 +1,134 @@
+"""JSON texts to Python values and back, with numbers as they were written (pure).
+
+Guarantees: no digit of a number is lost. Of a key that is there twice the first counts; the text of
+such an object has both. What is taken beyond JSON is what DuckDB takes: a comma before a closing
+bracket, and nan and inf in capitals or not. A text of a value is the one that DuckDB writes.
+
+It does not say whether a text is JSON: it takes some that are none, such as halves of surrogate
+pairs. Whoever must know asks DuckDB.
+"""
+
+import decimal
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<comma>,)(?=[ \t\r\n]*[\]}])|(?P<word>-?(?:nan|inf(?:inity)?))',
+    re.IGNORECASE | re.DOTALL,
+)
+"""A text, which is passed over, or what is not JSON."""
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+_PLAIN_POWERS: Final = range(-6, 21)
+"""Numbers with these powers of ten are written without an exponent."""
+
+
+class Number(str):
+    """A number as it was written: which columns take it depends on how."""
+
+    __slots__ = ()
+
+
+class _Repeating(dict[str, object]):
+    """An object that has a key twice."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, found: dict[str, object], pairs: list[tuple[str, object]]) -> None:
+        super().__init__(found)
+        self.pairs = pairs
+
+
+def decoded(text: str) -> object:
+    """The value of a text; `ValueError` if it has none."""
+    try:
+        return _DECODER.decode(text)
+    except ValueError:
+        words: list[str] = []
+        tidied = _tidied(text, words)
+        if tidied == text:
+            raise
+    return _decoder(lambda _: Number(words.pop(0))).decode(tidied)
+
+
+def decoded_beginning(text: str) -> object:
+    """The value that a text begins with, which is known to be JSON."""
+    return _DECODER.raw_decode(text)[0]
+
+
+def json_text(value: object) -> str:
+    """The JSON of a value, without spaces."""
+    if isinstance(value, Number):
+        return _number_text(value)
+    if isinstance(value, dict):
+        pairs = value.pairs if isinstance(value, _Repeating) else value.items()
+        inner = ",".join(f"{_scalar_text(name)}:{json_text(one)}" for name, one in pairs)
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{','.join(json_text(one) for one in value)}]"
+    return _scalar_text(value)
+
+
+def double_of(number: Number) -> float | None:
+    """The double of a fraction; None if it is written without one, or is too large."""
+    if not set(number) & set(".eE"):
+        return None
+    double = float(number)
+    return None if abs(double) == float("inf") else double
+
+
+def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        found.setdefault(name, value)
+    return found if len(found) == len(pairs) else _Repeating(found, pairs)
+
+
+def _whole(text: str) -> Number:
+    # Spark and DuckDB agree that there is no whole number below zero that is zero.
+    return Number("0" if text == "-0" else text)
+
+
+def _decoder(constant: Callable[[str], object]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_int=_whole,
+        parse_float=Number,
+        parse_constant=constant,
+        object_pairs_hook=_first_of_each,
+    )
+
+
+_DECODER: Final = _decoder(Number)
+
+
+def _tidied(text: str, words: list[str]) -> str:
+    """The text without what JSON does not have; its words are kept in order, each is NaN then."""
+
+    def tidy(found: re.Match[str]) -> str:
+        if found["word"] is not None:
+            words.append(found["word"])
+            return "NaN"
+        return "" if found["comma"] is not None else found[0]
+
+    return _TOKEN.sub(tidy, text)
+
+
+def _number_text(number: Number) -> str:
+    """The shortest text of the same double; whole numbers, and too large ones, as they were."""
+    double = double_of(number)
+    if double is None:
+        return str(number)
+    text = repr(double)
+    exact = decimal.Decimal(text)
+    if exact.adjusted() not in _PLAIN_POWERS and exact:
+        digits, _, power = text.partition("e")
+        return f"{digits}e{int(power)}"
+    plain = format(exact, "f")
+    return plain if "." in plain else f"{plain}.0"
+
+
+def _scalar_text(value: object) -> str:
+    """As DuckDB and Spark write it: escapes of control characters have capital digits."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)
