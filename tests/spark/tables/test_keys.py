@@ -2,14 +2,20 @@
 
 import datetime
 import decimal
+import json
+import random
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.spark.tables.ddl import parse_ddl
+from penstock.spark.tables.values.json_values import JsonValues
 from penstock.spark.tables.values.keys import KeyParser
-from penstock.spark.tables.values.parser import ErrorClass, Parsed
+from penstock.spark.tables.values.limits import time_rejects
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, rejecting
+from tests.spark.tables.json_ways import LEAVES, leaf_value, text_of_time
 
 
 def parsed(schema: dict[str, pa.DataType], *keys: bytes | None) -> Parsed:
@@ -43,6 +49,11 @@ def parsed(schema: dict[str, pa.DataType], *keys: bytes | None) -> Parsed:
         (pa.bool_(), b"true", True),
         (pa.decimal128(6, 2), b"1.5", decimal.Decimal("1.50")),
         (pa.decimal128(6, 2), b'"1.5"', decimal.Decimal("1.50")),
+        (pa.int64(), b'{"id": 42,}', 42),
+        (pa.string(), b'{"id": "a",}', "a"),
+        (pa.string(), b"NaN", "NaN"),
+        (pa.string(), b"-0", "-0"),
+        (pa.decimal128(20, 4), b"1234567890123456.7891", decimal.Decimal("1234567890123456.7891")),
         (
             pa.timestamp("us", "UTC"),
             b"2026-01-31T01:02:03Z",
@@ -85,6 +96,7 @@ def test_a_key_of_several_columns() -> None:
         (pa.int64(), b"4.2", ErrorClass.TYPE_MISMATCH, "whole number"),
         (pa.int32(), b"3000000000", ErrorClass.TYPE_MISMATCH, "type int"),
         (pa.int64(), b"9" * 5_000, ErrorClass.TYPE_MISMATCH, "whole number"),
+        (pa.decimal128(6, 2), b"1_000", ErrorClass.TYPE_MISMATCH, "decimal(6,2)"),
         (pa.int64(), b'1, "id": 2', ErrorClass.TYPE_MISMATCH, "whole number"),
         (pa.string(), b"\xff\xfe", ErrorClass.MALFORMED, "not text in UTF-8"),
         (pa.string(), b"\x00\x00\x00\x00\x07\x02a", ErrorClass.MALFORMED, "registry"),
@@ -111,3 +123,58 @@ def test_every_key_is_a_row_or_a_reject(keys: list[bytes | None], kind: pa.DataT
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_whole_numbers_come_back(number: int) -> None:
     assert parsed({"id": pa.int64()}, str(number).encode()).rows.to_pylist() == [{"id": number}]
+
+
+KEY_TYPES = [leaf for leaf in LEAVES if leaf not in ("float", "double")]
+
+
+def by_number(found: Parsed) -> dict[int, object]:
+    """The keys that are there, by the number of their record."""
+    numbers = range(found.rows.num_rows)
+    if found.row_numbers is not None:
+        numbers = found.row_numbers.to_pylist()
+    keys = found.rows.column("id").to_pylist()
+    return {number: key for number, key in zip(numbers, keys, strict=True) if key is not None}
+
+
+def keys_of_values(ddl: str, texts: list[str]) -> dict[int, object]:
+    """What values with these texts in the column `id` have there."""
+    values = pa.array([f'{{"x":[],"id":{text}}}'.encode() for text in texts], pa.binary())
+    found = JsonValues(parse_ddl(ddl)).parse(values)
+    return by_number(rejecting(found, time_rejects(found.rows)))
+
+
+@pytest.mark.parametrize("kind", KEY_TYPES)
+def test_a_deletion_has_the_key_of_the_value(kind: str) -> None:
+    chance = random.Random(kind)
+    texts = [leaf_value(chance, kind).encode("utf-8", "replace").decode() for _ in range(400)]
+    # What is not JSON is a text in a key of texts, and in a value it is nothing.
+    texts = [text for text in texts if is_json(text)]
+    schema = parse_ddl(f"id {kind}")
+    wanted = keys_of_values(f"id {kind}", texts)
+    assert len(wanted) > 10
+    assert keys_of_values(f"id {kind}, x array<int>", texts) == wanted
+    objects = [f'{{"id": {text}}}'.encode() for text in texts]
+    if kind != "binary":
+        assert by_number(KeyParser(schema).parse(pa.array(objects, pa.binary()))) == wanted
+    if kind not in ("string", "binary"):
+        alone = [text.encode() for text in texts]
+        assert by_number(KeyParser(schema).parse(pa.array(alone, pa.binary()))) == wanted
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_times_are_the_same_keys_without_quotes(kind: str) -> None:
+    chance = random.Random(kind)
+    texts = [text_of_time(chance) for _ in range(400)]
+    wanted = keys_of_values(f"id {kind}", [json.dumps(text) for text in texts])
+    assert len(wanted) > 50
+    alone = pa.array([text.encode() for text in texts], pa.binary())
+    assert by_number(KeyParser(parse_ddl(f"id {kind}")).parse(alone)) == wanted
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -11,10 +11,10 @@ A tombstone says which row goes by its key alone. What keys are taken:
 
 A JSON object that has the column is taken for one column too, unless it is binary.
 
-Texts are UTF-8. What a type takes is what it takes in a value, see `json_rows`; so a JSON text is
-no number, and neither is 007. Other fields of an object are passed over. A null is no key. Keys in
-the format of a registry (Avro, Protobuf, JSON Schema: a zero byte and an id before the rest) are
-not taken, and are rejects that say so.
+Texts are UTF-8. What a type takes is what it takes in a value, and the key is the same then, see
+`json_rows`; so a JSON text is no number, and neither is 007. Other fields of an object are passed
+over. A null is no key. Keys in the format of a registry (Avro, Protobuf, JSON Schema: a zero byte
+and an id before the rest) are not taken, and are rejects that say so.
 
 Guarantees: those of the port `ValueParser`. Reads one key at a time; deletions are few.
 """
@@ -24,6 +24,7 @@ import json
 import pyarrow as pa
 
 from penstock.spark.tables.values.framing import HEADER_BYTES, MAGIC
+from penstock.spark.tables.values.json_decoding import Number, decoded
 from penstock.spark.tables.values.json_rows import JsonRows
 from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import (
@@ -88,8 +89,8 @@ class KeyParser:
                 f"the key of a deletion is not a JSON object, and the table's key has the columns "
                 f"{names}. Produce keys as JSON objects that have them.",
             )
-        is_text = pa.types.is_string(self._only.type)
-        if not is_json or (is_text and not isinstance(found, str)):
+        is_text = isinstance(found, str) and not isinstance(found, Number)
+        if not is_json or (pa.types.is_string(self._only.type) and not is_text):
             return json.dumps({self._only.name: text})
         return f"{{{json.dumps(self._only.name)}: {text}}}"
 
@@ -112,9 +113,9 @@ def _text_of(key: bytes) -> str:
 
 
 def _loaded(text: str) -> tuple[object, bool]:
-    """What the JSON says, numbers aside, and whether it is JSON."""
+    """What the JSON says, and whether it is JSON."""
     try:
-        return json.loads(text, parse_int=float), True
+        return decoded(text), True
     except RecursionError:
         raise RowError(
             ErrorClass.MALFORMED, "the key of a deletion is nested too deeply."
