@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.tables.ddl import to_ddl
+from penstock.spark.tables.ddl import parse_ddl, to_ddl
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_inference import infer_schema
 from penstock.spark.tables.values.json_rows import JsonRows
+from penstock.spark.tables.values.json_values import JsonValues
 
 
 def inferred(*values: object) -> str:
@@ -28,6 +29,33 @@ def test_types() -> None:
     assert inferred({"a": {}}, {"b": []}) == "a string, b array<string>"
     assert inferred({"a": {"b": 1}}, {"a": [1]}) == "a string"
     assert inferred({"a": 1, "A": "x"}) == "a bigint"
+
+
+@pytest.mark.parametrize(
+    ("value", "ddl"),
+    [
+        (b'{"a":1e400,"b":1}', "a string, b bigint"),
+        (b'{"a":' + b"9" * 5_000 + b"}", "a string"),
+        (
+            b'{"a":-9223372036854775808,"b":-9223372036854775809,"c":-0}',
+            "a bigint, b double, c bigint",
+        ),
+        (b'{"a":"x","a":1}', "a string"),
+        (b'{"a":NaN,"b":Infinity}', "a double, b string"),
+        (b'{"":1,"a":{"":2}}', "a string"),
+        (b'{"a":1,}', "a bigint"),
+    ],
+)
+def test_odd_values_are_taken_by_their_schema(value: bytes, ddl: str) -> None:
+    schema = infer_schema([value], "topic orders")
+    assert to_ddl(schema) == ddl
+    assert parse_ddl(ddl) == schema
+    assert not JsonValues(schema).parse(pa.array([value], pa.binary())).rejects
+
+
+def test_a_field_without_a_name_alone_is_no_column() -> None:
+    with pytest.raises(SchemaError, match="topic orders"):
+        infer_schema([b'{"":1}'], "topic orders")
 
 
 def test_what_is_no_object_is_passed_over() -> None:

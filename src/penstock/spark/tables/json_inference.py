@@ -1,14 +1,14 @@
 """The columns of JSON values that come without a schema, from a sample of them (pure).
 
-Guarantees: the schema holds every value of the sample: numbers without fraction are bigint, with
-one double, both together double; objects are structs of all their fields, arrays are arrays. What
-has no single type, and what was never anything but null, is a string, which takes everything.
-Samples, columns and nesting are bounded; what is nested too deeply is a string too.
+Guarantees: the schema takes every value of the sample: numbers without fraction are bigint, with
+one or beyond 64 bits double, both together double; objects are structs of all their fields, arrays
+are arrays. What has no single type, what is too large for a double, and what was never anything but
+null, is a string, which takes everything. A field without a name has no column. Samples, columns
+and nesting are bounded; what is nested too deeply is a string too.
 
 Whoever infers a schema pins it: the next start reads it back and does not infer again.
 """
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.ddl import COLUMNS_MAX, NESTING_MAX
 from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.values.json_decoding import Number, decoded
 
 SAMPLE_VALUES_MAX: Final = 10_000
 _LONG_MAX: Final = 2**63
@@ -33,7 +34,7 @@ def infer_schema(values: Iterable[bytes | None], what: str) -> pa.Schema:
         found = _object(value)
         if found is not None:
             merged = _merged(merged, _inferred(found, 0))
-    if not isinstance(merged, dict) or not merged:
+    if not isinstance(merged, dict) or not _unique(merged):
         raise SchemaError(
             what,
             "no value of the sample is a JSON object with fields.",
@@ -50,7 +51,7 @@ def infer_schema(values: Iterable[bytes | None], what: str) -> pa.Schema:
 
 def _object(value: bytes | None) -> dict[str, object] | None:
     try:
-        found = json.loads(value) if value is not None else None
+        found = decoded(value.decode()) if value is not None else None
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -61,10 +62,8 @@ def _inferred(value: object, depth: int) -> Inferred:
         return None
     if isinstance(value, bool):
         return pa.bool_()
-    if isinstance(value, int):
-        return pa.int64() if -_LONG_MAX <= value < _LONG_MAX else pa.float64()
-    if isinstance(value, float):
-        return pa.float64()
+    if isinstance(value, Number):
+        return _number(value)
     if isinstance(value, str) or depth >= NESTING_MAX - 1:
         return pa.string()
     if isinstance(value, list):
@@ -74,6 +73,15 @@ def _inferred(value: object, depth: int) -> Inferred:
         return [element]
     assert isinstance(value, dict), "JSON has nothing else"
     return {name: _inferred(one, depth + 1) for name, one in value.items()}
+
+
+def _number(text: Number) -> pa.DataType:
+    double = float(text)
+    if abs(double) == float("inf"):
+        return pa.string()
+    # 20 characters hold every one that is in range.
+    is_whole = len(text) <= 20 and text.removeprefix("-").isdecimal()
+    return pa.int64() if is_whole and -_LONG_MAX <= int(text) < _LONG_MAX else pa.float64()
 
 
 def _merged(one: Inferred, other: Inferred) -> Inferred:
@@ -94,20 +102,19 @@ def _merged(one: Inferred, other: Inferred) -> Inferred:
 
 def _type(inferred: Inferred) -> pa.DataType:
     if isinstance(inferred, dict):
-        if not inferred:
-            return pa.string()
-        fields = _unique(inferred).items()
-        return pa.struct([pa.field(name, _type(inner)) for name, inner in fields])
+        fields = [pa.field(name, _type(inner)) for name, inner in _unique(inferred).items()]
+        return pa.struct(fields) if fields else pa.string()
     if isinstance(inferred, list):
         return pa.list_(pa.field("element", _type(inferred[0])))
     return pa.string() if inferred is None else inferred
 
 
 def _unique(fields: dict[str, Inferred]) -> dict[str, Inferred]:
-    """The fields without those whose name differs from another only in its case: Spark has one."""
+    """The fields with a name that does not differ from another only in its case: Spark has one."""
     seen: dict[str, str] = {}
     for name in fields:
-        seen.setdefault(name.lower(), name)
+        if name:
+            seen.setdefault(name.lower(), name)
     return {name: fields[name] for name in seen.values()}
 
 
