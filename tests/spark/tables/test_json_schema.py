@@ -64,6 +64,11 @@ def test_what_is_required_and_not_null_is_required() -> None:
     assert to_ddl(parsed) == "a bigint NOT NULL, b bigint, c bigint"
 
 
+def test_what_is_no_name_is_not_required() -> None:
+    schema = {"properties": {"a": {"type": "integer"}}, "required": [{}, [], 1, "a"]}
+    assert to_ddl(parse_json_schema(json.dumps(schema), "orders.json")) == "a bigint NOT NULL"
+
+
 def test_references_inside_the_document_are_followed() -> None:
     schema = {
         "$ref": "#/$defs/order",
@@ -89,6 +94,8 @@ def test_references_inside_the_document_are_followed() -> None:
         ('{"properties": {"a": {}, "A": {}}}', "twice"),
         ('{"properties": {"": {}}}', "without a name"),
         (json.dumps({"properties": {f"c{n}": {} for n in range(2001)}}), "more than"),
+        ('{"properties": {"a": {"type": 5}}}', "no type '5'"),
+        ('{"properties": {"a": {"type": {}}}}', "no type"),
         ("[" * 100_000, "not JSON"),
         (" " * 4_194_305, "characters"),
     ],

@@ -120,7 +120,8 @@ class _Reader:
         if self._columns > COLUMNS_MAX:
             self._fail(place, f"there are more than {COLUMNS_MAX} columns.")
         required = node.get("required")
-        names = set(required) if isinstance(required, list) else set()
+        given = required if isinstance(required, list) else []
+        names = {one for one in given if isinstance(one, str)}
         fields, seen = [], set()
         for name, inner in properties.items():
             if not name:
@@ -166,7 +167,7 @@ class _Reader:
                 given = [_kind(value) for value in values]
             else:
                 given = "object" if "properties" in node else []
-        names = [given] if isinstance(given, str) else [str(one) for one in given]  # type: ignore[attr-defined]
+        names = [str(one) for one in given] if isinstance(given, list) else [str(given)]
         found = [name for name in dict.fromkeys(names) if name != "null"]
         if set(found) == {"integer", "number"}:
             found = ["number"]
