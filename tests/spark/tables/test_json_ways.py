@@ -2,6 +2,7 @@
 
 import decimal
 import random
+import time
 
 import pyarrow as pa
 import pytest
@@ -156,3 +157,24 @@ def test_texts_of_numbers_inside_of_texts_are_those_of_the_same_number(number: f
     text = json_text(decoded(repr(number)))
     assert float(text) == number
     assert JsonRows(parse_ddl("x string")).read(f'{{"x":[{number!r}]}}') == {"x": f"[{text}]"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_json"),
+    [
+        ('"' + '\\"' * 500_000, False),
+        ('"' * 999_999, False),
+        ("[" + "," * 999_999, False),
+        ("[" + "nan," * 250_000 + "]", True),
+        ("[" + ", " * 500_000 + "]", False),
+        ('{"a":"nan,]",}', True),
+    ],
+)
+def test_long_texts_that_are_no_json_are_read_in_no_time(text: str, is_json: bool) -> None:
+    begun = time.process_time()
+    if is_json:
+        assert decoded(text)
+    else:
+        with pytest.raises(ValueError, match="char"):
+            decoded(text)
+    assert time.process_time() - begun < 15

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import json
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from penstock.spark.tables.values.keys import KeyParser
 from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, rejecting
 from tests.spark.tables.json_ways import LEAVES, leaf_value, text_of_time
+from tests.spark.tables.value_world import ValueWorld
 
 
 def parsed(schema: dict[str, pa.DataType], *keys: bytes | None) -> Parsed:
@@ -178,3 +180,20 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_long_decimals_are_different_keys(tmp_path: Path, table_format: str) -> None:
+    """As doubles all of them are 1234567890123456.8."""
+    texts = [f"1234567890123456.78{number}" for number in (90, 91, 92)]
+    keys = [text.encode() for text in texts]
+    upsert = {"mode": "upsert", "key": ["id"]}
+    world = ValueWorld(tmp_path, table_format, "id decimal(20,4), n int", table=upsert)
+    values = [f'{{"id":{text},"n":1}}'.encode() for text in texts]
+    later = [None, f'{{"id":{texts[2]},"n":2}}'.encode()]
+    world.bring([*values, *later], keys=[*keys, *keys[1:]])
+    assert world.reasons() == {}
+    assert world.held("id", "n") == [
+        (decimal.Decimal(texts[0]), 1),
+        (decimal.Decimal(texts[2]), 2),
+    ]

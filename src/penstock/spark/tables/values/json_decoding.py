@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Final
 
 _TOKEN: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*"|(?P<comma>,)(?=[ \t\r\n]*[\]}])|(?P<word>-?(?:nan|inf(?:inity)?))',
+    r'"(?:[^"\\]+|\\.?)*"?|(?P<comma>,)(?=[ \t\r\n]*[\]}])|(?P<word>-?(?:nan|inf(?:inity)?))',
     re.IGNORECASE | re.DOTALL,
 )
-"""A text, which is passed over, or what is not JSON."""
+"""A text, which is passed over, or what is not JSON. A text need not end, so that the time is in
+proportion to what is read."""
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PLAIN_POWERS: Final = range(-6, 21)
 """Numbers with these powers of ten are written without an exponent."""
@@ -49,7 +50,8 @@ def decoded(text: str) -> object:
         tidied = _tidied(text, words)
         if tidied == text:
             raise
-    return _decoder(lambda _: Number(words.pop(0))).decode(tidied)
+    written = iter(words)
+    return _decoder(lambda _: Number(next(written))).decode(tidied)
 
 
 def decoded_beginning(text: str) -> object:
