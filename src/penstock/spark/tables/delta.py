@@ -43,6 +43,7 @@ from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
 from penstock.spark.tables.delta_actions import add_action
+from penstock.spark.tables.delta_columns import added_columns, derived_fields, is_derived
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
@@ -68,7 +69,6 @@ from penstock.spark.tables.port import (
     Compaction,
     Expiry,
     PartitionsDifferError,
-    SchemaRefusedError,
     TableMovedError,
 )
 from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
@@ -123,10 +123,9 @@ class DeltaLakeTable:
     ) -> "DeltaLakeTable":
         """Make the table, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
-        derived = [pa.field(one.name, _derived_type(one)) for one in partitions if _is_derived(one)]
         DeltaTable.create(
             uri,
-            Schema.from_arrow(pa.schema([*schema, *derived])),
+            Schema.from_arrow(pa.schema([*schema, *derived_fields(partitions)])),
             mode="ignore",
             partition_by=[one.name for one in partitions],
             configuration=dict(_KEEP_LOG),
@@ -158,14 +157,14 @@ class DeltaLakeTable:
 
     def schema(self) -> pa.Schema:
         """The columns, without those that partitions have made."""
-        derived = {one.name for one in self._fields if _is_derived(one)}
+        derived = {one.name for one in self._fields if is_derived(one)}
         whole = pa.schema(self._table.schema().to_arrow())
         return pa.schema([one for one in whole if one.name not in derived])
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""
         require_partitionable(self._fields, schema)
-        plain = {one.name for one in self._fields if not _is_derived(one)}
+        plain = {one.name for one in self._fields if not is_derived(one)}
         return FileLayout(self._uri, schema, self._fields, frozenset(plain))
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -307,21 +306,10 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, schema: pa.Schema) -> None:
-        held = self.schema()
-        for field in schema:
-            index = held.get_field_index(field.name)
-            if index >= 0 and not _same_type(held.field(index).type, field.type):
-                raise SchemaRefusedError(
-                    f"column '{field.name}' is {held.field(index).type} in the Delta table and "
-                    f"{field.type} in the new schema. Columns of a Delta table are not widened: "
-                    "give the column its widest type when the table is made, or name another "
-                    "table."
-                )
-        new = [one for one in schema if held.get_field_index(one.name) < 0]
+        new = added_columns(self.schema(), schema)
         if not new:
             return
-        added = pa.schema([pa.field(one.name, one.type) for one in new])
-        fields: list[Field] = Schema.from_arrow(added).fields
+        fields: list[Field] = Schema.from_arrow(pa.schema(new)).fields
         self._made(
             lambda: self._table.alter.add_columns(
                 fields, commit_properties=delta_care.plain_properties(self._clock.now_ms())
@@ -417,18 +405,3 @@ def _properties(note: CommitNote, now_ms: int) -> CommitProperties:
 
 def _application(note: CommitNote) -> str:
     return f"penstock.{note.pipeline}"
-
-
-def _is_derived(field: PartitionField) -> bool:
-    return field.transform is not Transform.IDENTITY
-
-
-def _derived_type(field: PartitionField) -> pa.DataType:
-    return pa.date32() if field.transform is Transform.DAY else pa.string()
-
-
-def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """As Delta sees it: it has one unit of time, and signed numbers only."""
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
-        return (one.tz is None) == (other.tz is None)
-    return bool(one == other)

@@ -19,7 +19,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from penstock.spark.tables.change_files import ReducedChanges
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.delta_bounds import writer_properties
-from penstock.spark.tables.file_partitions import PartitionField, Transform, text_of, values_of
+from penstock.spark.tables.delta_columns import derived_column, is_derived
+from penstock.spark.tables.file_partitions import PartitionField
 from penstock.spark.tables.upsert import DELETED, Changes, require_key
 
 
@@ -31,7 +32,7 @@ def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[Partition
     require_key(changes.key, schema)
     reduced = ReducedChanges(changes)
     reduced.require_columns_of(schema)
-    derived = [one for one in fields if one.transform is not Transform.IDENTITY]
+    derived = [one for one in fields if is_derived(one)]
     # Not as strict as the table's: a deletion has only its key.
     columns = pa.schema([pa.field(one.name, one.type) for one in schema])
     parts = [_source(batch, columns, derived) for batch in reduced.rows()]
@@ -69,16 +70,6 @@ def _source(
     for one in derived:
         rows = rows.append_column(one.name, derived_column(rows.column(one.column), one))
     return rows.append_column(DELETED, changes.column(DELETED))
-
-
-def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
-    """The column of its own that a partition has in Delta: a date, or a text."""
-    values = values_of(column, field.transform)
-    if field.transform is Transform.DAY:
-        return values.cast(pa.date32())
-    encoded = values.dictionary_encode()
-    texts = [text_of(one, field.transform) for one in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,59 @@
+"""The columns of a Delta table: those of its rows, and those that partitions have made (pure).
+
+Delta has no transforms, so a partition by day, hour or month is a column of its own, named
+`<column>_day` and so on. Its values come from the partition and never from a row: a column of the
+rows that has its name is refused (`require_partitionable`).
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.spark.tables.file_partitions import PartitionField, Transform, text_of, values_of
+from penstock.spark.tables.port import SchemaRefusedError
+
+
+def is_derived(field: PartitionField) -> bool:
+    """Whether the partition has a column of its own."""
+    return field.transform is not Transform.IDENTITY
+
+
+def derived_fields(partitions: Sequence[PartitionField]) -> list[pa.Field]:
+    """The columns that these partitions make."""
+    return [pa.field(one.name, _derived_type(one)) for one in partitions if is_derived(one)]
+
+
+def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
+    """The values of a partition's own column: dates, or texts."""
+    values = values_of(column, field.transform)
+    if field.transform is Transform.DAY:
+        return values.cast(pa.date32())
+    encoded = values.dictionary_encode()
+    texts = [text_of(one, field.transform) for one in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def added_columns(held: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    """What a table has to get before it takes such rows; refused where a type is another one."""
+    for field in wanted:
+        index = held.get_field_index(field.name)
+        if index >= 0 and not _is_same_type(held.field(index).type, field.type):
+            raise SchemaRefusedError(
+                f"column '{field.name}' is {held.field(index).type} in the Delta table and "
+                f"{field.type} in the new schema. Columns of a Delta table are not widened: "
+                "give the column its widest type when the table is made, or name another "
+                "table."
+            )
+    new = [one for one in wanted if held.get_field_index(one.name) < 0]
+    return [pa.field(one.name, one.type) for one in new]
+
+
+def _derived_type(field: PartitionField) -> pa.DataType:
+    return pa.date32() if field.transform is Transform.DAY else pa.string()
+
+
+def _is_same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    """As Delta sees it: it has one unit of time, and signed numbers only."""
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
+        return (one.tz is None) == (other.tz is None)
+    return bool(one == other)
