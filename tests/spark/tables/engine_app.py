@@ -1,8 +1,9 @@
 """Reads tables with another engine, in its own environment: `engine_app.py FOLDER ENGINE < JOBS`.
 
 For each job of the JSON list on the standard input the rows lie in `FOLDER/<name>.arrow` when this
-ends without an error. The engine finds the files, columns and partitions by itself, from the
-table's own metadata. Imports nothing of ours: the environment has neither Penstock nor the tests.
+ends without an error: all of a table, or those of a condition (`where`). The engine finds the
+files, columns and partitions by itself, from the table's own metadata. Imports nothing of ours: the
+environment has neither Penstock nor the tests.
 """
 
 import importlib.util
@@ -46,7 +47,7 @@ def by_duckdb(jobs: Jobs, folder: Path) -> None:
             connection.execute(f"load '{place / name}.duckdb_extension'")
         for job in jobs:
             found = connection.execute(
-                f"select * from {job['format']}_scan(?)",
+                f"select * from {job['format']}_scan(?) where {job.get('where', 'true')}",
                 [job["location"]],
             )
             save(folder, job["name"], found.to_arrow_table())
@@ -102,7 +103,7 @@ def by_spark(jobs: Jobs, folder: Path) -> None:
             whole = session.table(f"`{CATALOG}`.{job['table']}")
             (folder / f"{job['name']}.refusal").write_text(refusal(whole))
             frame = whole.drop(RESERVED)
-        save(folder, job["name"], frame.toArrow())
+        save(folder, job["name"], frame.where(job.get("where", "true")).toArrow())
     spark.stop()
 
 

@@ -167,7 +167,10 @@ def test_readers_find_nan_in_files_that_deltalake_writes(
 
 TIMES = {
     "in range": ([0, 1_500], ("1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.002Z")),
-    "the last one": ([0, 253_402_300_799_999_999], None),
+    "the last one": (
+        [0, 253_402_300_799_999_999],
+        ("1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999999Z"),
+    ),
     "after the last year": ([0, YEAR_55_000_US], None),
     "before the first year": ([-YEAR_55_000_US, 0], None),
 }

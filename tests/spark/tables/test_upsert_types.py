@@ -46,6 +46,10 @@ KEYS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
         lambda n: MOMENT.replace(tzinfo=None) + datetime.timedelta(microseconds=n),
     ),
     "decimal": (pa.decimal128(20, 3), lambda n: Decimal(n * 1000 - 5) / 1000),
+    "small decimal": (pa.decimal128(10, 2), lambda n: Decimal(n * 100 - 255) / 100),
+    "large decimal": (pa.decimal128(18, 2), lambda n: Decimal(f"9007199254740{n}99.06")),
+    "largest decimal": (pa.decimal128(38, 0), lambda n: Decimal(10**38 - 1 - n * 10**18)),
+    "tiny decimal": (pa.decimal128(38, 18), lambda n: Decimal(n - 5).scaleb(-18)),
 }
 VALUES = [
     pa.field("amount", pa.int32(), nullable=False),

@@ -43,6 +43,7 @@ from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
 from penstock.spark.tables.delta_actions import add_action
+from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
 from penstock.spark.tables.delta_columns import added_columns, derived_fields, is_derived
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
@@ -123,12 +124,13 @@ class DeltaLakeTable:
     ) -> "DeltaLakeTable":
         """Make the table, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
+        names = [one.name for one in partitions]
         DeltaTable.create(
             uri,
             Schema.from_arrow(pa.schema([*schema, *derived_fields(partitions)])),
             mode="ignore",
-            partition_by=[one.name for one in partitions],
-            configuration=dict(_KEEP_LOG),
+            partition_by=names,
+            configuration={**_KEEP_LOG, **bounds_properties(schema, names, {})},
             commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
@@ -158,8 +160,10 @@ class DeltaLakeTable:
     def schema(self) -> pa.Schema:
         """The columns, without those that partitions have made."""
         derived = {one.name for one in self._fields if is_derived(one)}
-        whole = pa.schema(self._table.schema().to_arrow())
-        return pa.schema([one for one in whole if one.name not in derived])
+        return pa.schema([one for one in self._whole_schema() if one.name not in derived])
+
+    def _whole_schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""
@@ -284,9 +288,16 @@ class DeltaLakeTable:
     def _take(self, commit: Commit) -> None:
         notes = {**commit.after.notes, commit.note.pipeline: commit.note}
         self._table.alter.set_table_properties(
-            self._copies(notes),
+            {**self._bounds(), **self._copies(notes)},
             raise_if_not_exists=False,
             commit_properties=_properties(commit.note, self._clock.now_ms()),
+        )
+
+    def _bounds(self) -> dict[str, str]:
+        """Of a table that somebody else has made."""
+        metadata = self._table.metadata()
+        return bounds_properties(
+            self._whole_schema(), metadata.partition_columns, metadata.configuration
         )
 
     def _copies(self, notes: Mapping[str, CommitNote]) -> dict[str, str]:
@@ -296,8 +307,9 @@ class DeltaLakeTable:
 
     def _add(self, note: CommitNote, files: Sequence[FileReceipt]) -> None:
         now_ms = self._clock.now_ms()
+        bounded = bounded_columns(self._table.metadata().configuration)
         self._table.create_write_transaction(
-            [add_action(one, self._fields, now_ms) for one in files],
+            [add_action(one, self._fields, now_ms, bounded) for one in files],
             mode="append",
             schema=self._table.schema(),
             partition_by=[one.name for one in self._fields],
@@ -373,10 +385,9 @@ class DeltaLakeTable:
         first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
         if first is None:
             return Expiry(state, 0)
-        life = delta_care.tombstone_life(self._table, first)
         self._made(
             lambda: self._table.alter.set_table_properties(
-                {**self._copies(state.notes), **life},
+                self._copies(state.notes),
                 raise_if_not_exists=False,
                 commit_properties=delta_care.plain_properties(self._clock.now_ms()),
             )

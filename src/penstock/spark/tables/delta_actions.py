@@ -2,34 +2,42 @@
 
 Statistics are what lets a reader skip a file, so they must never exclude a value that is there:
 texts are cut with a greatest character behind them, times are rounded outwards to milliseconds, as
-Delta's protocol wants it, and what has no clear order in every reader (floats with NaN, decimals,
-binaries, nested columns) has none. A bound that cannot be written down is left out, with the other.
+Delta's protocol wants it, and what has no clear order in every reader (floats with NaN, decimals of
+many digits, binaries, nested columns) has none. A bound that cannot be written down is left out,
+with the other; `delta_bounds` says what that means to readers, and which columns have bounds.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 
 from deltalake.transaction import AddAction
-from pyarrow.parquet import Statistics
+from pyarrow.parquet import ColumnSchema, Statistics
 
 from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.delta_bounds import COLUMNS_MAX, is_exact_decimal
 from penstock.spark.tables.file_partitions import PartitionField, text_of
 
-COLUMNS_MAX: Final = 32
-"""Columns with statistics, the first ones: Delta's own default."""
 TEXT_CHARACTERS_MAX: Final = 32
 _FLOATS: Final = frozenset({"FLOAT", "DOUBLE"})
 _GREATEST_CHARACTER: Final = "\U0010ffff"
 
 
 def add_action(
-    receipt: FileReceipt, fields: Sequence[PartitionField], modified_ms: int
+    receipt: FileReceipt,
+    fields: Sequence[PartitionField],
+    modified_ms: int,
+    bounded: Collection[str] | None = None,
 ) -> AddAction:
-    """The file as an action of a commit."""
+    """The file as an action of a commit. `bounded`: the columns with statistics, or the first."""
+    # Characters as they are: deltalake reads the escapes of some as other characters.
+    statistics = json.dumps(
+        _statistics(receipt, bounded), ensure_ascii=False, separators=(",", ":")
+    )
     return AddAction(
         path=quote(receipt.path, safe="/=-_.~"),
         size=receipt.size_bytes,
@@ -39,18 +47,21 @@ def add_action(
         },
         modification_time=modified_ms,
         data_change=True,
-        stats=json.dumps(_statistics(receipt), separators=(",", ":")),
+        stats=statistics,
     )
 
 
-def _statistics(receipt: FileReceipt) -> Mapping[str, Any]:
+def _statistics(receipt: FileReceipt, bounded: Collection[str] | None) -> Mapping[str, Any]:
     metadata = receipt.metadata()
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     null_counts: dict[str, int] = {}
-    for index in range(min(metadata.num_columns, COLUMNS_MAX)):
-        name = metadata.schema.column(index).path
-        if "." in name or metadata.schema.column(index).max_repetition_level > 0:
+    for index in range(metadata.num_columns):
+        column = metadata.schema.column(index)
+        name = column.path
+        if name != column.name:
+            continue  # it is inside of another one
+        if index >= COLUMNS_MAX if bounded is None else name not in bounded:
             continue
         groups = [
             metadata.row_group(group).column(index).statistics
@@ -61,11 +72,9 @@ def _statistics(receipt: FileReceipt) -> Mapping[str, Any]:
         if all(one.has_null_count for one in groups):
             null_counts[name] = sum(one.null_count for one in groups)
         filled = [one for one in groups if one.num_values > 0]
-        if not filled or not all(one.has_min_max for one in filled):
+        if not filled or _is_inexact(column, receipt):
             continue
-        if filled[0].physical_type in _FLOATS and receipt.may_have_nan(name):
-            continue
-        low, high = _bounds(filled)
+        low, high = _bounds(filled, column)
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
     return {
@@ -76,8 +85,19 @@ def _statistics(receipt: FileReceipt) -> Mapping[str, Any]:
     }
 
 
-def _bounds(groups: Sequence[Statistics]) -> tuple[object, object]:
+def _is_inexact(column: ColumnSchema, receipt: FileReceipt) -> bool:
+    """Whether what Parquet has as bounds does not hold for every reader of Delta."""
+    if column.logical_type.type == "DECIMAL":
+        return not is_exact_decimal(column.precision, column.scale)
+    return column.physical_type in _FLOATS and receipt.may_have_nan(column.path)
+
+
+def _bounds(groups: Sequence[Statistics], column: ColumnSchema) -> tuple[object, object]:
     """The least and the greatest value, rounded outwards; None for what cannot be told."""
+    if not all(one.has_min_max for one in groups):
+        # Parquet has none for texts of some thousand bytes: they are somewhere among all texts.
+        is_text = column.logical_type.type == "STRING"
+        return ("", _GREATEST_CHARACTER * TEXT_CHARACTERS_MAX) if is_text else (None, None)
     try:
         low, high = min(one.min for one in groups), max(one.max for one in groups)
         return _rounded_down(low), _rounded_up(high)
@@ -91,6 +111,8 @@ def _rounded_down(value: object) -> object:
             return value
         case float():
             return value if math.isfinite(value) else None
+        case Decimal():
+            return float(value)
         case str():
             return value[:TEXT_CHARACTERS_MAX]
         case datetime():
@@ -102,15 +124,27 @@ def _rounded_down(value: object) -> object:
 
 def _rounded_up(value: object) -> object:
     match value:
-        case str() if len(value) > TEXT_CHARACTERS_MAX:
-            return value[:TEXT_CHARACTERS_MAX] + _GREATEST_CHARACTER
+        case str():
+            start, rest = value[:TEXT_CHARACTERS_MAX], value[TEXT_CHARACTERS_MAX:]
+            kept = len(rest) - len(rest.lstrip(_GREATEST_CHARACTER))
+            return start + rest[:kept] + (_GREATEST_CHARACTER if rest[kept:] else "")
         case datetime() if value.microsecond % 1000:
-            rest = 1000 - value.microsecond % 1000
-            return _milliseconds(value + timedelta(microseconds=rest))
+            return _next_millisecond(value)
     return _rounded_down(value)
 
 
+def _next_millisecond(value: datetime) -> str:
+    try:
+        return _milliseconds(value + timedelta(microseconds=1000 - value.microsecond % 1000))
+    except OverflowError:  # the end of the last year, which often means "never"
+        return _text(value, "microseconds")
+
+
 def _milliseconds(value: datetime) -> str:
+    return _text(value, "milliseconds")
+
+
+def _text(value: datetime, unit: str) -> str:
     if value.tzinfo is None:
-        return value.isoformat(timespec="milliseconds")
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        return value.isoformat(timespec=unit)
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=unit) + "Z"

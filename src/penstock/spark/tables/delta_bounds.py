@@ -1,30 +1,111 @@
-"""How `deltalake` writes the bounds of columns, when it writes files itself: never for floats.
+"""Which columns of a Delta table have bounds in its log: those that every reader gets right.
 
-A compaction and a merge are written by the library, which leaves NaN out of the bounds of a column.
-Spark and DuckDB, for which NaN is greater than all numbers, would pass such a file over. Files of
-our own have no bounds where there is NaN (`data_files`); here nobody knows before the file is
-written, so no column of floats has any.
+Bounds let a reader pass a file over, so wrong ones hide rows; and `deltalake` takes bounds that are
+missing for bounds that nothing is between. So a column has them in all files, or in none:
+
+- Floats have none. `deltalake` writes the files of a compaction and of a merge itself, and leaves
+  NaN out of their bounds; for Spark and DuckDB it is greater than all numbers.
+- Decimals have them as far as a double is exact and is written without an exponent, because that is
+  how `deltalake` writes them, and reads no exponents.
+- Booleans, binaries and what is inside of other columns have none: nobody uses them.
+- Columns that the table got later have none: the files from before could have none.
+
+Which columns those are is Delta's own property of a table. Every writer keeps to it, and readers
+ask for no others. What a user has set there stays, and then files that `deltalake` writes are
+still without bounds that would be wrong.
 """
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 import pyarrow as pa
 from deltalake import ColumnProperties, WriterProperties
 
-from penstock.spark.tables.values.leaves import has_leaf
+from penstock.spark.tables.values.leaves import has_leaf, paths_of
 
-_NONE = ColumnProperties(statistics_enabled="NONE")
-_ALL = ColumnProperties(statistics_enabled="PAGE")
+COLUMNS_KEY: Final = "delta.dataSkippingStatsColumns"
+COUNT_KEY: Final = "delta.dataSkippingNumIndexedCols"
+COLUMNS_MAX: Final = 32
+"""Columns with statistics, the first ones: Delta's own default."""
+DECIMAL_DIGITS_MAX: Final = 15
+"""So many a double has without fail ..."""
+DECIMAL_SCALE_MAX: Final = 4
+"""... and behind the point it is written with an exponent from 0.00001 on."""
+_NONE: Final = ColumnProperties(statistics_enabled="NONE")
+_ALL: Final = ColumnProperties(statistics_enabled="PAGE")
 """What is the default otherwise."""
+_NAME: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>[^,`]+))\s*(?:,|$)")
+
+
+def is_exact_decimal(precision: int, scale: int) -> bool:
+    """Whether a double carries all decimals of this type, and nobody writes it with an exponent."""
+    return precision <= DECIMAL_DIGITS_MAX and scale <= DECIMAL_SCALE_MAX
+
+
+def bounds_properties(
+    schema: pa.Schema, partitioned_by: Collection[str], held: Mapping[str, str]
+) -> dict[str, str]:
+    """The properties that say which columns have bounds; none when somebody has set them."""
+    if COLUMNS_KEY in held or COUNT_KEY in held:
+        return {}
+    names = list(_bounded(schema, partitioned_by))
+    # No name at all is none of Delta's lists.
+    return {COLUMNS_KEY: _list(names)} if names else {COUNT_KEY: "0"}
+
+
+def bounded_columns(held: Mapping[str, str]) -> set[str] | None:
+    """The columns that a table's properties name; None when they name none: the first ones."""
+    text = held.get(COLUMNS_KEY)
+    if text is None:
+        return None
+    return {
+        one["plain"].strip() if one["quoted"] is None else one["quoted"].replace("``", "`")
+        for one in _NAME.finditer(text)
+    }
 
 
 def writer_properties(schema: pa.Schema) -> WriterProperties | None:
-    """What a table with these columns is written with; None when it has no floats."""
-    floats = [one for one in schema if has_leaf(one.type, pa.types.is_floating)]
-    if not floats:
+    """What `deltalake` writes a table of these columns with, whatever its properties say."""
+    inexact = [one for one in schema if has_leaf(one.type, _is_inexact)]
+    if not inexact:
         return None
-    if all(pa.types.is_floating(one.type) for one in floats):
-        return WriterProperties(column_properties={one.name: _NONE for one in floats})
+    if all(_is_inexact(one.type) for one in inexact):
+        return WriterProperties(column_properties={one.name: _NONE for one in inexact})
     # A column within another one cannot be named, so only those that are none are.
-    plain = [one for one in schema if not has_leaf(one.type, pa.types.is_floating)]
+    plain = [one for one in schema if not has_leaf(one.type, _is_inexact)]
     return WriterProperties(
         default_column_properties=_NONE, column_properties={one.name: _ALL for one in plain}
     )
+
+
+def _bounded(schema: pa.Schema, partitioned_by: Collection[str]) -> Iterator[str]:
+    """Of the first columns, those inside of others counted: what has bounds in older files too."""
+    count = 0
+    for one in schema:
+        count += len(paths_of(pa.schema([one])))
+        if count > COLUMNS_MAX:
+            return
+        if one.name not in partitioned_by and _has_bounds(one.type):
+            yield one.name
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return is_exact_decimal(kind.precision, kind.scale)
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def _is_inexact(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return not is_exact_decimal(kind.precision, kind.scale)
+    return bool(pa.types.is_floating(kind))
+
+
+def _list(names: Collection[str]) -> str:
+    return ",".join("`" + one.replace("`", "``") + "`" for one in names)

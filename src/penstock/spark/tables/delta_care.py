@@ -21,7 +21,6 @@ from uuid import uuid4
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
-from penstock.core.clock import SystemClock
 from penstock.spark.tables.delta_bounds import writer_properties
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, live_names
 from penstock.spark.tables.orphans import orphans_of
@@ -98,16 +97,6 @@ def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -
             break
         first = versions[index + 1]
     return first
-
-
-def tombstone_life(table: DeltaTable, first: int) -> dict[str, str]:
-    """The property that lets checkpoints forget files that no version from `first` on needs.
-
-    Without it a checkpoint has all files that a week of compactions removed, and planning a scan
-    reads them. Times of removal are the machine's, whatever the clock of the pipeline.
-    """
-    age_ms = SystemClock().now_ms() - DeltaLog(table).entry(first).written_at_ms
-    return {"delta.deletedFileRetentionDuration": f"interval {max(1, age_ms // 1_000)} seconds"}
 
 
 def cut(table: DeltaTable, at_version: DeltaTable) -> int:
