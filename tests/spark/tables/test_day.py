@@ -66,7 +66,7 @@ SNAPSHOTS_MAX = 90
 STORED_FILES_MAX = 1_000
 """Files of rows and of metadata, also of the snapshots that are kept."""
 TOMBSTONES_MAX = 500
-"""Files in a checkpoint of Delta that an hour of compactions has removed."""
+"""Removed files in a checkpoint of Delta, which a user may have forgotten earlier than it does."""
 PLANNING_GROWTH_MAX = 1.5
 """From when the table has settled to the end."""
 PLANNING_SLACK_MS = 5.0
@@ -103,6 +103,8 @@ class Day:
 
     def run(self, hours: int, fields: Sequence[PartitionField], *, is_cared_for: bool) -> None:
         self.table = self.kind.create(fields)
+        if isinstance(self.kind, DeltaKind):
+            set_life_of_tombstones(self.kind)
         self.committer = TableCommitter(self.table, "orders", "run-a")
         self.committer.take()
         settings = SETTINGS if is_cared_for else MaintenanceSettings(is_enabled=False)
@@ -180,6 +182,12 @@ class Day:
             catalog.close()
         assert files
         return (process_time() - begun) * 1_000
+
+
+def set_life_of_tombstones(kind: DeltaKind) -> None:
+    """Delta's own week goes by the machine's clock, which does not see the simulated hours."""
+    life = {"delta.deletedFileRetentionDuration": "interval 1 seconds"}
+    DeltaTable(kind.uri).alter.set_table_properties(life, raise_if_not_exists=False)
 
 
 def new_day(name: str, folder: Path) -> Day:
