@@ -47,7 +47,7 @@ KEYS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     ),
     "decimal": (pa.decimal128(20, 3), lambda n: Decimal(n * 1000 - 5) / 1000),
     "small decimal": (pa.decimal128(10, 2), lambda n: Decimal(n * 100 - 255) / 100),
-    "large decimal": (pa.decimal128(18, 2), lambda n: Decimal(f"9007199254740{n}99.06")),
+    "large decimal": (pa.decimal128(18, 2), lambda n: Decimal(f"900719925474{n}999.06") - 1000),
     "largest decimal": (pa.decimal128(38, 0), lambda n: Decimal(10**38 - 1 - n * 10**18)),
     "tiny decimal": (pa.decimal128(38, 18), lambda n: Decimal(n - 5).scaleb(-18)),
 }
@@ -111,6 +111,19 @@ def test_keys_of_each_type(make: Callable[[pa.Schema], Kind], name: str) -> None
     expected |= {1: row(1, 100), 8: row(8, 102)}
     found = sorted(kind.read().to_pylist(), key=lambda one: one["amount"])
     assert found == sorted(expected.values(), key=lambda one: one["amount"])
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_alone_is_found_again(make: Callable[[pa.Schema], Kind], name: str) -> None:
+    """Bounds of a file with one key are that key: any other would hide it from the next change."""
+    type_, key = KEYS[name]
+    kind = make(pa.schema([pa.field("The Key", type_), pa.field("key", type_), VALUES[0]]))
+    table = kind.create()
+    for at in range(4):
+        number = 8 if at < 3 else 7
+        row = {"The Key": key(number), "key": key(number), "amount": at}
+        brought(table, [change(at, False, **row)], ("key", "The Key"))
+    assert sorted(kind.read()["amount"].to_pylist()) == [2, 3]
 
 
 def test_a_boolean_is_part_of_a_key(make: Callable[[pa.Schema], Kind]) -> None:
