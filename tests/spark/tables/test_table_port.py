@@ -5,10 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.spark.errors import OptionError
 from penstock.spark.tables.commit import Commit, Offer, decide, take_over
 from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.commit_stops import Stop, StopReason
 from penstock.spark.tables.data_files import write_files
+from penstock.spark.tables.file_partitions import PartitionField, Transform
 from penstock.spark.tables.port import SchemaRefusedError, TableMovedError
 from tests.spark.tables.table_kinds import (
     SCHEMA,
@@ -235,6 +237,27 @@ def test_a_type_that_cannot_be_changed_is_told(kind: Kind) -> None:
     other = SCHEMA.set(index, pa.field("name", pa.int64()))
     with pytest.raises(SchemaRefusedError, match="'name'"):
         table.append(commit_of(state, driver, (0, 0, 5)), [], other)
+    assert table.load() == state
+
+
+@pytest.mark.parametrize("kind", [DeltaKind, IcebergKind], ids=["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("transform", [Transform.DAY, Transform.HOUR, Transform.MONTH])
+def test_the_name_of_a_partition_is_not_for_a_column(kind: Kind, transform: Transform) -> None:
+    """Delta would read the partition's value in its place."""
+    partitions = (PartitionField("_timestamp", transform),)
+    clash = SCHEMA.append(pa.field(f"_timestamp_{transform}".upper(), pa.string()))
+    plain = SCHEMA.append(pa.field(f"_timestamp_{transform}", pa.string()))
+    table = kind.create(partitions)
+    driver, state = taken(table, "run-a")
+    for schema in (clash, plain):
+        with pytest.raises(
+            OptionError, match=r"column '_\w+', and that is the name of a partition"
+        ):
+            table.layout(schema)
+        with pytest.raises(OptionError, match="Rename the column"):
+            type(kind)(kind.folder / "new", schema=schema).create(partitions)  # type: ignore[call-arg]
+    with pytest.raises(SchemaRefusedError, match=plain.names[-1]):
+        table.append(commit_of(state, driver, (0, 0, 5)), [], plain)
     assert table.load() == state
 
 

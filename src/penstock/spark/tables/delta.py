@@ -62,6 +62,7 @@ from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
     Transform,
+    derived_names,
     require_partitionable,
     text_of,
 )
@@ -159,7 +160,7 @@ class DeltaLakeTable:
 
     def schema(self) -> pa.Schema:
         """The columns, without those that partitions have made."""
-        derived = {one.name for one in self._fields if is_derived(one)}
+        derived = derived_names(self._fields)
         return pa.schema([one for one in self._whole_schema() if one.name not in derived])
 
     def _whole_schema(self) -> pa.Schema:
@@ -318,7 +319,7 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, schema: pa.Schema) -> None:
-        new = added_columns(self.schema(), schema)
+        new = added_columns(self.schema(), schema, self._fields)
         if not new:
             return
         fields: list[Field] = Schema.from_arrow(pa.schema(new)).fields

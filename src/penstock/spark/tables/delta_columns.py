@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.spark.tables.file_partitions import PartitionField, Transform, text_of, values_of
+from penstock.spark.tables.file_partitions import (
+    PartitionField,
+    Transform,
+    derived_names,
+    text_of,
+    values_of,
+)
 from penstock.spark.tables.port import SchemaRefusedError
 
 
@@ -33,9 +39,21 @@ def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def added_columns(held: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
-    """What a table has to get before it takes such rows; refused where a type is another one."""
+def added_columns(
+    held: pa.Schema, wanted: pa.Schema, partitions: Sequence[PartitionField]
+) -> list[pa.Field]:
+    """What a table has to get before it takes such rows; refused where it cannot.
+
+    `held` are its columns without those that partitions have made.
+    """
+    reserved = {name.lower() for name in derived_names(partitions)}
     for field in wanted:
+        if field.name.lower() in reserved:
+            raise SchemaRefusedError(
+                f"column '{field.name}' has the name of a column that a partition of the Delta "
+                "table has made, which would be read in its place. Rename the column, or name "
+                "another table."
+            )
         index = held.get_field_index(field.name)
         if index >= 0 and not _is_same_type(held.field(index).type, field.type):
             raise SchemaRefusedError(

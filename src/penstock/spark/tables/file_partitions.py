@@ -79,8 +79,14 @@ def _read_field(text: str) -> PartitionField:
     return PartitionField(found["of"].strip(), Transform(transform))
 
 
+def derived_names(fields: Sequence[PartitionField]) -> set[str]:
+    """The names that partitions by day, hour or month have: no column of the rows may have them."""
+    return {one.name for one in fields if one.transform is not Transform.IDENTITY}
+
+
 def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
-    """`OptionError` when a column is not there or its type has no such partition."""
+    """`OptionError` when a column is not there, its type has no such partition, or its name."""
+    _require_names(fields, schema)
     for one in fields:
         index = schema.get_field_index(one.column)
         if index < 0:
@@ -96,6 +102,18 @@ def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -
                 f"partitioned by {one.transform.value}.",
                 "Partition by day, hour or month of a timestamp, by day or month of a date, or by "
                 "a column of texts, whole numbers, booleans or dates.",
+            )
+
+
+def _require_names(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
+    """Delta would read the partition's value in place of the row's, and Iceberg knows one name."""
+    taken = {name.lower() for name in derived_names(fields)}
+    for name in schema.names:
+        if name.lower() in taken:
+            raise OptionError(
+                "partition_by",
+                f"the rows have a column '{name}', and that is the name of a partition.",
+                "Rename the column, or partition by another one.",
             )
 
 
