@@ -28,6 +28,7 @@ from penstock.spark.tables.commit_steps import Committed
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import FileReceipt, write_files
 from penstock.spark.tables.definition import MaintenanceSettings
+from penstock.spark.tables.delta_care import plain_properties
 from penstock.spark.tables.file_partitions import PartitionField, Transform
 from penstock.spark.tables.run.caretaker import Caretaker
 from penstock.spark.tables.run.events import CareDone
@@ -104,7 +105,7 @@ class Day:
     def run(self, hours: int, fields: Sequence[PartitionField], *, is_cared_for: bool) -> None:
         self.table = self.kind.create(fields)
         if isinstance(self.kind, DeltaKind):
-            set_life_of_tombstones(self.kind)
+            set_life_of_tombstones(self.kind, self.clock)
         self.committer = TableCommitter(self.table, "orders", "run-a")
         self.committer.take()
         settings = SETTINGS if is_cared_for else MaintenanceSettings(is_enabled=False)
@@ -184,10 +185,14 @@ class Day:
         return (process_time() - begun) * 1_000
 
 
-def set_life_of_tombstones(kind: DeltaKind) -> None:
+def set_life_of_tombstones(kind: DeltaKind, clock: SetClock) -> None:
     """Delta's own week goes by the machine's clock, which does not see the simulated hours."""
     life = {"delta.deletedFileRetentionDuration": "interval 1 seconds"}
-    DeltaTable(kind.uri).alter.set_table_properties(life, raise_if_not_exists=False)
+    DeltaTable(kind.uri).alter.set_table_properties(
+        life,
+        raise_if_not_exists=False,
+        commit_properties=plain_properties(clock.now_ms()),
+    )
 
 
 def new_day(name: str, folder: Path) -> Day:
