@@ -82,6 +82,8 @@ def by_spark(jobs: Jobs, folder: Path) -> None:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",  # fifty tasks for each question otherwise
         "spark.sql.extensions": ",".join(extensions),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
