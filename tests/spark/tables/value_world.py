@@ -44,7 +44,7 @@ GOOD_US = 1_767_225_600_000_000
 def records(
     values: Sequence[object],
     times_us: Sequence[int] | None = None,
-    keys: Sequence[bytes] | None = None,
+    keys: Sequence[bytes | None] | None = None,
     start: int = 0,
 ) -> pa.RecordBatch:
     """Records as the source gives them; a value that is None is a deletion."""
@@ -117,7 +117,7 @@ class ValueWorld:
         self,
         values: Sequence[object],
         times_us: Sequence[int] | None = None,
-        keys: Sequence[bytes] | None = None,
+        keys: Sequence[bytes | None] | None = None,
     ) -> None:
         """One batch, as a new driver."""
         prepared = self.prepared()

@@ -6,7 +6,7 @@ driver plans anew.
 
 For an upsert a record without a value deletes the row of its key; it is found out before values
 are parsed, and asked no rule. A row without a whole key is a reject, and so is one that the table
-cannot hold so that it is read back as it was, see `values.limits`.
+cannot hold so that it is read back as it was, see `values.limits`. A reject is asked no rule.
 
 It belongs to one task, or to one batch in the driver, and is used from one thread.
 """
@@ -64,7 +64,7 @@ class Judge:
         self._parser = new_parser(plan.parser, TableColumns(plan.value_schema, plan.may_widen))
         self._evaluator = ExpectationEvaluator(plan.expectations)
         self._seen: pa.Schema | None = None
-        self._schema = _plain(plan.rows.schema)
+        self._schema = plain_schema(plan.rows.schema)
         self._has_timestamp = TIMESTAMP in self._schema.names
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
@@ -84,13 +84,14 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
+        # Before keys are looked at: `_key` may be one.
+        parsed = replace(parsed, rows=with_metadata(parsed.rows, _records_of(parsed, records)))
         if not self.plan.is_staged:
             parsed = with_whole_keys(parsed, self.plan.key)
             parsed = rejecting(parsed, empty_rejects(parsed.rows, self.plan.filled))
         if self._has_timestamp:
             parsed = with_shown_timestamps(parsed, records)
-        kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
-        rows = with_metadata(parsed.rows, kept)
+        rows, kept = parsed.rows, _records_of(parsed, records)
         outcome = self._evaluator.evaluate(rows)
         if self.plan.keeps_record:
             rows = with_record(rows, kept)
@@ -113,10 +114,9 @@ class Judge:
         assert self._keys is not None
         assert self.plan.deletions is not None
         parsed = self._keys.parse(records.column("key"))
-        kept = records if parsed.row_numbers is None else records.take(parsed.row_numbers)
-        changes = as_changes(parsed.rows, kept, deleted=True)
+        changes = as_changes(parsed.rows, _records_of(parsed, records), deleted=True)
         rejects = self._reject_rows(records, list(parsed.rejects))
-        return fit(changes, _plain(self.plan.deletions.schema)), rejects
+        return fit(changes, plain_schema(self.plan.deletions.schema)), rejects
 
     def _reject_rows(
         self, records: pa.RecordBatch, rejects: Sequence[Reject]
@@ -148,15 +148,29 @@ def newest_timestamp_ms(records: pa.RecordBatch) -> int | None:
 
 def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
     """The same, with rows that lack a part of their key among the rejects."""
-    missing = [name for name in key if parsed.rows.column(name).null_count]
     bad = [
         Reject(number, ErrorClass.MISSING_VALUE, f"column '{name}' of the key has no value")
-        for name in missing
-        for number in pc.indices_nonzero(parsed.rows.column(name).is_null()).to_pylist()
+        for name in key
+        for number in _rows_without(parsed.rows, name)
     ]
     first = {one.row: one for one in reversed(bad)}
     return rejecting(parsed, list(first.values()))
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
+def _rows_without(rows: pa.RecordBatch, name: str) -> list[int]:
+    """The numbers of the rows that have no value here: all of them, if values lost the column."""
+    index = rows.schema.get_field_index(name)
+    if index < 0:
+        return list(range(rows.num_rows))
+    column = rows.column(index)
+    return pc.indices_nonzero(column.is_null()).to_pylist() if column.null_count else []
+
+
+def _records_of(parsed: Parsed, records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records that the rows came from, each beside its own."""
+    return records if parsed.row_numbers is None else records.take(parsed.row_numbers)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The same columns without what a format notes beside them."""
     return pa.schema([one.remove_metadata() for one in schema])
