@@ -15,7 +15,8 @@ from penstock.spark.tables.expectation_sql import (
     ExpectationSqlError,
     is_in_task,
 )
-from penstock.spark.tables.expectations import ExpectationFailedError, spark_condition
+from penstock.spark.tables.expectations import ExpectationFailedError
+from penstock.spark.tables.run.spark_rules import asked, in_own_session
 from penstock.spark.tables.values.parser import ErrorClass
 
 if TYPE_CHECKING:
@@ -176,8 +177,7 @@ def test_spark_gives_the_same_answers(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         [tuple(row.values()) for row in table.to_pylist()], schema=to_ddl(SCHEMA)
     )
-    theirs = frame.selectExpr(*(f"{spark_condition(rule)} AS {rule.name}" for rule in rules))
-    answers = theirs.collect()
+    answers = asked(in_own_session(frame), [], rules).collect()
     for number, rule in enumerate(rules):
         spark_broken = [row for row, answer in enumerate(answers) if not answer[number]]
         ours = ExpectationEvaluator([Expectation("r", rule.sql, Action.QUARANTINE)]).evaluate(ROWS)

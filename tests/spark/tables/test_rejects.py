@@ -86,6 +86,12 @@ def test_the_breaker_opens_above_the_share_and_not_before_the_window() -> None:
     assert breaker.after(10, 6).is_open
 
 
+def test_more_rejects_than_records_are_all_records() -> None:
+    """A function makes several rows of a record, in several tasks."""
+    breaker = CircuitBreaker(share_max=0.5, window_records=100).after(4, 12).after(20, 0)
+    assert breaker.share == 4 / 24
+
+
 def test_old_batches_are_forgotten() -> None:
     breaker = CircuitBreaker(share_max=0.1, window_records=100).after(1_000, 1_000)
     assert breaker.is_open

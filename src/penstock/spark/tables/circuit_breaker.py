@@ -35,8 +35,13 @@ class CircuitBreaker:
     batches: tuple[Batch, ...] = ()
 
     def after(self, records: int, rejects: int) -> "CircuitBreaker":
-        """The breaker after one more batch."""
-        batches = [one for one in (*self.batches, Batch(records, rejects)) if one.records]
+        """The breaker after one more batch.
+
+        A function makes several rows of a record, and may send them to several tasks, of which each
+        counts the record as a reject.
+        """
+        newest = Batch(records, min(rejects, records))
+        batches = [one for one in (*self.batches, newest) if one.records]
         total = sum(one.records for one in batches)
         while batches and total - batches[0].records >= self.window_records:
             total -= batches.pop(0).records

@@ -4,8 +4,7 @@ Guarantees: every rule is asked about every row and counted on its own; a rule w
 is kept, as a CHECK of SQL is. A row that breaks several rules meets the strictest action: fail,
 then quarantine, then drop, then warn. Rows keep their order.
 
-It evaluates nothing: `expectation_sql` asks DuckDB inside a task, and `spark_condition` is the same
-question for Spark.
+It evaluates nothing: `expectation_sql` asks DuckDB inside a task, and `run.spark_rules` asks Spark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,12 +73,6 @@ def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array])
 def is_quarantining(expectations: Sequence[Expectation]) -> bool:
     """Whether rows may go to the table of bad records, for which their records are needed."""
     return any(rule.action is Action.QUARANTINE for rule in expectations)
-
-
-def spark_condition(rule: Expectation) -> str:
-    """The rule as Spark SQL that is true for rows that keep it and false for those that do not."""
-    # On lines of its own: a comment at its end must not swallow the bracket.
-    return f"coalesce((\n{rule.sql}\n), true)"
 
 
 def _rows_outside(leaving: list[pa.Array]) -> pa.Array | None:

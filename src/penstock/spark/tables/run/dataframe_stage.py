@@ -16,7 +16,6 @@ columns cannot have such rules, and is told so.
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -24,11 +23,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, expr
+from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.columns import METADATA, RECORD
+from penstock.spark.tables.columns import METADATA, RECORD, fit
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
 from penstock.spark.tables.definition import (
@@ -41,19 +40,20 @@ from penstock.spark.tables.expectations import (
     Outcome,
     is_quarantining,
     outcome_of,
-    spark_condition,
 )
 from penstock.spark.tables.rejects import reject_rows
-from penstock.spark.tables.run.judging import with_whole_keys
+from penstock.spark.tables.run.judging import plain_schema, with_whole_keys
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.run.spark_rules import answer_name, asked, in_own_session, settings
 from penstock.spark.tables.upsert import as_changes
 from penstock.spark.tables.values.limits import empty_rejects, time_rejects
-from penstock.spark.tables.values.parser import Parsed, Reject, rejecting
+from penstock.spark.tables.values.parser import Parsed, Reject, of_record, rejecting
 
 Transform = Callable[[DataFrame], DataFrame]
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
-_RULE: Final = "_penstock_rule_"
 _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
 """Of rows that are handed to Python at once: by their number, from what a row takes on average."""
@@ -169,49 +169,29 @@ def _row_bytes(staged: BatchReport) -> float:
 def _run(
     result: DataFrame, columns: Sequence[str], order: StageOrder, row_bytes: float
 ) -> list[StageReport]:
-    needs_record = bool(order.key or order.filled) or is_quarantining(order.expectations)
     kept = [*columns]
-    if needs_record:
+    if set(_OF_RECORD) <= set(result.columns):  # without one of them there is no reject
         kept += [name for name in _OF_RECORD if name not in columns]
-    chosen = [col(f"`{name}`") for name in kept if name in result.columns]
-    with _settings(result.sparkSession, row_bytes):
-        conditions = [
-            expr(spark_condition(rule)).alias(f"{_RULE}{number}")
-            for number, rule in enumerate(order.expectations)
-        ]
-        rows = (
-            result.select(*chosen, *conditions)
-            .mapInArrow(partial(_write_rows, order), "report binary")
-            .collect()
-        )
+    chosen = [col(f"`{name}`") for name in kept]
+    answered = asked(in_own_session(result), chosen, order.expectations)
+    with settings(answered.sparkSession, _handing_over(row_bytes)):
+        rows = answered.mapInArrow(partial(_write_rows, order), "report binary").collect()
     reports = [pickle.loads(row["report"]) for row in rows]  # noqa: S301 - from our own tasks
     assert all(isinstance(one, StageReport) for one in reports)
     return reports
 
 
-@contextmanager
-def _settings(spark: SparkSession, row_bytes: float) -> Iterator[None]:
-    """How rules are evaluated and rows are handed to Python, for as long as they are.
+def _handing_over(row_bytes: float) -> dict[str, str]:
+    """How rows are handed to Python.
 
     With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
-    when rows have lists; at this value it does not measure. And a rule that cannot be evaluated for
-    a row, by a division by zero or a cast, is NULL for it instead of the end of the query.
+    when rows have lists; at this value it does not measure.
     """
     rows_max = max(1, min(_ROWS_MAX, int(_BATCH_BYTES / max(row_bytes, 1.0))))
-    wanted = {
+    return {
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows_max),
-        "spark.sql.ansi.enabled": "false",
     }
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is not None:
-                spark.conf.set(name, old)
 
 
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -220,18 +200,17 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
     count, reject_count = 0, 0
     broken: Counter[str] = Counter()
     failed: set[str] = set()
+    rejected: set[Place] = set()
     with FilesWriter(order.rows, label) as rows, FilesWriter(order.rejects, label) as rejects:
         for batch in batches:
-            answers = [
-                batch.column(f"{_RULE}{number}") for number in range(len(order.expectations))
-            ]
-            outcome = outcome_of(order.expectations, answers)
+            kept, bad, outcome = judged(batch, order)
             broken.update(outcome.broken)
             failed.update(outcome.failed)
-            kept, bad = _kept(batch, outcome, order)
             if bad:
-                rejects.write(reject_rows(_records(batch), bad, pipeline=order.pipeline))
-                reject_count += len(bad)
+                records = _records(batch)
+                first = first_of_each(records, bad, rejected)
+                rejects.write(reject_rows(records, first, pipeline=order.pipeline))
+                reject_count += len(first)
             if kept.num_rows:
                 rows.write(kept)
                 count += kept.num_rows
@@ -246,33 +225,57 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
     yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
 
 
-def _kept(
-    batch: pa.RecordBatch, outcome: Outcome, order: StageOrder
-) -> tuple[pa.RecordBatch, list[Reject]]:
-    """The rows to write and the rejects, by the numbers of the rows."""
-    numbers = outcome.kept
-    kept = batch if numbers is None else batch.take(numbers)
-    whole = with_whole_keys(Parsed(kept, numbers), order.key)
+def judged(
+    batch: pa.RecordBatch, order: StageOrder
+) -> tuple[pa.RecordBatch, list[Reject], Outcome]:
+    """The rows to write, the rejects by the numbers of the rows, and what the rules say.
+
+    As in a task without Spark SQL: what cannot be a row is a reject, and is asked no rule.
+    """
+    whole = with_whole_keys(Parsed(batch, None), order.key)
+    columns = [name for name in order.rows.schema.names if name in batch.schema.names]
     for find in (time_rejects, partial(empty_rejects, filled=order.filled)):
-        columns = [name for name in order.rows.schema.names if name in batch.schema.names]
         whole = rejecting(whole, find(whole.rows.select(columns)))
     if whole.rejects and not set(_OF_RECORD) <= set(batch.schema.names):
         raise RowRefusedError(
             f"a row cannot be written: {whole.rejects[0].message} Its record is not known here, so "
-            "that it cannot be a reject. Correct the function, or add an expectation that such a "
-            "row breaks, with the action drop or quarantine."
+            "that it cannot be a reject. Correct the function: let it keep the columns "
+            f"{', '.join(_OF_RECORD)}, or leave such rows out."
         )
-    bad = sorted([*outcome.quarantined, *whole.rejects], key=lambda one: one.row)
-    if not order.key:
-        return whole.rows, bad
-    return as_changes(whole.rows, _records(whole.rows), deleted=False), bad
+    answers = [whole.rows.column(answer_name(number)) for number in range(len(order.expectations))]
+    outcome = outcome_of(order.expectations, answers)
+    kept = whole.rows if outcome.kept is None else whole.rows.take(outcome.kept)
+    quarantined = [of_record(one, whole) for one in outcome.quarantined]
+    bad = sorted([*whole.rejects, *quarantined], key=lambda one: one.row)
+    if order.key:
+        kept = as_changes(kept, _records(kept), deleted=False)
+    # Before partitions are found: Spark's times are in the zone of its session, and the day of a
+    # partition is UTC's.
+    return fit(kept, plain_schema(order.rows.schema)), bad, outcome
+
+
+def first_of_each(
+    records: pa.RecordBatch, bad: Sequence[Reject], rejected: set[Place]
+) -> list[Reject]:
+    """One reject for a record, of which a function may have made several rows.
+
+    `rejected`: the records that have one, to which those of these are added.
+    """
+    numbers = pa.array([one.row for one in bad], pa.int64())
+    columns = [records.column(name).take(numbers) for name in ("topic", "partition", "offset")]
+    found = []
+    for one, place in zip(bad, zip(*(c.to_pylist() for c in columns), strict=True), strict=True):
+        if place not in rejected:
+            rejected.add(place)
+            found.append(one)
+    return found
 
 
 def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records that rows came from, with the names of the source's columns."""
-    return pa.RecordBatch.from_pydict(
-        {name.removeprefix("_"): batch.column(name) for name in _OF_RECORD}
-    )
+    """The records that rows came from, with the names and types of the source's columns."""
+    columns = fit(batch, pa.schema([*METADATA, *RECORD])).columns
+    names = [name.removeprefix("_") for name in _OF_RECORD]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchReport:

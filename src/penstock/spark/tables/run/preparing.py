@@ -1,7 +1,7 @@
 """What has to be known before a pipeline's first batch: topics, schema, mode and tables.
 
 Everything that can be wrong with a definition shows here, before a record is read: a topic that is
-not there, a schema that cannot be read, a table that cannot hold it.
+not there, a schema that cannot be read, a rule about no column, a table that cannot hold it.
 """
 
 from collections.abc import Iterator
@@ -34,6 +34,7 @@ from penstock.spark.tables.run.dataframe_stage import (
     transformed,
 )
 from penstock.spark.tables.run.plans import Plans, require_change
+from penstock.spark.tables.run.spark_rules import require_rules
 from penstock.spark.tables.schema_changes import all_nullable
 from penstock.spark.tables.value_parsers import ParserPlan, new_parser, plan_parser
 from penstock.spark.task_reader import TaskSettings, read_range
@@ -98,8 +99,9 @@ def prepare(
     whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
     asked = pa.schema([*value_schema, *METADATA])
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
-    if transform is not None:
-        whole = _result_schema(spark, definition, transform, value_schema)
+    if mode.mode is RunMode.DATAFRAME:
+        result = _result_schema(spark, definition, transform, value_schema)
+        whole = whole if transform is None else result
     rows = make_table(settings, settings.name, whole)
     rejects = make_table(settings, settings.dlq_name, REJECTS)
     if transform is None:
@@ -183,10 +185,11 @@ def _sample(reading: Reading) -> Iterator[bytes | None]:
 def _result_schema(
     spark: SparkSession,
     definition: PipelineDefinition,
-    transform: Transform,
+    transform: Transform | None,
     value_schema: pa.Schema,
 ) -> pa.Schema:
-    """What the user's function makes of such values."""
+    """What the user's function makes of such values; rules have to be about its columns."""
     given = from_arrow_schema(pa.schema([*value_schema, *METADATA, *RECORD]))
     result = transformed(spark.createDataFrame([], given), transform)
+    require_rules(result, definition.expectations, definition.pipeline.name)
     return arrow_schema(result.select(*table_columns(result, definition)))

@@ -1,0 +1,101 @@
+"""Rules asked by Spark SQL, beside the rows of a DataFrame.
+
+Guarantees: a rule means what Spark's SQL says by its own defaults, ANSI mode, and in UTC, whatever
+the session of the user is set to; that session is not touched, so its other queries go on as they
+were. A rule that cannot be evaluated for a row, by an overflow, a division by zero or a cast, is
+NULL for this row and is asked about all others.
+
+The function of the user is not evaluated here: its columns have the meaning that they got in the
+user's session, and are computed under its settings.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import col, expr
+
+from penstock.spark.tables.definition import Expectation
+from penstock.spark.tables.definition_errors import DefinitionError
+
+_RULE: Final = "_penstock_rule_"
+_MEANING: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
+"""Of the text of a rule. Spark takes it up when it reads the text, not when it evaluates it."""
+
+_FALSE: Final = b"false"
+
+
+def answer_name(number: int) -> str:
+    """The column with the answers of the rule of this number."""
+    return f"{_RULE}{number}"
+
+
+def in_own_session(frame: DataFrame) -> DataFrame:
+    """The same rows in a session that is ours, with all settings, views and functions of theirs.
+
+    Spark does so for each of its streams; Python has no name for it.
+    """
+    theirs = frame.sparkSession
+    session = theirs._jsparkSession.cloneSession()
+    assert theirs._jvm is not None, "a session of Spark Connect is refused when it is opened"
+    datasets = theirs._jvm.org.apache.spark.sql.classic.Dataset
+    moved = datasets.ofRows(session, frame._jdf.queryExecution().analyzed())
+    return DataFrame(moved, SparkSession(theirs.sparkContext, session))
+
+
+def asked(frame: DataFrame, kept: Sequence[Column], rules: Sequence[Expectation]) -> DataFrame:
+    """These columns, and the answers to the rules: false for a row that breaks one.
+
+    `frame` is in a session of ours.
+    """
+    answers = [expr(condition(rule)).alias(answer_name(n)) for n, rule in enumerate(rules)]
+    with settings(frame.sparkSession, _MEANING):
+        return frame.select(*kept, *answers)
+
+
+def condition(rule: Expectation) -> str:
+    """The rule as Spark SQL that is true for rows that keep it and false for those that do not."""
+    # `try_to_binary` is NULL whatever goes wrong inside of it, of which Spark has no plainer way.
+    # AND refuses what is no boolean. The rule has lines of its own: a comment at its end must not
+    # swallow the bracket.
+    tried = f"try_to_binary(CAST(((\n{rule.sql}\n) AND true) AS STRING), 'utf-8')"
+    # Below a condition that is not known before: else Spark takes what two rules have in common
+    # out of both, and evaluates it where nothing catches its errors.
+    shielded = f"CASE WHEN spark_partition_id() >= 0 THEN {tried} END"
+    return f"coalesce({shielded} <> X'{_FALSE.hex()}', true)"
+
+
+def require_rules(frame: DataFrame, rules: Sequence[Expectation], pipeline: str) -> None:
+    """`DefinitionError` when Spark does not understand a rule over these columns."""
+    own = in_own_session(frame) if rules else frame
+    for rule in rules:
+        try:
+            asked(own, [col("*")], [rule])
+        except AnalysisException as error:
+            raise DefinitionError(
+                f"pipeline {pipeline}",
+                f"expectations, '{rule.name}'",
+                f"Spark does not understand {rule.sql!r}: {_first_line(error)}.",
+                f"Correct the rule. The columns are {', '.join(own.columns)[:500]}.",
+            ) from None
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """These settings for as long as it lasts, in a session of ours."""
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)
+
+
+def _first_line(error: AnalysisException) -> str:
+    lines = [one.strip() for one in str(error).splitlines() if one.strip()]
+    return lines[0].rstrip(".;")[:500] if lines else "no reason is given"

@@ -1,0 +1,87 @@
+"""Rules asked by Spark SQL: by its defaults and in UTC, whatever the user's session is set to."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.spark.tables.definition import Expectation
+from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.run.spark_rules import asked, in_own_session, require_rules
+
+pytestmark = pytest.mark.spark
+
+LAST, FIRST = 2**63 - 1, -(2**63)
+ODD = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "America/New_York"}
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """One of a user's who has changed what rules depend on."""
+    odd = spark.newSession()
+    for name, value in ODD.items():
+        odd.conf.set(name, value)
+    yield odd
+    assert {name: odd.conf.get(name) for name in ODD} == ODD
+
+
+def frame_of(session: SparkSession) -> DataFrame:
+    """Read from memory row by row: an error of one row is at no other."""
+    rows = [(LAST, 5, "x", 0), (FIRST, 5, "1", 7_200), (1, 0, "2", -1)]
+    frame = session.createDataFrame(rows, "a bigint, b bigint, s string, t bigint")
+    return frame.selectExpr("a", "b", "s", "timestamp_seconds(1767225600 + t) AS at")
+
+
+@pytest.mark.parametrize(
+    ("sql", "kept"),
+    [
+        ("a + b > 0", [True, False, True]),
+        ("a + b < 0", [True, True, False]),
+        ("abs(a) < 0", [False, True, False]),
+        ("-a > 0", [False, True, False]),
+        ("CAST(a AS int) = 0", [True, True, False]),
+        ("a / b > 1", [True, False, True]),
+        ("s = 1", [True, True, False]),
+        ("s > 1", [True, False, True]),
+        ("b = 5 OR a + b > 0", [True, True, True]),
+        ("b = 0 AND a + b > 0", [False, False, True]),
+        ("a + b > 0 AND b = 0 -- a comment", [True, False, True]),
+        ("NULL", [True, True, True]),
+        ("at >= '2026-01-01'", [True, True, False]),
+        ("at = timestamp'2026-01-01 00:00:00'", [True, False, False]),
+        ("hour(at) = 2", [False, True, False]),
+        ("CAST(at AS date) = '2025-12-31'", [False, False, True]),
+    ],
+)
+def test_a_rule_that_cannot_be_evaluated_is_kept_and_zones_do_not_matter(
+    session: SparkSession, sql: str, kept: list[bool]
+) -> None:
+    rules = [Expectation("rule", sql), Expectation("twice", sql)]
+    answers = asked(in_own_session(frame_of(session)), [], rules)
+    assert [tuple(one) for one in answers.collect()] == [(one, one) for one in kept]
+
+
+def test_columns_of_the_function_keep_the_meaning_of_its_session(session: SparkSession) -> None:
+    frame = frame_of(session).selectExpr("a + b AS sum", "hour(at) AS hour", "at")
+    own = in_own_session(frame)
+    answers = asked(own, [own["sum"], own["hour"]], [Expectation("rule", "hour = 19")])
+    found = [tuple(one) for one in answers.collect()]
+    assert found == [(FIRST + 4, 19, True), (FIRST + 5, 21, False), (1, 18, False)]
+
+
+def test_views_and_functions_of_the_session_are_there(session: SparkSession) -> None:
+    session.range(3).createOrReplaceTempView("known")
+    session.sql("CREATE TEMPORARY FUNCTION twice(n bigint) RETURNS bigint RETURN n * 2")
+    rules = [Expectation("rule", "b IN (SELECT id FROM known) AND twice(b) = 0")]
+    answers = asked(in_own_session(frame_of(session)), [], rules)
+    assert [one[0] for one in answers.collect()] == [False, False, True]
+
+
+@pytest.mark.parametrize("sql", ["nowhere > 0", "a", "a >", "sum(a) > 0", "none(a)"])
+def test_a_rule_that_is_not_understood_is_told_with_the_columns(
+    session: SparkSession, sql: str
+) -> None:
+    with pytest.raises(DefinitionError, match=r"'odd'.*columns are a, b, s, at") as caught:
+        require_rules(frame_of(session), [Expectation("odd", sql)], "orders")
+    assert sql in str(caught.value)
+    require_rules(frame_of(session), [Expectation("fine", "a > 0")], "orders")
