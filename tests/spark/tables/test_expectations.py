@@ -164,10 +164,36 @@ def test_no_rows_and_no_rules() -> None:
     assert ExpectationEvaluator([]).evaluate(ROWS).kept is None
 
 
-def test_an_overflow_names_the_rules() -> None:
-    rows = pa.RecordBatch.from_pylist([{"id": 2**63 - 1}], schema=parse_ddl("id bigint"))
-    with pytest.raises(ExpectationSqlError, match="r0"):
-        evaluator(("id * id > 0", Action.WARN)).evaluate(rows)
+@pytest.mark.parametrize(
+    ("sql", "broken"),
+    [
+        ("id * id > 0", []),
+        ("id + 1 < 0", [2]),
+        ("abs(id) < 0", [0, 2]),
+        ("-id > 0", [0, 2]),
+        ("NOT id - 1 < 0", []),
+        ("id + 1 > 5 AND id < 1", [1, 2]),
+        ("id < 1 AND id + 1 > 5", [0, 1, 2]),
+        ("id < 0 OR id - 1 > 5", [2]),
+        ("NOT (id > 0 OR id + 1 > 0)", [0, 2]),
+        ("id BETWEEN 2 AND id + 1", [1, 2]),
+    ],
+)
+def test_a_rule_that_overflows_is_kept_for_its_row_alone(sql: str, broken: list[int]) -> None:
+    """As Spark does it, also when the left side of AND or OR decides; twice: rules share parts."""
+    rows = pa.RecordBatch.from_pydict({"id": pa.array([2**63 - 1, -(2**63), 1], pa.int64())})
+    outcome = evaluator((sql, Action.QUARANTINE), (sql, Action.QUARANTINE)).evaluate(rows)
+    assert [one.row for one in outcome.quarantined] == broken
+
+
+def test_columns_that_have_changed_are_told_when_spark_has_to_be_asked() -> None:
+    asked = evaluator(("id > 0", Action.WARN))
+    assert asked.evaluate(ROWS).broken == {"r0": 1}
+    wider = pa.RecordBatch.from_pydict({"id": pa.array([Decimal(-1)], pa.decimal128(20, 0))})
+    assert asked.evaluate(wider).broken == {"r0": 1}
+    texts = pa.RecordBatch.from_pydict({"id": ["x"]})
+    with pytest.raises(ExpectationSqlError, match="r0 cannot be evaluated: only Spark"):
+        asked.evaluate(texts)
 
 
 @pytest.mark.spark

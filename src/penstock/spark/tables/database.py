@@ -1,11 +1,12 @@
 """A DuckDB database for one task: in memory, one thread, and out of reach of files and networks.
 
 Guarantees: whatever SQL is given to it, it reads only what was registered; a batch is there while
-it is asked about, and not longer. It is used from one thread.
+it is asked about, and not longer. Times are UTC's, whatever the machine's zone is. It is used from
+one thread.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import duckdb
@@ -24,7 +25,11 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 def new_database() -> duckdb.DuckDBPyConnection:
     """A database that has nothing and reaches nothing."""
-    return duckdb.connect(":memory:", config=dict(_SETTINGS))
+    database = duckdb.connect(":memory:", config=dict(_SETTINGS))
+    # Its wheels have the extension that knows zones inside, and would take the machine's.
+    with suppress(duckdb.CatalogException):  # without it there is only UTC
+        database.execute("SET TimeZone = 'UTC'")
+    return database
 
 
 @contextmanager
