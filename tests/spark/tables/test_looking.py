@@ -11,6 +11,7 @@ from penstock.spark.tables.definition import (
     PipelineDefinition,
     SchemaSource,
     SourceSettings,
+    WriteMode,
 )
 from penstock.spark.tables.looking.bad_records import (
     BadRecordFilter,
@@ -126,6 +127,35 @@ def test_rules_that_need_spark_are_not_asked(world: World) -> None:
     assert (
         outcomes(checked(world.definition, has_transform=True))["expectations"] is Outcome.SKIPPED
     )
+
+
+@pytest.mark.parametrize("sql", ["note IS NULL", "amount > 0 AND note = 'x'"])
+def test_a_rule_about_no_column_is_told_with_the_columns(world: World, sql: str) -> None:
+    report = checked(replace(world.definition, expectations=(Expectation("late", sql),)))
+    assert outcomes(report)["expectations"] is Outcome.FAILED
+    told = text_of(report, "expectations")
+    assert "'expectations.late': there is no column 'note'" in told
+    assert "id, amount, _topic" in told
+
+
+def test_a_rule_may_be_about_a_column_that_only_the_table_has(world: World) -> None:
+    fill_tables(world)
+    value = replace(world.definition.value, schema="id bigint")
+    report = checked(replace(world.definition, value=value))
+    assert outcomes(report)["expectations"] is Outcome.SKIPPED
+
+
+@pytest.mark.parametrize("sql", ["timestampdiff(HOUR, _timestamp, current_date) > 0", "user = 'a'"])
+def test_not_all_that_looks_like_a_column_is_one(world: World, sql: str) -> None:
+    report = checked(replace(world.definition, expectations=(Expectation("r", sql),)))
+    assert outcomes(report)["expectations"] is Outcome.SKIPPED
+
+
+def test_a_key_that_values_have_not_is_told(world: World) -> None:
+    table = replace(world.definition.table, mode=WriteMode.UPSERT, key=("name",))
+    report = checked(replace(world.definition, table=table))
+    assert outcomes(report)["mode"] is Outcome.FAILED
+    assert "rows have no column 'name'" in text_of(report, "mode")
 
 
 def test_a_pattern_without_topics_is_a_warning(world: World) -> None:

@@ -81,7 +81,9 @@ def test_views_and_functions_of_the_session_are_there(session: SparkSession) -> 
 def test_a_rule_that_is_not_understood_is_told_with_the_columns(
     session: SparkSession, sql: str
 ) -> None:
-    with pytest.raises(DefinitionError, match=r"'odd'.*columns are a, b, s, at") as caught:
+    with pytest.raises(
+        DefinitionError, match=r"expectations\.odd.*columns are a, b, s, at"
+    ) as caught:
         require_rules(frame_of(session), [Expectation("odd", sql)], "orders")
     assert sql in str(caught.value)
     require_rules(frame_of(session), [Expectation("fine", "a > 0")], "orders")

@@ -29,6 +29,7 @@ from penstock.spark.tables.looking.sample import Sample, parse_sample
 from penstock.spark.tables.looking.topics import PartitionSeen, TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
 from penstock.spark.tables.planner import Plan, choose_mode
+from penstock.spark.tables.required_columns import require_key_columns, require_rule_columns
 from penstock.spark.tables.schema_changes import Incompatible, change_of
 from penstock.spark.tables.value_parsers import new_parser, plan_parser
 from penstock.spark.tables.values.parser import ValueParser
@@ -158,11 +159,17 @@ class _Checking:
         }[value.schema_source]
         return Outcome.GOOD, f"{origin}: {first_of(names, _NAMES_SHOWN_MAX) or 'no columns yet'}"
 
+    def _held(self) -> pa.Schema:
+        """The columns of the table; `TableMissingError` when it is not there."""
+        table = open_table(self._definition.table, self._definition.table.name)
+        try:
+            return table.schema()
+        finally:
+            table.close()
+
     def _inferred(self) -> pa.Schema:
         with suppress(TableMissingError):
-            table = open_table(self._definition.table, self._definition.table.name)
-            held = table.schema()
-            table.close()
+            held = self._held()
             metadata = METADATA.names if self._definition.table.has_metadata_columns else ()
             return pa.schema([one for one in held if one.name not in metadata])
         values = [] if self._records is None else self._records.column("value").to_pylist()
@@ -170,6 +177,8 @@ class _Checking:
 
     def _choose_mode(self) -> tuple[Outcome, str]:
         assert self._asked is not None
+        if self._knows_rows():
+            require_key_columns(self._definition, self._asked)
         self._plan = choose_mode(
             self._definition, has_transform=self._has_transform, columns=self._asked
         )
@@ -203,6 +212,8 @@ class _Checking:
     def _ask_rules(self) -> tuple[Outcome, str]:
         if not self._definition.expectations:
             return Outcome.GOOD, "none"
+        if self._knows_rows():
+            self._require_rule_columns()
         if not self._asks_rules():
             return Outcome.SKIPPED, "only Spark can evaluate them; nothing was started for a check"
         broken = {} if self._sample is None else self._sample.broken
@@ -211,6 +222,17 @@ class _Checking:
             for one in self._definition.expectations
         )
         return Outcome.GOOD, counts
+
+    def _knows_rows(self) -> bool:
+        """Not what a function returns, nor what comes with the first values of a registry."""
+        return not self._has_transform and self._parser is not None and len(self._parser.schema) > 0
+
+    def _require_rule_columns(self) -> None:
+        assert self._asked is not None
+        columns = list(self._asked)
+        with suppress(TableMissingError):
+            columns += [one for one in self._held() if one.name not in self._asked.names]
+        require_rule_columns(self._definition, pa.schema(columns))
 
     # --- Table ---
 

@@ -27,6 +27,7 @@ from penstock.spark.tables.opening import TableMissingError, make_table, open_ta
 from penstock.spark.tables.planner import Plan, choose_mode
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.required_columns import require_key_columns, require_rule_columns
 from penstock.spark.tables.run.dataframe_stage import (
     Transform,
     arrow_schema,
@@ -99,9 +100,16 @@ def prepare(
     whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
     asked = pa.schema([*value_schema, *METADATA])
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
-    if mode.mode is RunMode.DATAFRAME:
-        result = _result_schema(spark, definition, transform, value_schema)
+    # Of a registry nothing may be known yet: then columns come with the first values.
+    is_known = len(value_schema) > 0
+    if transform is None and is_known:
+        require_key_columns(definition, asked)
+        require_rule_columns(definition, _with_held(asked, held))
+    if mode.mode is RunMode.DATAFRAME and (is_known or transform is not None):
+        staged = _with_held(asked, held) if transform is None else asked
+        result = _result_schema(spark, definition, transform, staged)
         whole = whole if transform is None else result
+        require_key_columns(definition, whole)
     rows = make_table(settings, settings.name, whole)
     rejects = make_table(settings, settings.dlq_name, REJECTS)
     if transform is None:
@@ -130,6 +138,12 @@ def _held_schema(definition: PipelineDefinition) -> pa.Schema | None:
         return table.schema()
     finally:
         table.close()
+
+
+def _with_held(asked: pa.Schema, held: pa.Schema | None) -> pa.Schema:
+    """What rules may be about: also columns that the table has and values have no more."""
+    more = [one for one in held or () if one.name not in asked.names]
+    return pa.schema([*asked, *more])
 
 
 def _value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
@@ -186,10 +200,10 @@ def _result_schema(
     spark: SparkSession,
     definition: PipelineDefinition,
     transform: Transform | None,
-    value_schema: pa.Schema,
+    columns: pa.Schema,
 ) -> pa.Schema:
-    """What the user's function makes of such values; rules have to be about its columns."""
-    given = from_arrow_schema(pa.schema([*value_schema, *METADATA, *RECORD]))
+    """What the user's function makes of such rows; rules have to be about its columns."""
+    given = from_arrow_schema(pa.schema([*columns, *RECORD]))
     result = transformed(spark.createDataFrame([], given), transform)
     require_rules(result, definition.expectations, definition.pipeline.name)
     return arrow_schema(result.select(*table_columns(result, definition)))

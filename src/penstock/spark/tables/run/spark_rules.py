@@ -76,7 +76,7 @@ def require_rules(frame: DataFrame, rules: Sequence[Expectation], pipeline: str)
         except AnalysisException as error:
             raise DefinitionError(
                 f"pipeline {pipeline}",
-                f"expectations, '{rule.name}'",
+                f"expectations.{rule.name}",
                 f"Spark does not understand {rule.sql!r}: {_first_line(error)}.",
                 f"Correct the rule. The columns are {', '.join(own.columns)[:500]}.",
             ) from None
