@@ -261,6 +261,18 @@ def test_a_backfill_brings_what_was_before_the_pipeline(spark: SparkSession, wor
         backfill(definition, spark, start="earliest", end="1")
 
 
+def test_a_run_that_ends_fails_when_most_of_its_few_records_were_bad(
+    spark: SparkSession, world: World
+) -> None:
+    send(world, 0, b"bad", b"bad", order(1))
+    with pytest.raises(CircuitOpenError, match=r"66\.7% of the last 3 records"):
+        run_once(spark, world)
+    assert world.offsets() == [(0, 2)]
+    send(world, 0, order(2))
+    run_once(spark, world)
+    assert world.offsets() == [(0, 2), (0, 3)]
+
+
 def test_too_many_bad_records_open_the_circuit(spark: SparkSession, world: World) -> None:
     send(world, 0, *(b"bad" for _ in range(20)), order(1))
     value = {

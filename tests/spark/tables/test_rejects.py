@@ -92,6 +92,14 @@ def test_more_rejects_than_records_are_all_records() -> None:
     assert breaker.share == 4 / 24
 
 
+def test_a_run_that_ends_is_judged_by_what_it_had() -> None:
+    breaker = CircuitBreaker(share_max=0.5, window_records=10)
+    assert not breaker.is_open_at_end
+    assert not breaker.after(4, 2).is_open_at_end
+    assert breaker.after(4, 3).is_open_at_end
+    assert not breaker.after(4, 3).is_open
+
+
 def test_old_batches_are_forgotten() -> None:
     breaker = CircuitBreaker(share_max=0.1, window_records=100).after(1_000, 1_000)
     assert breaker.is_open

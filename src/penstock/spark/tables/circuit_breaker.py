@@ -3,6 +3,8 @@
 Guarantees: it opens exactly when there are at least `window_records` last records and more than
 `share_max` of them are bad. The last records are the newest batches that together have that many;
 older ones are forgotten. With fewer records it stays closed: one bad record among three is no sign.
+It knows the records of one run, so a run that ends is judged at its end by all that it had:
+otherwise runs that are each shorter than the window would never be stopped.
 
 It keeps at most `BATCHES_MAX` counts. It is not told which records were bad: they are in the table
 of bad records either way.
@@ -64,6 +66,11 @@ class CircuitBreaker:
     def is_open(self) -> bool:
         """Whether the pipeline has to stop."""
         return self.records >= self.window_records and self.share > self.share_max
+
+    @property
+    def is_open_at_end(self) -> bool:
+        """Whether a run that ends has failed: no more records come, however few there were."""
+        return self.share > self.share_max
 
     def reason(self, table: str) -> str:
         """What to tell when it is open."""

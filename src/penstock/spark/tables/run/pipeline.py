@@ -217,6 +217,7 @@ class RunningPipeline:
                 self._bring_now(orders)
                 if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
                     return False
+            self._require_closed(is_open=self._breaker.is_open_at_end)
         except BaseException as error:
             self._failure = error
             raise
@@ -292,7 +293,10 @@ class RunningPipeline:
         self._look_after()
         if brought is not None:
             self._breaker = self._breaker.after(brought.records, brought.counts.rejects)
-        if self._breaker.is_open:
+        self._require_closed(is_open=self._breaker.is_open)
+
+    def _require_closed(self, *, is_open: bool) -> None:
+        if is_open:
             raise CircuitOpenError(
                 f"pipeline '{self._definition.pipeline.name}': "
                 f"{self._breaker.reason(self._definition.table.dlq_name)}"
