@@ -186,6 +186,12 @@ def test_a_rule_that_overflows_is_kept_for_its_row_alone(sql: str, broken: list[
     assert [one.row for one in outcome.quarantined] == broken
 
 
+def test_what_two_rules_have_in_common_is_caught_in_each() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": pa.array([2**63 - 1, 1], pa.int64())})
+    rules = (("id + id > 5", Action.WARN), ("id + id < 100", Action.WARN))
+    assert evaluator(*rules).evaluate(rows).broken == {"r0": 1, "r1": 0}
+
+
 def test_columns_that_have_changed_are_told_when_spark_has_to_be_asked() -> None:
     asked = evaluator(("id > 0", Action.WARN))
     assert asked.evaluate(ROWS).broken == {"r0": 1}

@@ -1,13 +1,21 @@
 """Rules asked by Spark SQL: by its defaults and in UTC, whatever the user's session is set to."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.spark.tables.data_files import FileLayout
+from penstock.spark.tables.ddl import parse_ddl
 from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.run.dataframe_stage import StageOrder, _run
 from penstock.spark.tables.run.spark_rules import asked, in_own_session, require_rules
+from tests.spark.tables.value_world import records
 
 pytestmark = pytest.mark.spark
 
@@ -67,6 +75,33 @@ def test_columns_of_the_function_keep_the_meaning_of_its_session(session: SparkS
     answers = asked(own, [own["sum"], own["hour"]], [Expectation("rule", "hour = 19")])
     found = [tuple(one) for one in answers.collect()]
     assert found == [(FIRST + 4, 19, True), (FIRST + 5, 21, False), (1, 18, False)]
+
+
+def test_a_session_of_ours_is_not_theirs(session: SparkSession) -> None:
+    own = in_own_session(frame_of(session)).sparkSession
+    assert {name: own.conf.get(name) for name in ODD} == ODD
+    own.conf.set("spark.sql.ansi.enabled", "true")
+    assert session.conf.get("spark.sql.ansi.enabled") == "false"
+
+
+def test_the_record_is_at_hand_whenever_the_function_keeps_it(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """So that a time beyond all readers is a reject, without a key and without a rule."""
+    source = pa.Table.from_batches([records([{}, {}])])
+    renamed = source.rename_columns([f"_{name}" for name in source.column_names])
+    pq.write_table(renamed, tmp_path / "staged.parquet")
+    frame = session.read.parquet(str(tmp_path / "staged.parquet"))
+    made = frame.selectExpr("*", "timestamp_seconds(_offset * 300000000000) AS at")
+    order = StageOrder(
+        FileLayout(str(tmp_path / "rows"), parse_ddl("at timestamp")),
+        FileLayout(str(tmp_path / "rejects"), REJECTS),
+        (),
+        "orders",
+        (),
+    )
+    [report] = _run(made, ["at"], order, 100.0)
+    assert (report.rows, report.rejects) == (1, 1)
 
 
 def test_views_and_functions_of_the_session_are_there(session: SparkSession) -> None:
