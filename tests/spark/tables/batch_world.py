@@ -145,6 +145,7 @@ class Life:
     checkpoint: tuple[int, ...] | None = None
     """Where its checkpoint says that it goes on, but not after what the table has: it was set
     back. None: it has none, and asks the table."""
+    pipeline: str = "orders"
 
 
 @dataclass
@@ -166,9 +167,9 @@ class BatchWorld:
             kind.create()
             setattr(self, name, kind)
 
-    def definition(self, rule: str) -> PipelineDefinition:
+    def definition(self, rule: str, pipeline: str = "orders") -> PipelineDefinition:
         return World(self.folder, "delta", "127.0.0.1:1", TOPIC).definition(
-            pipeline={"mode": "in_task"},
+            pipeline={"name": pipeline, "mode": "in_task"},
             value={"format": "json", "schema": "id bigint, amount bigint"},
             expectations=[{"name": "rule", "sql": rule, "action": "quarantine"}],
         )
@@ -177,8 +178,8 @@ class BatchWorld:
     def _parser(definition: PipelineDefinition) -> Any:  # noqa: ANN401 - only passed on
         return plan_parser(definition.value, definition.source.topics, None)
 
-    def prepared(self, rule: str, drama: Drama) -> Prepared:
-        definition = self.definition(rule)
+    def prepared(self, rule: str, drama: Drama, pipeline: str = "orders") -> Prepared:
+        definition = self.definition(rule, pipeline)
         parser = self._parser(definition)
         rows, rejects = (
             cast("Table", StagedTable(one.open(), drama)) for one in (self.rows, self.rejects)
@@ -189,10 +190,10 @@ class BatchWorld:
 
     def live(self, life: Life, drama: Drama | None = None) -> None:
         """A driver from its start to the end of the topic."""
-        prepared = self.prepared(life.rule, drama or Drama())
+        prepared = self.prepared(life.rule, drama or Drama(), life.pipeline)
         run = uuid4().hex
         rows, rejects = (
-            TableCommitter(one, "orders", run, sleep_s=lambda _seconds: None)
+            TableCommitter(one, life.pipeline, run, sleep_s=lambda _seconds: None)
             for one in (prepared.rows, prepared.rejects)
         )
         expectations = self.definition(life.rule).expectations

@@ -19,6 +19,7 @@ from penstock.spark.tables.commit import (
     decide,
     newest_note,
     resume_positions,
+    starting_ranges,
     take_over,
 )
 from penstock.spark.tables.commit_note import (
@@ -169,6 +170,29 @@ def test_offsets_of_another_pipeline_stop_and_others_do_not() -> None:
     state = replace(others, notes={**others.notes, "orders": other_topic})
     assert isinstance(decide(state, offer((0, 100, 110))), Commit)
     assert isinstance(decide(state, offer((0, 0, 10), topic_id="t2")), Commit)
+
+
+def test_a_pipeline_does_not_begin_with_what_another_one_has_brought() -> None:
+    state = holding(100, 80, pipeline="renamed")
+    first = resume_positions(holding(99, 80), "orders")
+    assert first is not None
+    stop = starting_ranges(state, "orders", first)
+    assert isinstance(stop, Stop)
+    assert stop.reason is StopReason.OTHER_PIPELINE
+    assert "orders-0 [99, 100)" in stop.text
+    assert "orders-1" not in stop.text
+
+
+def test_a_pipeline_begins_where_another_one_ends_and_in_another_log() -> None:
+    state = holding(100, 80, pipeline="renamed")
+    first = resume_positions(holding(100, 80), "orders")
+    assert first is not None
+    assert starting_ranges(state, "orders", first) == ranges((0, 100, 100), (1, 80, 80))
+    early = {at: PartitionPosition(0) for at in first.positions}
+    for other in ({"topic_ids": {"orders": "t2"}}, {"cluster_id": "c2"}):
+        elsewhere = replace(first, positions=early, **other)
+        assert isinstance(starting_ranges(state, "orders", elsewhere), BatchRanges)
+    assert starting_ranges(state, "renamed", replace(first, positions=early)) is None
 
 
 def test_taking_raises_the_epoch_and_keeps_what_is_held() -> None:

@@ -134,6 +134,26 @@ def take_over(
     return Commit(replace(taken, kind=NoteKind.TAKE, run=run, epoch=note.epoch + 1), after=state)
 
 
+def starting_ranges(
+    state: TableState, pipeline: str, first: StreamOffset
+) -> BatchRanges | Stop | None:
+    """Where a pipeline begins that the table does not know yet, as empty ranges; None: it does.
+
+    A pipeline whose first offsets are another one's stops here: no batch of it would ever fit, and
+    a table that was not taken does not know of it.
+    """
+    note = state.notes.get(pipeline)
+    if note is not None and note.held:
+        return None
+    ranges = tuple(
+        PartitionRange(*at, one.offset, one.offset, one.leader_epoch)
+        for at, one in sorted(first.positions.items())
+    )
+    starting = BatchRanges(ranges, first.topic_ids, first.cluster_id)
+    firsts = [one._replace(end_offset=one.start_offset + 1) for one in ranges]
+    return held_by_others(state, pipeline, replace(starting, ranges=tuple(firsts))) or starting
+
+
 def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
     """Where a pipeline without a checkpoint goes on; None when it never began."""
     note = state.notes.get(pipeline)
@@ -160,14 +180,15 @@ def decide(state: TableState, offer: Offer) -> Decision:
         return stop
     left = {one.at: _left_of(one, note.held.get(one.at)) for one in offer.ranges.ranges}
     kept = tuple(one for one in left.values() if not one.is_empty or one.at not in note.held)
-    stop = _misfit(note, offer, kept) or _of_others(state, offer, kept)
+    left_ranges = replace(offer.ranges, ranges=kept)
+    stop = _misfit(note, offer, kept) or held_by_others(state, note.pipeline, left_ranges)
     if stop is not None:
         return stop
     if not kept:
         return Skip()
     if any(left[one.at] != one for one in offer.ranges.ranges if not one.is_empty):
-        return Trim(replace(offer.ranges, ranges=kept))
-    return Commit(note_after(note, replace(offer.ranges, ranges=kept), offer.counts), after=state)
+        return Trim(left_ranges)
+    return Commit(note_after(note, left_ranges, offer.counts), after=state)
 
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
@@ -219,15 +240,12 @@ def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> S
     return None
 
 
-def _of_others(state: TableState, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
+def held_by_others(state: TableState, pipeline: str, ranges: BatchRanges) -> Stop | None:
     """Whether another pipeline has brought any of this to the same table."""
-    pipeline = offer.driver.pipeline
     for name, other in state.notes.items():
-        if name == pipeline:
+        if name == pipeline or _differ(other.cluster_id, ranges.cluster_id):
             continue
-        if _differ(other.cluster_id, offer.ranges.cluster_id):
-            continue
-        shared = [one for one in left if _overlaps(one, other, offer.ranges)]
+        shared = [one for one in ranges.ranges if _overlaps(one, other, ranges)]
         if shared:
             return commit_stops.other_pipeline(pipeline, name, shared)
     return None

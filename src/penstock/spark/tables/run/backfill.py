@@ -7,6 +7,7 @@ meanwhile.
 """
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, read_source_options
+from penstock.spark.tables.commit import TableState, held_by_others
 from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
@@ -120,6 +122,7 @@ def _run(
     rows = TableCommitter(prepared.rows, name, run)
     rejects = TableCommitter(prepared.rejects, name, run)
     wanted, latest = _wanted(definition, reading, prepared, words)
+    _require_nobodys(prepared.rows.load(), name, wanted, latest)
     take_both(rejects, rows)
     settings = TaskSettings.of(reading.options)
     writer = BatchWriter(
@@ -185,6 +188,19 @@ def _wanted(
             "`penstock table status` shows what is held."
         )
     return found, latest
+
+
+def _require_nobodys(
+    state: TableState,
+    name: str,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    latest: StreamOffset,
+) -> None:
+    """Told before the table is taken, and before a first portion is brought."""
+    for whole in portions(wanted, state.positions_of(name), sys.maxsize):
+        stop = held_by_others(state, name, _ranges(whole, latest))
+        if stop is not None:
+            raise stop.error()
 
 
 def _batch_options(options: Mapping[str, str], start: str, end: str) -> dict[str, str]:

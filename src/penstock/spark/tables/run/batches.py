@@ -1,8 +1,8 @@
 """`BatchDriver`: brings the records of a batch into both tables, each record once.
 
 What the tables hold decides what is left to do. All rows are there: nothing. A part is there: the
-rest is written again and brought. Otherwise the rejects are committed, by `commit_rejects`, and
-then the rows, by `commit`.
+rest is written again and brought. They must not come: that is told before anything is committed.
+Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by `commit`.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.tables.commit import Commit, Offer, Skip, Trim, decide
 from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.commit_stops import CommitStoppedError, Stop, StopReason
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.port import LayoutChangedError
-from penstock.spark.tables.run.reject_commits import bring_rejects
+from penstock.spark.tables.run.reject_commits import bring_rejects, withdraw_rejects
 from penstock.spark.tables.run.report import BatchReport
 
 ATTEMPTS_MAX: Final = 10
@@ -111,20 +111,31 @@ class BatchDriver:
             )
         except LayoutChangedError as error:
             return error
+        except CommitStoppedError as error:
+            if error.reason is StopReason.OTHER_PIPELINE and self._rejects_of is None:
+                withdraw_rejects(self.rejects, self._offer(self.rejects, report))
+            raise
 
     def _open_part(self, report: BatchReport) -> BatchRanges | None:
         """What of the batch is not in the table; None when all is.
 
-        A reason to stop is not told here: this may be an old state, and the commit looks again.
+        A reason to stop is told here, before rejects are committed; the state may be an old one,
+        so the table is asked first.
         """
-        decision = decide(self.rows.state, self._offer(self.rows, report))
+        offer = self._offer(self.rows, report)
+        decision = decide(self.rows.state, offer)
+        if isinstance(decision, Stop):
+            self.rows.reload()
+            decision = decide(self.rows.state, offer)
         match decision:
             case Skip():
                 return None
             case Trim(left):
                 return left
-            case Commit() | Stop():
+            case Commit():
                 return report.ranges
+            case Stop():
+                raise decision.error()
 
     def _offer(self, committer: TableCommitter, report: BatchReport) -> Offer:
         return Offer(committer.driver, report.ranges, report.counts, self._allows_gaps)

@@ -28,7 +28,9 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
 from penstock.spark.tables.circuit_breaker import CircuitBreaker
-from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
+from penstock.spark.tables.commit import starting_ranges
+from penstock.spark.tables.commit_note import BatchRanges
+from penstock.spark.tables.commit_stops import Stop
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, take_both
@@ -353,18 +355,10 @@ class RunningPipeline:
         With them in the note it begins once: "latest" is somewhere else a minute later.
         """
         name = self._definition.pipeline.name
-        note = self._rows.table.load().notes.get(name)
-        if note is not None and note.held:
-            return None
-        first = self._reading.first
-        return BatchRanges(
-            tuple(
-                PartitionRange(*at, one.offset, one.offset, one.leader_epoch)
-                for at, one in sorted(first.positions.items())
-            ),
-            first.topic_ids,
-            first.cluster_id,
-        )
+        starting = starting_ranges(self._rows.table.load(), name, self._reading.first)
+        if isinstance(starting, Stop):
+            raise starting.error()
+        return starting
 
     def _tell_source(self) -> None:
         told = None if self._is_staged else pack_plan(self._plans.task)

@@ -47,6 +47,18 @@ def bring_rejects(
     remove_files(committer.table.layout(REJECTS).directory, report.reject_files)
 
 
+def withdraw_rejects(committer: TableCommitter, offer: Offer) -> None:
+    """Take the rejects of a batch out again whose rows are another pipeline's.
+
+    Two that run at once can both find nothing against their batch, and the rejects of the later
+    one are there when its rows are refused: it would never come again to put them right.
+    """
+    committer.reload()
+    held = held_rejects(committer.table, offer.ranges, offer.driver.pipeline)
+    if held.num_rows:
+        change_rejects(committer, offer, REJECTS.empty_table(), held, rule=reject_rule)
+
+
 def change_rejects(
     committer: TableCommitter,
     offer: Offer,
