@@ -200,3 +200,11 @@ def test_a_replay_takes_tables_as_they_are_only_when_told(
     done = penstock("table", "dlq", "replay", str(world.file), *words)
     assert done.output == "2 records tried again: 1 row in shop.orders, 1 reject\n"
     assert asked == [bool(words)]
+
+
+def test_a_log_that_cannot_be_written_is_told_first(penstock: Penstock, world: World) -> None:
+    log = world.file.parent / "nothing" / "spark.log"
+    done = penstock("table", "run", str(world.file), "--spark-log", str(log))
+    assert done.code == 2
+    assert f"--spark-log {log} cannot be written: No such file or directory." in done.errors
+    assert "own messages" not in done.errors

@@ -62,7 +62,7 @@ def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
         from penstock.spark.pipeline_runs import SessionChoice
 
     is_temporary = wish.log is None and sys.stderr.isatty()
-    path = _temporary_file() if is_temporary else wish.log and Path(wish.log)
+    path = _temporary_file() if is_temporary else wish.log and _writable(wish.log)
     try:
         yield SessionChoice(wish.master, conf, path or None)
     except BaseException:
@@ -82,6 +82,16 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"--conf {text!r} is not of the form NAME=VALUE.")
         found[name] = value
     return found
+
+
+def _writable(log: str) -> Path:
+    """Told before Spark is started, and not by it."""
+    path = Path(log)
+    try:
+        with path.open("ab"):
+            return path
+    except OSError as error:
+        raise click.UsageError(f"--spark-log {log} cannot be written: {error.strerror}.") from error
 
 
 def _temporary_file() -> Path:

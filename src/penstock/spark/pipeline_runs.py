@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
-from penstock.spark.session import close_session, open_session
+from penstock.spark.session import close_session, is_of_spark, open_session
 from penstock.spark.tables.planner import Plan
 from penstock.spark.tables.run.events import Observer
 from penstock.spark.tables.run.pipeline import TablePipeline
@@ -74,6 +74,6 @@ def session_of(loaded: LoadedPipeline, choice: SessionChoice) -> Iterator[SparkS
         finally:
             close_session(spark)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+        if not is_of_spark(error):
             raise
-        raise SparkFailedError(f"pipeline '{name}' stopped: {reason_of(str(error))}") from error
+        raise SparkFailedError(f"pipeline '{name}' failed: {reason_of(str(error))}") from error

@@ -6,8 +6,10 @@ commits, and there it would be a program on another machine. A local session lis
 loopback only, has no web page unless it is asked for, and its workers run this very interpreter.
 
 What Java and the workers say goes to a file, if there is one to be: it would be written into the
-middle of a live view. Whatever the session may call back is let go when it is closed: it holds
-libraries that complain at the end of a process of not having been let go.
+middle of a live view. What pyspark itself would print is not printed: it raises the same, or it is
+about the end of Java. A session that does not start is a `SessionFailedError` with the reason.
+Whatever the session may call back is let go when it is closed: it holds libraries that complain at
+the end of a process of not having been let go.
 """
 
 import os
@@ -18,9 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.spark.errors import OptionError
+from penstock.spark.errors import OptionError, SparkQueryError
+from penstock.spark.session_failures import why_not_started
 
 LOCAL: Final = "local[*]"
 _QUIET: Final[Mapping[str, str]] = {
@@ -48,6 +52,12 @@ _REMOTE: Final = "SPARK_REMOTE"
 
 
 _STANDARD_ERROR: Final = 2
+_SAID_BYTES_MAX: Final = 64 * 1024
+_TALKATIVE: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+class SessionFailedError(SparkQueryError):
+    """Spark could not be started."""
 
 
 def open_session(
@@ -66,8 +76,41 @@ def open_session(
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in {**given, **conf}.items():
         builder = builder.config(key, value)
-    with _standard_error_in(log):
-        return builder.getOrCreate()
+    said_before = log.stat().st_size if log is not None and log.exists() else 0
+    try:
+        with _standard_error_in(log):
+            spark = builder.getOrCreate()
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        said = _read_from(log, said_before) if log is not None else ""
+        raise SessionFailedError(why_not_started(str(error), said, chosen, os.environ)) from error
+    _silence()
+    return spark
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark or its way to Java raised it."""
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
+
+
+def _read_from(log: Path, start: int) -> str:
+    with log.open("rb") as file:
+        file.seek(start)
+        return file.read(_SAID_BYTES_MAX).decode(errors="replace")
+
+
+def _silence() -> None:
+    """Let pyspark print nothing of its own.
+
+    Two loggers print a page for each query that is refused, and raise the same. The server of
+    accumulators prints a stack trace when Java ends before it.
+    """
+    for name in _TALKATIVE:
+        PySparkLogger.getLogger(name).disabled = True
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda _request, _address: None
 
 
 def close_session(spark: SparkSession) -> None:

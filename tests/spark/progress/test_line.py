@@ -96,6 +96,14 @@ def test_the_reason_of_chained_errors_is_the_last() -> None:
     assert reason_of(text) == "DataLossError: records 0 to 10 are gone"
 
 
+def test_the_reason_of_an_error_in_java_is_not_that_there_was_one() -> None:
+    text = (
+        "An error occurred while calling o63.start.\n: java.io.IOException: Mkdirs failed\n\tat X"
+    )
+    assert reason_of(text) == "IOException: Mkdirs failed"
+    assert reason_of("An error occurred while calling o63.start.").endswith("o63.start.")
+
+
 def test_a_reason_is_bounded_and_there_is_always_one() -> None:
     assert len(reason_of("x" * 10_000)) == REASON_CHARACTERS_MAX + 1
     assert reason_of("  \n") == "the reason is not known"

@@ -14,7 +14,11 @@ from penstock.spark.tables.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, CareDone
-from penstock.spark.tables.run.pipeline import CircuitOpenError, TablePipeline
+from penstock.spark.tables.run.pipeline import (
+    CircuitOpenError,
+    PipelineStoppedError,
+    TablePipeline,
+)
 from penstock.spark.tables.run.replay import RejectFilter, replay
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import NewTopic
@@ -271,6 +275,14 @@ def test_a_run_that_ends_fails_when_most_of_its_few_records_were_bad(
     send(world, 0, order(2))
     run_once(spark, world)
     assert world.offsets() == [(0, 2), (0, 3)]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, world: World) -> None:
+    send(world, 0, order(1))
+    (world.folder / "file").touch()
+    definition = world.definition(pipeline={"checkpoint": f"{world.folder}/file/checkpoint"})
+    with pytest.raises(PipelineStoppedError, match=r"with checkpoint .*/file/checkpoint: .*not a"):
+        TablePipeline(definition).start(spark)
 
 
 def test_too_many_bad_records_open_the_circuit(spark: SparkSession, world: World) -> None:

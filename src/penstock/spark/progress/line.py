@@ -22,6 +22,8 @@ REASON_CHARACTERS_MAX: Final = 600
 SHORT_ID_CHARACTERS: Final = 8
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_CALLING: Final = re.compile(r"An error occurred while calling \S+\.$")
+"""The heading of py4j, which only says that there was an error in Java."""
 _PACKAGES: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z])")
 
 
@@ -59,6 +61,8 @@ def reason_of(error: str) -> str:
     raised are its last lines: those after the heading that are not indented.
     """
     lines = error.strip().splitlines() or ["the reason is not known"]
+    if _CALLING.match(lines[0]) and len(lines) > 1:
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
     reason = lines[0]
     for number, line in enumerate(lines):
         if line.endswith(_TRACEBACK):

@@ -132,7 +132,12 @@ class DataFrameStage:
 
 def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
     """What the user's function makes of a batch."""
-    return frame if transform is None else transform(frame)
+    result: object = frame if transform is None else transform(frame)
+    if isinstance(result, DataFrame):
+        return result
+    name = getattr(transform, "__name__", "the function")
+    given = "None" if result is None else f"a {type(result).__name__}"
+    raise SparkQueryError(f"{name}() returned {given}, not a DataFrame. Return the rows.")
 
 
 def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:

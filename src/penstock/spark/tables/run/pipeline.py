@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -59,7 +60,7 @@ class CircuitOpenError(SparkQueryError):
 
 
 class PipelineStoppedError(SparkQueryError):
-    """The query ended by itself, for a reason that Spark tells."""
+    """The query ended by itself, or did not start, for a reason that Spark tells."""
 
 
 class TablePipeline:
@@ -180,7 +181,15 @@ class RunningPipeline:
             .foreachBatch(self._on_batch)
         )
         interval = f"{self._definition.trigger.interval_ms} milliseconds"
-        self._query = writer.trigger(processingTime=interval).start()
+        try:
+            self._query = writer.trigger(processingTime=interval).start()
+        except (PySparkException, Py4JError) as error:
+            raise PipelineStoppedError(
+                f"pipeline '{self._definition.pipeline.name}' did not start with checkpoint "
+                f"{self._definition.pipeline.checkpoint}: {reason_of(str(error)).rstrip('.')}. "
+                "Name a folder that can be written as pipeline.checkpoint; a new one is fine, the "
+                "table knows where to go on."
+            ) from error
 
     @property
     def query(self) -> StreamingQuery:

@@ -1,0 +1,63 @@
+"""Why Spark did not start, from what Java said before it ended (pure, but for a look for Java).
+
+pyspark tells of a Java process that ended only that it did. The reason is in what it wrote; that is
+found here, without the lines that every start writes.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from penstock.spark.progress.line import reason_of
+
+GATEWAY_EXITED: Final = "JAVA_GATEWAY_EXITED"
+JAVA_NEEDED: Final = "Spark needs Java 17 or later"
+_THROWN: Final = re.compile(r'^Exception in thread "[^"]*" (.+)$', re.MULTILINE)
+_NOISE: Final = re.compile(
+    r"^(\s|WARNING: |Using Spark's |Setting |To adjust |Picked up |NOTE: |\d\d/\d\d/\d\d )"
+)
+"""Lines of a start that went well, and of stack traces."""
+_TOO_OLD: Final = "UnsupportedClassVersionError"
+
+
+def why_not_started(
+    error: str, said: str, master: str | None, environment: Mapping[str, str]
+) -> str:
+    """The reason and what to do, of the error that was raised and what Java wrote meanwhile."""
+    remedy = "Check --master, --conf and spark-defaults.conf."
+    if GATEWAY_EXITED in error:
+        missing = missing_java(environment)
+        if missing:
+            return f"Spark did not start: {missing}"
+        if _TOO_OLD in said:
+            return f"Spark did not start: {JAVA_NEEDED}, and this one is older. Set JAVA_HOME."
+        reason = reason_in(said) or "Java ended at once; what it said, if anything, is above"
+    else:
+        reason = reason_of(error)
+    return f"Spark did not start with master {master or '-'}: {reason.rstrip('.')}. {remedy}"
+
+
+def missing_java(environment: Mapping[str, str]) -> str:
+    """What is wrong with the Java that Spark would take; nothing when there is one."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        if os.access(Path(home) / "bin" / "java", os.X_OK):
+            return ""
+        return (
+            f"{JAVA_NEEDED}; JAVA_HOME is {home}, which has no bin/java. Set it to where Java is."
+        )
+    if shutil.which("java", path=environment.get("PATH")):
+        return ""
+    return f"{JAVA_NEEDED}, and there is none here. Install one, or set JAVA_HOME to where it is."
+
+
+def reason_in(said: str) -> str:
+    """What was thrown, or the first line that not every start has."""
+    thrown = _THROWN.findall(said)
+    if thrown:
+        return reason_of(thrown[-1])
+    lines = [one for one in said.splitlines() if one.strip() and not _NOISE.match(one)]
+    return reason_of(lines[0]) if lines else ""
