@@ -65,12 +65,14 @@ def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
     path = _temporary_file() if is_temporary else wish.log and _writable(wish.log)
     try:
         yield SessionChoice(wish.master, conf, path or None)
-    except BaseException:
+    except Exception:
         if path:
             note(f"Spark's own messages are in {path}")
+        is_temporary = False
         raise
-    if is_temporary and path:
-        path.unlink(missing_ok=True)
+    finally:
+        if is_temporary and path:
+            path.unlink(missing_ok=True)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """`penstock table run`: a pipeline in this process, until it is done or somebody presses Ctrl-C.
 
 The first Ctrl-C, or a SIGTERM, stops the query: what was not committed is read again by the next
-run. The second one ends the process at once, which is as safe and leaves files that nobody refers
-to. Both ends count as done: it is how a pipeline that goes on for ever ends.
+run. While Spark starts there is nothing to wait for, and the start is given up. The second one ends
+the process at once, which is as safe and leaves files that nobody refers to. All these ends but the
+last count as done: it is how a pipeline that goes on for ever ends.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from threading import Event
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,20 +20,29 @@ import click
 from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
-from penstock.cli.output import print_json
+from penstock.cli.output import note, print_json
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table_view import shown
 from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:
+    from penstock.spark.pipeline_files import LoadedPipeline
+    from penstock.spark.tables.definition import PipelineDefinition
     from penstock.spark.tables.planner import Plan
+    from penstock.spark.tables.run_view import RunView
 
 
 class StopSignals:
-    """Sets an event on Ctrl-C and SIGTERM; the second time the process ends."""
+    """Sets an event on Ctrl-C and SIGTERM; the second time the process ends.
+
+    Until `runs` is called, the first one also interrupts what is going on; that is no error.
+    """
 
     def __init__(self) -> None:
         self.stop = Event()
+        self.was_interrupted = False
+        """Something was given up in the middle: it had not begun to run."""
+        self._told: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
 
     def arm(self) -> None:
@@ -39,6 +50,11 @@ class StopSignals:
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.signal(number, self._on_signal)
             self._before.setdefault(number, before)
+
+    def runs(self, told: Callable[[], None]) -> None:
+        """From now on a signal waits for the pipeline to stop, and tells of it: in its handler."""
+        self.arm()
+        self._told = told
 
     def __enter__(self) -> Self:
         self.arm()
@@ -49,14 +65,20 @@ class StopSignals:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> bool:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        # Not only ours: a session that has just started has a handler of its own for Ctrl-C.
+        self.was_interrupted = kind is KeyboardInterrupt
+        return self.was_interrupted
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (Python's)
         if self.stop.is_set():
             os._exit(exits.INTERRUPTED)
         self.stop.set()
+        if self._told is None:
+            raise KeyboardInterrupt
+        self._told()
 
 
 @click.command(
@@ -87,28 +109,43 @@ def run(
     The table is made if it is not there. Ctrl-C stops; the next run goes on from what the table
     holds, whatever became of the checkpoint.
     """
-    with extras_named():
-        from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.pipeline_runs import run_pipeline
-        from penstock.spark.tables.run_view import RunView
+    view = None
+    with StopSignals() as signals:
+        with extras_named():
+            from penstock.spark.pipeline_files import load_pipeline
+            from penstock.spark.tables.definition import WriteMode
+            from penstock.spark.tables.run_view import RunView
 
-    loaded = load_pipeline(file)
-    definition = loaded.definition
-    view = RunView(
-        definition.pipeline.name,
-        definition.table.name,
-        interval_ms=definition.trigger.interval_ms,
-    )
-    wish = SparkWish(master, settings, log)
-    with (
-        chosen_session(wish) as session,
-        StopSignals() as signals,
-        shown(view, SystemClock()) as drawn,
-    ):
+        loaded = load_pipeline(file)
+        table = loaded.definition.table
+        view = RunView(
+            loaded.definition.pipeline.name,
+            table.name,
+            interval_ms=loaded.definition.trigger.interval_ms,
+            row_word="change" if table.mode is WriteMode.UPSERT else "row",
+            began_ms=SystemClock().now_ms(),
+        )
+        _bring(loaded, SparkWish(master, settings, log), view, signals, once=once)
+    if signals.was_interrupted:
+        note("stopped while it was starting; nothing was brought")
+    if view is None:
+        return
+    if as_json:
+        print_json(_document(loaded.definition, view))
+    else:
+        click.echo(view.end_line())
+
+
+def _bring(
+    loaded: LoadedPipeline, wish: SparkWish, view: RunView, signals: StopSignals, *, once: bool
+) -> None:
+    from penstock.spark.pipeline_runs import run_pipeline
+
+    with chosen_session(wish) as session, shown(view, SystemClock()) as drawn:
 
         def started(plan: Plan) -> None:
-            signals.arm()
             drawn.started(plan.mode.value, plan.reasons)
+            signals.runs(drawn.stopping)
 
         run_pipeline(
             loaded,
@@ -117,19 +154,18 @@ def run(
             observer=drawn,
             stop=signals.stop,
             started=started,
+            broker=drawn,
         )
+
+
+def _document(definition: PipelineDefinition, view: RunView) -> dict[str, object]:
     done = view.totals
-    if as_json:
-        print_json(
-            {
-                "pipeline": definition.pipeline.name,
-                "table": definition.table.name,
-                "batches": done.batches,
-                "records": done.records,
-                "rows": done.rows,
-                "rejects": done.rejects,
-                "files": done.files,
-            }
-        )
-    else:
-        click.echo(view.end_line())
+    return {
+        "pipeline": definition.pipeline.name,
+        "table": definition.table.name,
+        "batches": done.batches,
+        "records": done.records,
+        "rows": done.rows,
+        "rejects": done.rejects,
+        "files": done.files,
+    }

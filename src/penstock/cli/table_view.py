@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.output import is_live, note
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from penstock.core.clock import Clock
     from penstock.spark.tables.run.events import BatchDone, CareDone
@@ -38,6 +38,11 @@ class LineView:
         with self._lock:
             note(self._view.started(mode, reasons))
 
+    def stopping(self) -> None:
+        """Somebody said stop: called by a signal, so without a lock and past all buffers."""
+        self._view.is_stopping = True
+        os.write(sys.stderr.fileno(), b"stopping\n")
+
     def batch_done(self, event: BatchDone) -> None:
         """After each batch."""
         with self._lock:
@@ -48,7 +53,22 @@ class LineView:
         """After each care of the table."""
         with self._lock:
             self._view.care_done(event, self._clock.now_ms())
-            note(self._view.care_line(event))
+            _note(self._view.care_line(event))
+
+    def broker_seen(self, lags: Mapping[str, int]) -> None:
+        """A broker answers."""
+        with self._lock:
+            _note(self._view.broker_seen(lags, self._clock.now_ms()))
+
+    def broker_away(self, problem: str) -> None:
+        """No broker answers."""
+        with self._lock:
+            _note(self._view.broker_away(problem, self._clock.now_ms()))
+
+
+def _note(line: str) -> None:
+    if line:
+        note(line)
 
 
 class ScreenView:
@@ -64,6 +84,10 @@ class ScreenView:
         with self._lock:
             self._view.started(mode, reasons)
 
+    def stopping(self) -> None:
+        """Somebody said stop: called by a signal, so without a lock."""
+        self._view.is_stopping = True
+
     def batch_done(self, event: BatchDone) -> None:
         """After each batch."""
         with self._lock:
@@ -74,15 +98,28 @@ class ScreenView:
         with self._lock:
             self._view.care_done(event, self._clock.now_ms())
 
-    def __rich__(self) -> Table:
+    def broker_seen(self, lags: Mapping[str, int]) -> None:
+        """A broker answers."""
+        with self._lock:
+            self._view.broker_seen(lags, self._clock.now_ms())
+
+    def broker_away(self, problem: str) -> None:
+        """No broker answers."""
+        with self._lock:
+            self._view.broker_away(problem, self._clock.now_ms())
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
         with self._lock:
-            table = Table(title=self._view.title, title_justify="left", show_header=False, box=None)
+            table = Table(show_header=False, box=None)
             for label, text in self._view.fields(self._clock.now_ms()):
                 table.add_row(Text(label, style="bold"), Text(text))
-        return table
+            # Not the title of the table: that would be as narrow as the table is.
+            title = Text(self._view.title, style="italic")
+        return Group(title, table, Text("Ctrl-C stops", style="dim"))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ reason is told without the stack traces of Java around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -19,8 +19,9 @@ from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import close_session, is_of_spark, open_session
 from penstock.spark.tables.planner import Plan
+from penstock.spark.tables.run.broker_watch import BrokerListener, watching
 from penstock.spark.tables.run.events import Observer
-from penstock.spark.tables.run.pipeline import TablePipeline
+from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,14 +52,27 @@ def run_pipeline(
     observer: Observer,
     stop: Event,
     started: Callable[[Plan], None],
+    broker: BrokerListener | None = None,
 ) -> None:
-    """Run until the end: of the topics as they are now with `once`, else until `stop` is set."""
+    """Run until the end: of the topics as they are now with `once`, else until `stop` is set.
+
+    `broker` is told of the broker and the lag between the batches of a run that goes on.
+    """
     with session_of(loaded, choice) as spark:
         pipeline = TablePipeline(loaded.definition, transform=loaded.transform, observer=observer)
         with pipeline.start(spark, once=once) as running:
             started(running.mode)
-            while not stop.is_set() and not running.await_end(LOOK_SECONDS):
-                pass
+            with _watched(running, None if once else broker):
+                while not stop.is_set() and not running.await_end(LOOK_SECONDS):
+                    pass
+
+
+def _watched(
+    running: RunningPipeline, broker: BrokerListener | None
+) -> AbstractContextManager[None]:
+    if broker is None:
+        return nullcontext()
+    return watching(running.options, running.lags_of, broker)
 
 
 @contextmanager

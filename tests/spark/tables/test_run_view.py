@@ -41,7 +41,9 @@ def shown(one: RunView, now_ms: int) -> dict[str, str]:
 
 def test_before_the_first_batch() -> None:
     one = view()
-    assert shown(one, 0) == {"state": "starts"}
+    assert shown(one, 0) == {"state": "starts Spark"}
+    late = RunView("orders", "shop.orders", interval_ms=1_000, began_ms=1_000)
+    assert shown(late, 13_000) == {"state": "starts Spark, 12.0 s"}
     assert one.title == "orders → shop.orders"
     assert one.started("in_task", ["a", "b"]) == "orders  runs in_task: a; b"
     assert shown(one, 0) == {"state": "waits for its first batch"}
@@ -57,8 +59,8 @@ def test_all_that_is_asked_for_is_there() -> None:
         "rate": "1,000 records/s in the last minute",
         "lag": "orders 12",
         "freshness": "1.2 s",
-        "commit": "45 ms of 500 ms",
-        "files": "2 written; 4 in the table, 3.0 MiB",
+        "commit": "45 ms; 500 ms for the whole batch",
+        "files": "2 written; at the last care 4 in the table, 3.0 MiB",
         "rejects": "10 (1.00%); rules broken: positive 4",
         "care": "9 files into 1, 3 snapshots expired, 2 orphans removed, 500 ms ago",
         "total": "1,000 records, 990 rows",
@@ -89,10 +91,59 @@ def test_lines_for_a_log() -> None:
         "orders  batch 7  990 rows  10 rejects  2,000 records/s  lag orders 12  freshness 1.2 s  "
         "commit 45 ms  2 files  broken: positive 4"
     )
-    assert one.care_line(CARE).startswith("orders  care  9 files into 1")
+    assert one.care_line(CARE) == (
+        "orders  care of shop.orders  9 files into 1, 3 snapshots expired, 2 orphans removed"
+    )
+    few = replace(CARE, compacted_files=0, expired_snapshots=1, table="shop.orders__dlq")
+    assert one.care_line(replace(few, removed_orphans=0)) == (
+        "orders  care of shop.orders__dlq  1 snapshot expired"
+    )
+    assert one.care_line(replace(few, expired_snapshots=0, removed_orphans=0)) == ""
     assert "tried again: busy" in one.care_line(replace(CARE, problem="busy"))
     one.batch_done(BATCH)
     assert one.end_line() == ("orders: 1 batch, 1,000 records: 990 rows in shop.orders, 10 rejects")
+
+
+def test_the_care_of_rejects_is_not_that_of_the_rows() -> None:
+    one = view()
+    one.batch_done(BATCH)
+    one.care_done(replace(CARE, table="shop.orders"), 100_000)
+    one.care_done(replace(CARE, table="shop.orders__dlq", live_files=77), 100_000)
+    assert "4 in the table" in shown(one, 100_500)["files"]
+
+
+def test_upserts_are_changes() -> None:
+    one = RunView("orders", "shop.orders", interval_ms=1_000, row_word="change")
+    one.batch_done(BATCH)
+    assert "990 changes in shop.orders" in one.end_line()
+    assert "990 changes" in one.batch_line(BATCH)
+
+
+def test_a_broker_that_is_away_is_shown_until_it_is_back() -> None:
+    one = view()
+    one.started("in_task", [])
+    one.batch_done(BATCH)
+    refused = "localhost:1: connection refused"
+    assert one.broker_away(refused, 101_000) == (
+        "orders  no broker answers: localhost:1: connection refused; tries again"
+    )
+    assert one.broker_away(refused, 104_000) == ""
+    fields = shown(one, 126_000)
+    assert fields["state"] == f"no broker answers since 25.0 s ({refused}); tries again"
+    assert fields["lag"] == "not known"
+    assert one.broker_seen({"orders": 3}, 131_000) == (
+        "orders  the broker answers again, after 30.0 s; lag orders 3"
+    )
+    assert one.broker_seen({"orders": 4}, 134_000) == ""
+    assert shown(one, 134_000)["lag"] == "orders 4"
+    assert "committed" in shown(one, 134_000)["state"]
+
+
+def test_a_stop_is_shown() -> None:
+    one = view()
+    one.batch_done(BATCH)
+    one.is_stopping = True
+    assert shown(one, 100_000)["state"].startswith("stopping")
 
 
 def test_what_was_there_already_is_not_counted_twice() -> None:

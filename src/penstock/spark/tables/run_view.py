@@ -1,9 +1,9 @@
 """What a running pipeline looks like: events in, lines out (pure: the time is an argument).
 
-A terminal shows `fields`, rewritten in place; everything else gets `batch_line` and `care_line`,
-one after the other. Both say the same: how fast, how far behind, how fresh, how many files, how
-long a commit takes, what was rejected, and when the table was last cared for. Lines are bounded,
-and have no control characters.
+A terminal shows `fields`, rewritten in place; everything else gets a line for each batch and care,
+and when the broker goes and comes. Both say the same: how fast, how far behind, how fresh, how many
+files, how long a commit takes, what was rejected, and when the table was last cared for. Lines are
+bounded, and have no control characters.
 """
 
 from collections import deque
@@ -22,6 +22,9 @@ NAMES_SHOWN_MAX: Final = 5
 """Topics, and rules, that a line names."""
 STALE_INTERVALS: Final = 3
 """A pipeline that has been silent for so many triggers says how long."""
+
+
+PROBLEM_CHARACTERS_MAX: Final = 200
 
 
 class Field(NamedTuple):
@@ -45,7 +48,16 @@ class Totals:
 class RunView:
     """One pipeline, as far as it has told."""
 
-    def __init__(self, pipeline: str, table: str, *, interval_ms: int) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        table: str,
+        *,
+        interval_ms: int,
+        row_word: str = "row",
+        began_ms: int | None = None,
+    ) -> None:
+        """`row_word`: what a record becomes; in an upsert "change"."""
         self._pipeline = _printable(pipeline)
         self._table = _printable(table)
         self._mode = ""
@@ -55,6 +67,13 @@ class RunView:
         self._last: BatchDone | None = None
         self._care: CareDone | None = None
         self._cared_at_ms = 0
+        self._row_word = row_word
+        self._began_ms = began_ms
+        self._lags: Mapping[str, int] = {}
+        self._away_since_ms: int | None = None
+        self._away_problem = ""
+        self.is_stopping = False
+        """Set without a lock, also by a signal."""
         self._window: deque[BatchDone] = deque(maxlen=WINDOW_BATCHES_MAX)
 
     @property
@@ -76,6 +95,7 @@ class RunView:
     def batch_done(self, event: BatchDone) -> None:
         """A batch is in the table."""
         self._last = event
+        self._lags = event.lags
         self._window.append(event)
         self._totals.batches += 1
         if event.was_skipped:
@@ -88,32 +108,65 @@ class RunView:
             self._broken[name] = self._broken.get(name, 0) + count
 
     def care_done(self, event: CareDone, now_ms: int) -> None:
-        """The table was cared for."""
-        self._care, self._cared_at_ms = event, now_ms
+        """The table was cared for; that of the rejects is not shown here."""
+        if event.table in {"", self._table}:
+            self._care, self._cared_at_ms = event, now_ms
+
+    def broker_away(self, problem: str, now_ms: int) -> str:
+        """No broker answers; gives the line for a log, the first time."""
+        is_new = self._away_since_ms is None
+        self._away_problem = _printable(problem)[:PROBLEM_CHARACTERS_MAX]
+        if not is_new:
+            return ""
+        self._away_since_ms = now_ms
+        return f"{self._pipeline}  no broker answers: {self._away_problem}; tries again"
+
+    def broker_seen(self, lags: Mapping[str, int], now_ms: int) -> str:
+        """A broker answers; gives the line for a log, if none did before."""
+        self._lags = lags
+        since_ms, self._away_since_ms = self._away_since_ms, None
+        if since_ms is None:
+            return ""
+        away = duration_text(now_ms - since_ms)
+        return f"{self._pipeline}  the broker answers again, after {away}; lag {_lags(lags)}"
 
     def fields(self, now_ms: int) -> tuple[Field, ...]:
         """The whole view."""
         last = self._last
+        state = Field("state", self._state(now_ms))
         if last is None:
-            return (Field("state", "waits for its first batch" if self._mode else "starts"),)
-        silent_ms = now_ms - last.committed_at_ms
-        state = f"batch {last.batch_id}, committed {duration_text(silent_ms)} ago"
-        if silent_ms > STALE_INTERVALS * self._interval_ms and any(last.lags.values()):
-            state += "; nothing since, although there is more to read"
+            return (state,)
         fresh = last.freshness_ms
+        batch = f"{duration_text(last.duration_ms)} for the whole batch"
         return (
-            Field("state", state),
+            state,
             Field("rate", f"{_rate(self.rate(now_ms))} in the last minute"),
-            Field("lag", _lags(last.lags)),
+            Field("lag", _lags(self._lags) if self._away_since_ms is None else "not known"),
             Field("freshness", "-" if fresh is None else duration_text(fresh)),
-            Field(
-                "commit", f"{duration_text(last.commit_ms)} of {duration_text(last.duration_ms)}"
-            ),
+            Field("commit", f"{duration_text(last.commit_ms)}; {batch}"),
             Field("files", self._files()),
             Field("rejects", self._rejects()),
             Field("care", self._care_text(now_ms)),
             Field("total", self._total()),
         )
+
+    def _state(self, now_ms: int) -> str:
+        if self.is_stopping:
+            return "stopping; what is not committed is read again by the next run"
+        if not self._mode and self._last is None:
+            began = self._began_ms
+            return "starts Spark" + (f", {duration_text(now_ms - began)}" if began else "")
+        if self._away_since_ms is not None:
+            away = duration_text(now_ms - self._away_since_ms)
+            return f"no broker answers since {away} ({self._away_problem}); tries again"
+        last = self._last
+        if last is None:
+            return "waits for its first batch"
+        silent_ms = now_ms - last.committed_at_ms
+        state = f"batch {last.batch_id}, committed {duration_text(silent_ms)} ago"
+        if silent_ms > STALE_INTERVALS * self._interval_ms and any(last.lags.values()):
+            state += "; nothing since, although there is more to read"
+        return state
 
     def rate(self, now_ms: int) -> float:
         """Records a second in the last minute, or since the first batch if that is later."""
@@ -134,7 +187,7 @@ class RunView:
         parts = [
             self._pipeline,
             f"batch {event.batch_id}",
-            count_text(event.rows, "row"),
+            count_text(event.rows, self._row_word),
             count_text(event.rejects, "reject"),
             _rate(rate),
             f"lag {_lags(event.lags)}",
@@ -148,8 +201,10 @@ class RunView:
         return "  ".join(parts)
 
     def care_line(self, event: CareDone) -> str:
-        """One care of the table, for a log."""
-        return f"{self._pipeline}  care  {_care(event)}"
+        """One care of a table, for a log; nothing when there was nothing to do."""
+        if event.is_idle:
+            return ""
+        return f"{self._pipeline}  care of {_printable(event.table or self._table)}  {_care(event)}"
 
     def end_line(self) -> str:
         """What was done, at the end."""
@@ -157,20 +212,20 @@ class RunView:
         batches = f"{done.batches:,} {'batch' if done.batches == 1 else 'batches'}"
         return (
             f"{self._pipeline}: {batches}, {count_text(done.records, 'record')}: "
-            f"{count_text(done.rows, 'row')} in {self._table}, {count_text(done.rejects, 'reject')}"
+            f"{count_text(done.rows, self._row_word)} in {self._table}, "
+            f"{count_text(done.rejects, 'reject')}"
         )
 
     def _total(self) -> str:
         done = self._totals
-        return f"{count_text(done.records, 'record')}, {count_text(done.rows, 'row')}"
+        return f"{count_text(done.records, 'record')}, {count_text(done.rows, self._row_word)}"
 
     def _files(self) -> str:
         written = f"{self._totals.files:,} written"
         if self._care is None:
             return written
-        return (
-            f"{written}; {self._care.live_files:,} in the table, {size_text(self._care.live_bytes)}"
-        )
+        size = size_text(self._care.live_bytes)
+        return f"{written}; at the last care {self._care.live_files:,} in the table, {size}"
 
     def _rejects(self) -> str:
         done = self._totals
@@ -188,10 +243,15 @@ class RunView:
 def _care(event: CareDone) -> str:
     if event.problem:
         return f"not done, and tried again: {_printable(event.problem)}"
-    return (
-        f"{event.compacted_files:,} files into {event.written_files:,}, "
-        f"{event.expired_snapshots:,} snapshots expired, {event.removed_orphans:,} orphans removed"
+    parts = (
+        (
+            event.compacted_files,
+            f"{count_text(event.compacted_files, 'file')} into {event.written_files:,}",
+        ),
+        (event.expired_snapshots, f"{count_text(event.expired_snapshots, 'snapshot')} expired"),
+        (event.removed_orphans, f"{count_text(event.removed_orphans, 'orphan')} removed"),
     )
+    return ", ".join(text for count, text in parts if count) or "nothing to do"
 
 
 def _rate(records_per_second: float) -> str:

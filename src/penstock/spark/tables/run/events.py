@@ -59,6 +59,14 @@ class CareDone:
     duration_ms: float
     problem: str = ""
     """What could not be done this time; it is tried again."""
+    table: str = ""
+    """Its name: of the rows, or of the rejects."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was to be done."""
+        done = (self.compacted_files, self.expired_snapshots, self.removed_orphans)
+        return not any(done) and not self.problem
 
 
 class Observer(Protocol):

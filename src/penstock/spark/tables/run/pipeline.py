@@ -12,6 +12,7 @@ One thread of Spark's calls back for each batch; nothing here is used by two thr
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -27,6 +28,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
+from penstock.spark.options import SourceOptions
 from penstock.spark.progress.line import reason_of
 from penstock.spark.tables.circuit_breaker import CircuitBreaker
 from penstock.spark.tables.commit import starting_ranges
@@ -314,10 +316,11 @@ class RunningPipeline:
             )
 
     def _look_after(self) -> None:
-        for caretaker in self._care:
+        table = self._definition.table
+        for caretaker, name in zip(self._care, (table.name, table.dlq_name), strict=True):
             done = caretaker.after_batch()
             if done is not None:
-                self._observer.care_done(done)
+                self._observer.care_done(replace(done, table=name))
 
     @property
     def _is_staged(self) -> bool:
@@ -339,22 +342,29 @@ class RunningPipeline:
             duration_ms=(now - started) * 1000,
             newest_timestamp_ms=report.newest_timestamp_ms,
             committed_at_ms=self._clock.now_ms(),
-            lags=self._lags(report.ranges),
+            lags=self._lags(),
             was_skipped=was_there,
         )
 
-    def _lags(self, ranges: BatchRanges) -> dict[str, int]:
-        ends = {one.at: one.end_offset for one in ranges.ranges}
-        held = self._rows.state.positions_of(self._definition.pipeline.name)
-        lags: dict[str, int] = {}
+    def _lags(self) -> dict[str, int]:
         try:
-            latest = self._reading.lookups.latest()
+            return self.lags_of(self._reading.lookups.latest())
         except PenstockError:
             return {}  # it is only shown: a broker that is away must not stop what is committed
+
+    def lags_of(self, latest: StreamOffset) -> dict[str, int]:
+        """Offsets by topic that are not in the table; may be asked by any thread."""
+        held = self._rows.state.positions_of(self._definition.pipeline.name)
+        lags: dict[str, int] = {}
         for at, position in latest.positions.items():
-            reached = max(ends.get(at, 0), held.get(at, 0))
-            lags[at.topic] = lags.get(at.topic, 0) + max(0, position.offset - reached)
+            behind = max(0, position.offset - held.get(at, 0))
+            lags[at.topic] = lags.get(at.topic, 0) + behind
         return lags
+
+    @property
+    def options(self) -> SourceOptions:
+        """How the topics are read."""
+        return self._reading.options
 
     # --- What the source is told ---
 

@@ -1,0 +1,72 @@
+"""Asks beside a running pipeline whether a broker answers, and how far behind the table is.
+
+Spark waits in silence while no broker answers, and tells of a lag only with a batch. So a thread
+with a connection of its own asks every few seconds, with a bound. What it finds is only shown: it
+never stops a pipeline, and nothing depends on it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event, Thread
+from typing import Final, Protocol
+
+from penstock.client.opening import open_cluster
+from penstock.core.errors import PenstockError
+from penstock.spark.lookups import Lookups
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.options import SourceOptions
+
+LOOK_SECONDS: Final = 3.0
+ANSWER_MS_MAX: Final = 3_000
+"""Longer than any answer of a broker that is well."""
+
+
+class BrokerListener(Protocol):
+    """Who is told, from a thread of its own."""
+
+    def broker_seen(self, lags: Mapping[str, int]) -> None:
+        """One answers; offsets by topic that are not in the table yet."""
+
+    def broker_away(self, problem: str) -> None:
+        """None answers."""
+
+
+def look(ask: Callable[[], Mapping[str, int]], listener: BrokerListener) -> None:
+    """One look."""
+    try:
+        lags = ask()
+    except (PenstockError, OSError) as error:
+        listener.broker_away(str(error))
+    else:
+        listener.broker_seen(lags)
+
+
+@contextmanager
+def watching(
+    options: SourceOptions,
+    lags_of: Callable[[StreamOffset], Mapping[str, int]],
+    listener: BrokerListener,
+) -> Iterator[None]:
+    """Look until the end of the block; it ends when the look that goes on has ended."""
+    client = replace(
+        options.client, request_timeout_ms=ANSWER_MS_MAX, retry_timeout_ms=ANSWER_MS_MAX
+    )
+    is_over = Event()
+
+    def looks() -> None:
+        cluster = open_cluster(client, repeats_first_contact=False)
+        try:
+            lookups = Lookups(cluster, options)
+            while not is_over.wait(LOOK_SECONDS):
+                look(lambda: lags_of(lookups.latest()), listener)
+        finally:
+            cluster.close()
+
+    thread = Thread(target=looks, name="penstock-broker-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
