@@ -10,7 +10,8 @@ import click
 import pytest
 
 from penstock.cli.spark_options import parse_settings
-from penstock.cli.table_again import position_word
+from penstock.cli.table_again import backfill_line, position_word
+from penstock.spark.tables.run.backfill import BackfillDone
 from penstock.spark.tables.run.replay import ReplayDone
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
@@ -156,6 +157,13 @@ def test_care(penstock: Penstock, world: World) -> None:
     assert document[0]["problem"] is None
     after = json.loads(penstock("table", "status", str(world.file), "--json").output)
     assert after["pipelines"][0]["epoch"] == 1  # nobody was pushed aside
+
+
+def test_a_backfill_says_how_far_it_is() -> None:
+    done = BackfillDone("orders.backfill-1", 2, 2_000, 1_990, 10, portions=3)
+    assert backfill_line(done) == (
+        "orders.backfill-1  commit 2 of 3  2,000 records  1,990 rows  10 rejects"
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,22 @@
 Both may be run while the pipeline runs.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
 
 from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import blamed_on, examples, json_option
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import note, print_json, print_table
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
 from penstock.core.quantities import count_text, size_text
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.run.backfill import BackfillDone
 
 
 @click.command(
@@ -62,12 +69,18 @@ def backfill(
         from penstock.spark.tables.run.backfill import backfill as bring
 
     loaded = load_pipeline(file)
+    note("starts Spark")
     with (
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):
         done = bring(
-            loaded.definition, spark, start=words[0], end=words[1], transform=loaded.transform
+            loaded.definition,
+            spark,
+            start=words[0],
+            end=words[1],
+            transform=loaded.transform,
+            told=lambda now: note(backfill_line(now)),
         )
     if as_json:
         print_json(
@@ -86,6 +99,15 @@ def backfill(
             f"{count_text(done.records, 'record')}: {count_text(done.rows, 'row')} in "
             f"{loaded.definition.table.name}, {count_text(done.rejects, 'reject')}"
         )
+
+
+def backfill_line(done: BackfillDone) -> str:
+    """How far a backfill is."""
+    return (
+        f"{done.pipeline}  commit {done.commits:,} of {done.portions:,}  "
+        f"{count_text(done.records, 'record')}  {count_text(done.rows, 'row')}  "
+        f"{count_text(done.rejects, 'reject')}"
+    )
 
 
 def position_word(text: str) -> str:

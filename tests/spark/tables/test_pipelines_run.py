@@ -255,7 +255,17 @@ def test_a_backfill_brings_what_was_before_the_pipeline(spark: SparkSession, wor
     send(world, 0, order(11))
     run_once(spark, world, source={"starting_offsets": "latest"})
     assert world.offsets() == [(0, 11)]
-    done = backfill(definition, spark, start="earliest", end="latest", portion_offsets=4)
+    told: list[int] = []
+    done = backfill(
+        definition,
+        spark,
+        start="earliest",
+        end="latest",
+        portion_offsets=4,
+        told=lambda now: told.append(now.commits),
+    )
+    assert told == [1, 2, 3]
+    assert done.portions == 3
     assert (done.commits, done.records, done.rows, done.rejects) == (3, 11, 10, 1)
     assert world.offsets() == spans((0, [*range(10), 11]))
     assert world.rejected() == [(0, 10)]

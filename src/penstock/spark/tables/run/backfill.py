@@ -8,8 +8,8 @@ meanwhile.
 
 import hashlib
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -49,6 +49,12 @@ class BackfillDone:
     records: int = 0
     rows: int = 0
     rejects: int = 0
+    portions: int = 0
+    """Commits that it takes in all."""
+
+
+Told = Callable[[BackfillDone], None]
+"""Told after each commit of what was done until then."""
 
 
 def backfill(
@@ -59,6 +65,7 @@ def backfill(
     end: str,
     transform: Transform | None = None,
     portion_offsets: int = PORTION_OFFSETS,
+    told: Told = lambda _done: None,
 ) -> BackfillDone:
     """Bring what lies between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
     if definition.table.mode is WriteMode.UPSERT:
@@ -72,7 +79,7 @@ def backfill(
         prepared = prepare(spark, definition, transform, reading)
         try:
             return _run(
-                spark, definition, transform, reading, prepared, (start, end), portion_offsets
+                spark, definition, transform, reading, prepared, (start, end), portion_offsets, told
             )
         finally:
             prepared.rows.close()
@@ -116,6 +123,7 @@ def _run(
     prepared: Prepared,
     words: tuple[str, str],
     portion_offsets: int,
+    told: Told,
 ) -> BackfillDone:
     pipeline = definition.pipeline.name
     name, run = backfill_name(pipeline, *words), uuid4().hex
@@ -139,17 +147,19 @@ def _run(
         rejects_of=pipeline,
         allows_gaps=True,
     )
-    done = BackfillDone(name)
-    for portion in portions(wanted, rows.state.positions_of(name), portion_offsets):
+    cut = portions(wanted, rows.state.positions_of(name), portion_offsets)
+    done = BackfillDone(name, portions=len(cut))
+    for portion in cut:
         brought = driver.bring(writer.write(_ranges(portion, latest)))
         if brought is not None:
-            done = BackfillDone(
-                name,
-                done.commits + 1,
-                done.records + brought.records,
-                done.rows + brought.counts.rows,
-                done.rejects + brought.counts.rejects,
+            done = replace(
+                done,
+                commits=done.commits + 1,
+                records=done.records + brought.records,
+                rows=done.rows + brought.counts.rows,
+                rejects=done.rejects + brought.counts.rejects,
             )
+            told(done)
     return done
 
 
