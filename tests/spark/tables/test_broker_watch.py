@@ -41,7 +41,7 @@ def test_a_failed_look_is_told_and_raises_nothing() -> None:
     heard = Heard()
 
     def refused() -> Mapping[str, int]:
-        raise BrokerUnreachableError("localhost:1: connection refused")
+        raise BrokerUnreachableError("localhost:1: connection refused.; localhost:2: too.")
 
     look(refused, heard)
     look(lambda: {"orders": 3}, heard)

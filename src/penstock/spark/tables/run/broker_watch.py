@@ -37,7 +37,8 @@ def look(ask: Callable[[], Mapping[str, int]], listener: BrokerListener) -> None
     try:
         lags = ask()
     except (PenstockError, OSError) as error:
-        listener.broker_away(str(error))
+        # Of several addresses the first is enough for a line that is rewritten.
+        listener.broker_away(str(error).partition(".; ")[0].rstrip("."))
     else:
         listener.broker_seen(lags)
 
