@@ -1,10 +1,12 @@
 """The columns of a table: those of the value, and those that say where a record came from (pure).
 
 Guarantees: `table_schema` gives the value's columns first and then `METADATA`, unless those are
-turned off; a value's column that has the name of one of them is refused. `fit` gives rows exactly
+turned off; a value's column that has the name of one that rows get on their way is refused, in
+whatever case, because tables compare names without it. `fit` gives rows exactly
 the table's schema: columns in its order, narrower numbers widened, what is not there null.
 """
 
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -27,21 +29,35 @@ METADATA: Final = pa.schema(
 TIMESTAMP: Final = METADATA.names[3]
 RECORD: Final = pa.schema([pa.field("_value", pa.binary()), pa.field("_headers", HEADERS)])
 """The rest of a record, beside its row for as long as the row may still be quarantined."""
+CHANGE_PREFIX: Final = "_change_"
+"""Of the columns that rows have beside them on their way into an upsert."""
+RESERVED: Final = frozenset({*METADATA.names, *RECORD.names})
 RAW_COLUMN: Final = "value"
 """The one column of values that are not parsed."""
 
 
 def table_schema(value: pa.Schema, *, has_metadata: bool) -> pa.Schema:
     """The schema of a table that holds such values."""
-    reserved = {*METADATA.names, *RECORD.names}
-    for name in value.names:
-        if name.lower() in reserved:
-            raise SchemaError(
-                "the schema of the values",
-                f"the column {shown(name)} has the name of a column that rows have on their way.",
-                f"Rename it: {', '.join(sorted(reserved))} are not for values.",
-            )
+    taken = reserved_among(value.names)
+    if taken is not None:
+        raise SchemaError(
+            "the schema of the values",
+            f"the column {shown(taken)} has the name of a column that rows have on their way.",
+            f"Rename it: {', '.join(sorted(RESERVED))} and {CHANGE_PREFIX}* are not for values.",
+        )
     return pa.schema([*value, *METADATA]) if has_metadata else pa.schema(list(value))
+
+
+def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str | None:
+    """The first of these names that is not for values; None when all are.
+
+    `derived` are the names of columns that the table's partitions make.
+    """
+    taken = RESERVED | {name.lower() for name in derived}
+    return next(
+        (name for name in names if name.lower() in taken or name.lower().startswith(CHANGE_PREFIX)),
+        None,
+    )
 
 
 def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBatch:

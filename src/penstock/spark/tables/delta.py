@@ -12,8 +12,8 @@ What a commit of ours is made of:
   than the one that was read. With retries it would put a zombie's entry behind its successor's.
 
 New columns are added by an entry of their own directly before the files that have them, because
-`deltalake` has no call for both at once. A crash in between leaves a column without values. Types
-cannot be widened: that needs a table feature that `deltalake` does not write.
+`deltalake` has no call for both at once (`delta_growth`). A crash in between leaves a column
+without values. Types cannot be widened: that needs a table feature that `deltalake` does not write.
 
 Entries have the time of our clock besides the one that `deltalake` gives them: what is old is
 decided by it. Care is in `delta_care`, which also knows why a compaction needs an entry before it.
@@ -29,14 +29,13 @@ import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
-    Field,
     Schema,
     Transaction,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables import delta_care
+from penstock.spark.tables import delta_care, delta_growth
 from penstock.spark.tables.change_files import changes_directory, clean_changes
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
@@ -44,7 +43,7 @@ from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, w
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
-from penstock.spark.tables.delta_columns import added_columns, derived_fields, is_derived
+from penstock.spark.tables.delta_columns import columns_to_add, derived_fields, is_derived
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
@@ -126,9 +125,10 @@ class DeltaLakeTable:
         """Make the table, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
         names = [one.name for one in partitions]
+        first = pa.schema([*delta_growth.columns_at_first(schema), *derived_fields(partitions)])
         DeltaTable.create(
             uri,
-            Schema.from_arrow(pa.schema([*schema, *derived_fields(partitions)])),
+            Schema.from_arrow(first),
             mode="ignore",
             partition_by=names,
             configuration={**_KEEP_LOG, **bounds_properties(schema, names, {})},
@@ -319,15 +319,12 @@ class DeltaLakeTable:
         )
 
     def _add_columns(self, schema: pa.Schema) -> None:
-        new = added_columns(self.schema(), schema, self._fields)
-        if not new:
-            return
-        fields: list[Field] = Schema.from_arrow(pa.schema(new)).fields
-        self._made(
-            lambda: self._table.alter.add_columns(
-                fields, commit_properties=delta_care.plain_properties(self._clock.now_ms())
-            )
-        )
+        more = columns_to_add(self.schema(), schema, self._fields)
+        properties = delta_care.plain_properties(self._clock.now_ms())
+        if delta_growth.lacks_feature(self._table, more):
+            self._made(lambda: delta_growth.add_feature(self._table, properties))
+        if len(more):
+            self._made(lambda: delta_growth.add_columns(self._table, more, properties))
 
     def _require(self, after: TableState) -> None:
         if after.version != self._table.version():

@@ -17,6 +17,7 @@ from penstock.spark.tables.file_partitions import (
     values_of,
 )
 from penstock.spark.tables.port import SchemaRefusedError
+from penstock.spark.tables.schema_changes import Incompatible, change_of
 
 
 def is_derived(field: PartitionField) -> bool:
@@ -39,14 +40,15 @@ def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
     return pa.array(texts, pa.string()).take(encoded.indices)
 
 
-def added_columns(
+def columns_to_add(
     held: pa.Schema, wanted: pa.Schema, partitions: Sequence[PartitionField]
-) -> list[pa.Field]:
+) -> pa.Schema:
     """What a table has to get before it takes such rows; refused where it cannot.
 
     `held` are its columns without those that partitions have made.
     """
     reserved = {name.lower() for name in derived_names(partitions)}
+    more = []
     for field in wanted:
         if field.name.lower() in reserved:
             raise SchemaRefusedError(
@@ -55,15 +57,23 @@ def added_columns(
                 "another table."
             )
         index = held.get_field_index(field.name)
-        if index >= 0 and not _is_same_type(held.field(index).type, field.type):
-            raise SchemaRefusedError(
-                f"column '{field.name}' is {held.field(index).type} in the Delta table and "
-                f"{field.type} in the new schema. Columns of a Delta table are not widened: "
-                "give the column its widest type when the table is made, or name another "
-                "table."
-            )
-    new = [one for one in wanted if held.get_field_index(one.name) < 0]
-    return [pa.field(one.name, one.type) for one in new]
+        if index < 0:
+            more.append(pa.field(field.name, field.type))
+        elif not _is_same_type(held.field(index).type, field.type):
+            more.append(_grown(held.field(index), field))
+    return pa.schema(more)
+
+
+def _grown(held: pa.Field, field: pa.Field) -> pa.Field:
+    """The column as it is, with the further fields inside."""
+    change = change_of(pa.schema([held]), pa.schema([field]), may_widen=False)
+    if isinstance(change, Incompatible):
+        raise SchemaRefusedError(
+            f"column '{field.name}' is {held.type} in the Delta table and {field.type} in the new "
+            f"schema: {' '.join(change.reasons)[:500]} Give the column its widest type when the "
+            "table is made, or name another table."
+        )
+    return change.schema.field(0)
 
 
 def _derived_type(field: PartitionField) -> pa.DataType:

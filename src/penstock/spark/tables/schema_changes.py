@@ -17,9 +17,12 @@ rows do not have stays, and may be null from then on.
 | anything else | | incompatible |
 
 Two names that differ in their case only are one to Spark, so the second one is incompatible.
+
+Delta (`may_widen` is false) adds only: a column is not widened and does not become nullable, and
+what lies in a map stays as it is, because `deltalake` cannot read the files from before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +41,7 @@ class Added:
 
     path: tuple[str, ...]
     type: pa.DataType
+    is_in_map: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,17 @@ class Incompatible:
     """One sentence for each column that does not fit."""
 
 
-def change_of(table: pa.Schema, rows: pa.Schema) -> Change | Incompatible:
+def change_of(
+    table: pa.Schema, rows: pa.Schema, *, may_widen: bool = True
+) -> Change | Incompatible:
     """What the table's schema must become, for rows of this schema."""
     merging = _Merging()
     merged = merging.fields((), list(table), list(rows))
-    if merging.reasons:
-        return Incompatible(tuple(merging.reasons))
+    reasons = list(merging.reasons)
+    if not may_widen:
+        reasons += [reason for reason in map(_refused, merging.steps) if reason is not None]
+    if reasons:
+        return Incompatible(tuple(reasons))
     return Change(pa.schema(merged, metadata=table.metadata), tuple(merging.steps))
 
 
@@ -90,12 +99,19 @@ def all_nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(one.name, _all_nullable(one.type)) for one in schema])
 
 
+def column_count(kinds: Iterable[pa.Field]) -> int:
+    """How many columns there are, those in structs included."""
+    return sum(1 + column_count(_fields_in(one.type)) for one in kinds)
+
+
 class _Merging:
     """Walks both schemas, collecting what is to be done and what cannot be."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.reasons: list[str] = []
+        self._maps = 0
+        """Maps that the walk is in."""
 
     def fields(
         self, path: tuple[str, ...], table: list[pa.Field], rows: list[pa.Field]
@@ -132,7 +148,7 @@ class _Merging:
                 continue
             cases[field.name.lower()] = field.name
             kind = _all_nullable(field.type)
-            self.steps.append(Added((*path, field.name), kind))
+            self.steps.append(Added((*path, field.name), kind, self._maps > 0))
             yield pa.field(field.name, kind)
 
     def _type(self, path: tuple[str, ...], table: pa.DataType, rows: pa.DataType) -> pa.DataType:
@@ -144,10 +160,10 @@ class _Merging:
             if table.key_type != rows.key_type:
                 self._refuse((*path, "key"), table.key_type, rows.key_type)
                 return table
-            return pa.map_(
-                table.key_type,
-                self._kept((*path, "value"), table.item_field, rows.item_field),
-            )
+            self._maps += 1
+            item = self._kept((*path, "value"), table.item_field, rows.item_field)
+            self._maps -= 1
+            return pa.map_(table.key_type, item)
         if pa.types.is_list(table) and pa.types.is_list(rows):
             return pa.list_(self._kept((*path, "element"), table.value_field, rows.value_field))
         return self._number(path, table, rows)
@@ -168,6 +184,27 @@ class _Merging:
         )
 
 
+def _refused(step: Step) -> str | None:
+    """Why a Delta table cannot become this; None when it can."""
+    match step:
+        case Relaxed(path):
+            return (
+                f"{_shown(path)} is required in the table and not in the rows, and a required "
+                "column of a Delta table stays required."
+            )
+        case Widened(path, before, after):
+            return (
+                f"{_shown(path)} is {type_name(before)} in the table and {type_name(after)} in the "
+                "rows, and columns of a Delta table are not widened."
+            )
+        case Added(path, _, is_in_map=True):
+            return (
+                f"{_shown(path)} is not in the table, and what lies in a map of a Delta table "
+                "gets no further columns."
+            )
+    return None
+
+
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     for ladder in (INTEGERS, FLOATS):
         if one in ladder and other in ladder:
@@ -186,6 +223,13 @@ def _all_nullable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_all_nullable(kind.value_type))
     return kind
+
+
+def _fields_in(kind: pa.DataType) -> Iterable[pa.Field]:
+    """The fields of the struct that this is, or that lies in a list or map of it."""
+    while pa.types.is_list(kind) or pa.types.is_map(kind):
+        kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return list(kind) if pa.types.is_struct(kind) else ()
 
 
 def _shown(path: tuple[str, ...]) -> str:

@@ -61,7 +61,8 @@ class Judge:
     def __init__(self, plan: TaskPlan, attempt: int = 1) -> None:
         self.plan = plan
         self._attempt = attempt
-        self._parser = new_parser(plan.parser, TableColumns(plan.value_schema, plan.may_widen))
+        columns = TableColumns(plan.value_schema, plan.may_widen, plan.derived)
+        self._parser = new_parser(plan.parser, columns)
         self._evaluator = ExpectationEvaluator(plan.expectations)
         self._seen: pa.Schema | None = None
         self._schema = plain_schema(plan.rows.schema)
@@ -80,6 +81,11 @@ class Judge:
         judged = self._judged(records.filter(pc.invert(is_deletion)))
         deletions, rejects = self._deletions(records.filter(is_deletion))
         return replace(judged, deletions=deletions, rejects=judged.rejects + rejects)
+
+    def needed_by(self, records: pa.RecordBatch) -> pa.Schema:
+        """The columns of all values so far, these included; for a table that has to grow first."""
+        self._parser.parse(records.column("value"))
+        return self._parser.schema
 
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))

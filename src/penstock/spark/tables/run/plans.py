@@ -6,6 +6,7 @@ become is told before the first batch.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,20 +17,15 @@ from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.expectations import is_quarantining
+from penstock.spark.tables.file_partitions import Transform
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.run.task_plan import TaskPlan
-from penstock.spark.tables.schema_changes import (
-    Added,
-    Change,
-    Incompatible,
-    Relaxed,
-    Widened,
-    change_of,
-)
+from penstock.spark.tables.schema_changes import Change, Incompatible, change_of
 from penstock.spark.tables.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.value_parsers import ParserPlan
+from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
 
 
 class Plans:
@@ -51,6 +47,9 @@ class Plans:
         self._rows = rows
         self._rejects = rejects
         self._is_staged = is_staged
+        self._has_transform = has_transform
+        # With a function the table's columns are the function's, and no value's.
+        self._derived = frozenset() if has_transform else derived_names(rows)
         # Bytes that nobody looks at would be most of what is staged.
         self._keeps_record = is_staged and (
             has_transform
@@ -74,19 +73,38 @@ class Plans:
         change = require_change(self._rows.schema(), rows, may_widen=self.may_widen)
         return change.schema if change.steps else None
 
-    def grow(self, needs: Sequence[pa.Schema]) -> None:
-        """Plan for values with these columns too."""
-        schema = self.task.value_schema
-        for one in needs:
-            schema = require_change(schema, one, may_widen=self.may_widen).schema
-        self.renew(schema)
+    def grow(self, needs: Sequence[pa.Schema]) -> bool:
+        """Plan for values with these columns too; whether that is more than was planned.
 
-    def renew(self, value_schema: pa.Schema | None = None) -> None:
+        Of needs that clash the first one counts: the next tasks make rejects of the others' values.
+        """
+        known = self._known()
+        schema = known
+        for one in needs:
+            with suppress(MisfitError):
+                schema = TableColumns(schema, self.may_widen, self._derived).with_columns(one)
+        self._plan(schema)
+        return not schema.equals(known)
+
+    def renew(self) -> None:
         """A new plan, from what the table is now."""
-        task = self.task
-        if value_schema is None:
-            value_schema = task.value_schema
-        self.task = self._planned(task.number + 1, task.parser, value_schema)
+        self._plan(self._known())
+
+    def _known(self) -> pa.Schema:
+        """The columns of values so far.
+
+        Somebody else may have added to the table what values wanted to add, of another type. Then
+        the table's columns count, and the next tasks say what they need besides.
+        """
+        schema = self.task.value_schema
+        if self.task.parser.registry is None or self._has_transform:
+            return schema
+        held = value_columns(self._definition, self._rows.schema())
+        change = change_of(held, schema, may_widen=self.may_widen)
+        return change.schema if isinstance(change, Change) else held
+
+    def _plan(self, value_schema: pa.Schema) -> None:
+        self.task = self._planned(self.task.number + 1, self.task.parser, value_schema)
 
     def rows_layout(self, rows: pa.Schema) -> FileLayout:
         """How files of rows are written, that the table takes when it has grown."""
@@ -142,6 +160,7 @@ class Plans:
             parser=parser,
             value_schema=value_schema,
             may_widen=self.may_widen,
+            derived=self._derived,
             expectations=() if self._is_staged else rules,
             rows=layout,
             rejects=self._rejects.layout(REJECTS),
@@ -164,31 +183,25 @@ class Plans:
         return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
 
 
+def derived_names(table: Table) -> frozenset[str]:
+    """The names of partitions that are no column's: in Delta they are columns of their own."""
+    fields = table.layout(table.schema()).partitions
+    return frozenset(one.name for one in fields if one.transform is not Transform.IDENTITY)
+
+
+def value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
+    """The columns of a table that are of the value."""
+    out = METADATA.names if definition.table.has_metadata_columns else ()
+    return pa.schema([one for one in held if one.name not in out])
+
+
 def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Change:
     """What the table has to become; `SchemaError` when it cannot."""
-    change = change_of(table, rows)
-    reasons: tuple[str, ...] = ()
+    change = change_of(table, rows, may_widen=may_widen)
     if isinstance(change, Incompatible):
-        reasons = change.reasons
-    elif not may_widen:
-        reasons = tuple(_refused(step) for step in change.steps if not isinstance(step, Added))
-    if reasons or isinstance(change, Incompatible):
         raise SchemaError(
             "the table",
-            " ".join(reasons)[:1_000],
+            " ".join(change.reasons)[:1_000],
             "Correct value.schema, or name another table.",
         )
     return change
-
-
-def _refused(step: Widened | Relaxed) -> str:
-    column = f"column '{'.'.join(step.path)}'"
-    if isinstance(step, Relaxed):
-        return (
-            f"{column} is required in the table and not in the rows, and a required column of a "
-            "Delta table stays required."
-        )
-    return (
-        f"{column} is {step.before} in the table and {step.after} in the rows, and columns of a "
-        "Delta table are not widened."
-    )

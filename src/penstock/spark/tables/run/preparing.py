@@ -4,6 +4,7 @@ Everything that can be wrong with a definition shows here, before a record is re
 not there, a schema that cannot be read, a rule about no column, a table that cannot hold it.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +22,7 @@ from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
-from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.definition_errors import DefinitionError, SchemaError
 from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
 from penstock.spark.tables.opening import TableMissingError, make_table, open_table
 from penstock.spark.tables.planner import Plan, choose_mode
@@ -34,12 +35,14 @@ from penstock.spark.tables.run.dataframe_stage import (
     table_columns,
     transformed,
 )
-from penstock.spark.tables.run.plans import Plans, require_change
+from penstock.spark.tables.run.plans import Plans, derived_names, require_change, value_columns
 from penstock.spark.tables.run.spark_rules import require_rules
 from penstock.spark.tables.schema_changes import all_nullable
 from penstock.spark.tables.value_parsers import ParserPlan, new_parser, plan_parser
+from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
 from penstock.spark.task_reader import TaskSettings, read_range
 
+LOGGER: Final = logging.getLogger(__name__)
 SAMPLE_OFFSETS_MAX: Final = 1_000
 """Of each partition, to infer a schema from."""
 
@@ -92,11 +95,12 @@ def prepare(
             "an inferred schema is pinned by the table, whose columns are those of the function.",
             "Write the columns of the values as value.schema.",
         )
-    held = _held_schema(definition)
+    held = _held_columns(definition)
     parser = _parser_plan(definition, reading, held)
-    value_schema = new_parser(parser).schema
-    if parser.registry is not None:
-        value_schema = all_nullable(value_schema)  # the next schema may be without a column
+    if parser.registry is None:
+        value_schema = new_parser(parser).schema
+    else:
+        value_schema = _registered_columns(parser, held if transform is None else None)
     whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
     asked = pa.schema([*value_schema, *METADATA])
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
@@ -114,7 +118,7 @@ def prepare(
     rejects = make_table(settings, settings.dlq_name, REJECTS)
     if transform is None:
         may_widen = rows.may_widen
-        known = _value_columns(definition, rows.schema())
+        known = value_columns(definition, rows.schema())
         value_schema = require_change(known, value_schema, may_widen=may_widen).schema
     plans = Plans(
         definition,
@@ -129,37 +133,55 @@ def prepare(
     return Prepared(mode, plans, rows, rejects)
 
 
-def _held_schema(definition: PipelineDefinition) -> pa.Schema | None:
+def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
+    """The columns of values that the table has already; None when there is no table."""
     try:
         table = open_table(definition.table, definition.table.name)
     except TableMissingError:
         return None
     try:
-        return table.schema()
+        columns = value_columns(definition, table.schema())
+        return TableColumns(columns, table.may_widen, derived_names(table))
     finally:
         table.close()
 
 
-def _with_held(asked: pa.Schema, held: pa.Schema | None) -> pa.Schema:
+def _with_held(asked: pa.Schema, held: TableColumns | None) -> pa.Schema:
     """What rules may be about: also columns that the table has and values have no more."""
-    more = [one for one in held or () if one.name not in asked.names]
+    more = [one for one in held.columns if one.name not in asked.names] if held else []
     return pa.schema([*asked, *more])
 
 
-def _value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
-    """The columns of a table that are of the value."""
-    out = METADATA.names if definition.table.has_metadata_columns else ()
-    return pa.schema([one for one in held if one.name not in out])
+def _registered_columns(parser: ParserPlan, held: TableColumns | None) -> pa.Schema:
+    """The columns of a registry's newest schema, with those that the table has.
+
+    When that schema does not fit, its values are rejects, as they are while a pipeline runs: a
+    start that refused them would stop what goes on for all others.
+    """
+    try:
+        newest = all_nullable(new_parser(parser).schema)  # the next one may be without a column
+    except SchemaError as error:
+        if held is None:
+            raise
+        LOGGER.warning("Values of the registry's newest schema are bad records: %s", error)
+        return held.columns
+    if held is None:
+        return newest
+    try:
+        return held.with_columns(newest)
+    except MisfitError as error:
+        LOGGER.warning("Values of the registry's newest schema are bad records: %s", error)
+        return held.columns
 
 
 def _parser_plan(
-    definition: PipelineDefinition, reading: Reading, held: pa.Schema | None
+    definition: PipelineDefinition, reading: Reading, held: TableColumns | None
 ) -> ParserPlan:
     pinned = None
     if definition.value.schema_source is SchemaSource.INFERRED:
         # The table is where an inferred schema is pinned.
         pinned = (
-            _value_columns(definition, held)
+            held.columns
             if held is not None
             else infer_schema(_sample(reading), f"topic {_topic_names(definition)}")
         )

@@ -9,6 +9,7 @@ Memory is bounded by one fetch and the row groups that are being gathered.
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from uuid import uuid4
 
 import pyarrow as pa
@@ -49,13 +50,9 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
                 tuple(one.finish()) for one in (rows, rejects, deletions)
             )
     except GrowthNeededError as error:
-        return TaskReport(
-            plan.number,
-            about.range,
-            about.topic_id,
-            about.cluster_id,
-            needs=error.value_schema,
-        )
+        # The rest may need more: all of it is planned for at once, and read again once.
+        needs = reduce(lambda _, batch: judge.needed_by(batch), records, error.value_schema)
+        return TaskReport(plan.number, about.range, about.topic_id, about.cluster_id, needs=needs)
     return TaskReport(
         plan.number,
         about.range,

@@ -34,6 +34,8 @@ class TaskPlan:
     """Of an upsert: records without a value, which delete the row of their key."""
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
+    derived: frozenset[str] = frozenset()
+    """Names of columns that the table's partitions make."""
     is_staged: bool = False
     """The rows are not the table's yet: their keys and rules are looked at later."""
     keeps_record: bool = False

@@ -21,8 +21,8 @@ from penstock.spark.tables.run.preparing import Prepared
 from penstock.spark.tables.run.report import BatchReport, TaskReport, together
 from penstock.spark.tables.run.task_plan import TaskPlan
 
-GROWTHS_MAX: Final = 20
-"""How often one batch may find further columns."""
+STALLS_MAX: Final = 5
+"""How often one batch may be read again although no further column was found."""
 
 RunRanges = Callable[[BatchRanges, TaskPlan], list[TaskReport]]
 
@@ -65,18 +65,20 @@ class BatchWriter:
 
     def written(self, ranges: BatchRanges, reports: Sequence[TaskReport]) -> BatchReport:
         """What tasks have written of these offsets; written again when it has to be."""
-        for _ in range(GROWTHS_MAX):
+        stalls = 0
+        while stalls < STALLS_MAX:
             plan = self._plans.task
-            needs = [one.needs for one in reports if one.needs is not None]
-            if needs:
-                self._plans.grow(needs)
-            elif all(one.plan_number == plan.number for one in reports):
+            # In an order that does not depend on which task was the quickest.
+            ordered = sorted(reports, key=lambda one: one.range)
+            needs = [one.needs for one in ordered if one.needs is not None]
+            if not needs and all(one.plan_number == plan.number for one in reports):
                 return self._finished(together(reports))
+            if not needs or not self._plans.grow(needs):
+                stalls += 1
             reports = self._run_ranges(ranges, self._plans.task)
         raise EndlessGrowthError(
-            f"the values of one batch had further columns each of the {GROWTHS_MAX} times that "
-            "they were read. Look at the schemas in the registry; keys that are data make "
-            "columns without end."
+            f"the values of one batch asked for further columns {STALLS_MAX} times that the plan "
+            "could not be given. This is an error of Penstock: please report it."
         )
 
     def _finished(self, report: BatchReport) -> BatchReport:

@@ -9,14 +9,15 @@ What a schema means is told by the `compile_schema` of the format.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from penstock.spark.tables.columns import fit
+from penstock.spark.tables.columns import fit, reserved_among
+from penstock.spark.tables.ddl import COLUMNS_MAX
 from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.schema_changes import Incompatible, Relaxed, Widened, change_of
+from penstock.spark.tables.schema_changes import Incompatible, change_of, column_count
 from penstock.spark.tables.values.framing import schema_id_of
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
@@ -39,12 +40,37 @@ class CompiledSchema:
     read: Callable[[Sequence[Numbered]], Group]
 
 
+class MisfitError(Exception):
+    """Values with such columns are not for this table; the reason is for a person."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableColumns:
     """What the values have to fit to."""
 
     columns: pa.Schema
     may_widen: bool = True
+    derived: frozenset[str] = frozenset()
+    """Names of columns that the table's partitions make: no value has them."""
+
+    def with_columns(self, columns: pa.Schema) -> pa.Schema:
+        """All columns together; `MisfitError` when these do not fit to the table's."""
+        taken = reserved_among(columns.names, self.derived)
+        if taken is not None:
+            raise MisfitError(
+                f"column '{taken}' has the name of a column that rows get themselves."
+            )
+        if not len(self.columns):
+            return columns
+        change = change_of(self.columns, columns, may_widen=self.may_widen)
+        if isinstance(change, Incompatible):
+            raise MisfitError(" ".join(change.reasons))
+        if change.steps and column_count(change.schema) > COLUMNS_MAX:
+            raise MisfitError(
+                f"with its columns the table has more than {COLUMNS_MAX}. Objects whose keys are "
+                "data are maps."
+            )
+        return change.schema
 
 
 class Schemas(Protocol):
@@ -68,15 +94,14 @@ class RegisteredValues:
         self._schemas = schemas
         self._compile = compile_schema
         self._compiled: dict[int, CompiledSchema] = {}
-        self._may_widen = True if table is None else table.may_widen
-        self._schema = pa.schema([]) if table is None else table.columns
+        self._table = TableColumns(pa.schema([])) if table is None else table
         if table is None and base is not None:
-            self._schema = compile_schema(base).columns
+            self._table = TableColumns(compile_schema(base).columns)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of all schemas so far."""
-        return self._schema
+        return self._table.columns
 
     def parse(self, values: pa.Array) -> Parsed:
         """Read each value by the schema that it names."""
@@ -95,12 +120,12 @@ class RegisteredValues:
             numbers += places
             rejects += bad
         if nulls:
-            batch, places, bad = null_rows(nulls, self._schema)
+            batch, places, bad = null_rows(nulls, self.schema)
             batches.append(batch)
             numbers += places
             rejects += bad
-        fitted = [fit(batch, self._schema) for batch in batches]
-        return in_order(joined(fitted, self._schema), numbers, rejects, len(values))
+        fitted = [fit(batch, self.schema) for batch in batches]
+        return in_order(joined(fitted, self.schema), numbers, rejects, len(values))
 
     def _known(self, schema_id: int) -> CompiledSchema:
         """The schema of this id; `RowError` says why its values cannot be read."""
@@ -113,27 +138,16 @@ class RegisteredValues:
             raise RowError(ErrorClass.UNKNOWN_SCHEMA, str(error)) from None
         except SchemaError as error:
             raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, short(str(error))) from None
-        self._schema = self._merged(schema_id, compiled.columns)
+        try:
+            columns = self._table.with_columns(compiled.columns)
+        except MisfitError as error:
+            message = short(f"schema {schema_id}: {error}")
+            raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, message) from None
+        self._table = replace(self._table, columns=columns)
         if len(self._compiled) >= COMPILED_MAX:
             del self._compiled[next(iter(self._compiled))]
         self._compiled[schema_id] = compiled
         return compiled
-
-    def _merged(self, schema_id: int, columns: pa.Schema) -> pa.Schema:
-        """All columns together; `RowError` when these do not fit to the others."""
-        if not len(self._schema):
-            return columns
-        change = change_of(self._schema, columns)
-        if isinstance(change, Incompatible):
-            reasons = " ".join(change.reasons)
-        elif not self._may_widen and any(
-            isinstance(step, Widened | Relaxed) for step in change.steps
-        ):
-            reasons = "a column is wider than the table's, or may be null and the table's may not."
-        else:
-            return change.schema
-        message = short(f"schema {schema_id}: {reasons}")
-        raise RowError(ErrorClass.INCOMPATIBLE_SCHEMA, message)
 
 
 def one_by_one(

@@ -1,0 +1,52 @@
+"""How a Delta table gets further columns: new ones, and new fields in structs or in lists of them.
+
+`deltalake` merges a column that it is given again with the one that is there. It widens nothing,
+and what lies in a map stays as it is: it could not read the files from before (`schema_changes`).
+Which columns have to be added is decided in `delta_columns`.
+
+A time without a zone needs a feature of the table. `deltalake` looks for such times everywhere but
+in maps, and makes tables that nobody can open, so for these the feature is added first. A new table
+cannot be told of a feature: it is made without such columns, and its first rows bring them.
+"""
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures
+
+_FEATURE = "timestampNtz"
+
+
+def columns_at_first(schema: pa.Schema) -> pa.Schema:
+    """The columns that a new table can be made with."""
+    return pa.schema([one for one in schema if not _has_local_time(one.type, in_map=False)])
+
+
+def lacks_feature(table: DeltaTable, columns: pa.Schema) -> bool:
+    """Whether the feature for times without a zone has to be added before these columns."""
+    known = table.protocol().reader_features or []
+    return _FEATURE not in known and any(_has_local_time(one.type, in_map=False) for one in columns)
+
+
+def add_feature(table: DeltaTable, properties: CommitProperties) -> None:
+    """Let the table have times without a zone."""
+    table.alter.add_feature(
+        TableFeatures.TimestampWithoutTimezone,
+        allow_protocol_versions_increase=True,
+        commit_properties=properties,
+    )
+
+
+def add_columns(table: DeltaTable, columns: pa.Schema, properties: CommitProperties) -> None:
+    """One entry of the log that adds them."""
+    fields: list[Field] = Schema.from_arrow(columns).fields
+    table.alter.add_columns(fields, commit_properties=properties)
+
+
+def _has_local_time(kind: pa.DataType, *, in_map: bool) -> bool:
+    """Whether a time without a zone lies in a map."""
+    if pa.types.is_struct(kind):
+        return any(_has_local_time(one.type, in_map=in_map) for one in kind)
+    if pa.types.is_list(kind):
+        return _has_local_time(kind.value_type, in_map=in_map)
+    if pa.types.is_map(kind):
+        return any(_has_local_time(one, in_map=True) for one in (kind.key_type, kind.item_type))
+    return in_map and bool(pa.types.is_timestamp(kind)) and kind.tz is None
