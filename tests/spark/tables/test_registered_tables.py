@@ -209,6 +209,36 @@ def test_names_that_rows_need_themselves(
 
 
 @FORMATS
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"id": NUMBER, "a\x00b": TEXT}, "has a zero in its name"),
+        ({"id": NUMBER, "s": struct(**{"a\x00b": TEXT})}, "has a zero in its name"),
+        ({"id": NUMBER, "\ud800": TEXT}, "it cannot be understood: UnicodeEncodeError"),
+        ({"id": NUMBER, "s.a": TEXT}, "two columns have the path 's.a'"),
+        ({"id": NUMBER, "m.value": TEXT}, "two columns have the path 'm.value'"),
+        ({"id": {"type": 5}}, "it cannot be understood: TypeError"),
+    ],
+    ids=["zero", "zero inside", "surrogate", "path", "path in a map", "nonsense"],
+)
+def test_schemas_that_no_table_can_have(
+    tmp_path: Path, shelf: Shelf, format_: str, columns: dict[str, object], reason: str
+) -> None:
+    base = shelf.register(struct(id=NUMBER, s=struct(a=NUMBER), m=map_of(NUMBER)))
+    world = RegistryWorld(tmp_path, format_, shelf)
+    new = shelf.register(struct(**columns))
+    send(world, 0, base, id=1)
+    send(world, 0, new, id=2, **{"s.a": "x"})
+    world.batch()
+    world.start()
+    if format_ == "delta" and "path" in reason:
+        assert [one["id"] for one in rows(world)] == [1, 2], "to Delta these are two"
+    else:
+        assert [one["id"] for one in rows(world)] == [1]
+        assert reason in reasons(world)[0, 1]
+
+
+@FORMATS
 def test_many_schemas_of_one_batch_are_one_growth(
     tmp_path: Path, shelf: Shelf, format_: str
 ) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.values.registry import (
     ANSWER_BYTES_MAX,
     ATTEMPTS,
@@ -102,7 +103,6 @@ def test_nobody_there_is_told() -> None:
         (b"<html>", "no JSON object"),
         ([], "no JSON object"),
         ({}, "without a schema"),
-        (b" " * (ANSWER_BYTES_MAX + 1), "more than"),
         ({"schema": "x", "references": {}}, None),
         ({"schema": "x", "references": "x"}, "no list"),
     ],
@@ -114,6 +114,19 @@ def test_nonsense_is_told(stub: RegistryStub, body: object, problem: str | None)
         return
     with pytest.raises(RegistryError, match=problem):
         new_registry(stub).by_id(7)
+
+
+def test_too_large_an_answer_is_the_fault_of_its_schema(stub: RegistryStub) -> None:
+    stub.answer("/schemas/ids/7", (200, b" " * (ANSWER_BYTES_MAX + 1)))
+    with pytest.raises(SchemaError, match="more than"):
+        new_registry(stub).by_id(7)
+
+
+@pytest.mark.parametrize("code", [400, 422])
+def test_an_id_that_is_none_of_the_registry_is_unknown(stub: RegistryStub, code: int) -> None:
+    stub.answer("/schemas/ids/4294967295", (code, {"message": "no id"}))
+    with pytest.raises(UnknownSchemaError, match="no schema of id 4294967295"):
+        new_registry(stub).by_id(4294967295)
 
 
 def test_a_name_and_a_password_are_sent_and_never_shown(stub: RegistryStub) -> None:
@@ -146,7 +159,7 @@ def test_there_are_not_endlessly_many_references(stub: RegistryStub) -> None:
     stub.answer("/schemas/ids/7", (200, {"schema": "main", "references": many}))
     for number in range(REFERENCES_MAX + 1):
         stub.answer(f"/subjects/s/versions/{number}", (200, {"schema": "x"}))
-    with pytest.raises(RegistryError, match="more than"):
+    with pytest.raises(SchemaError, match="more than"):
         new_registry(stub).by_id(7)
 
 

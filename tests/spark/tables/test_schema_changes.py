@@ -105,6 +105,50 @@ def test_anything_else_is_refused_with_a_reason(table: str, rows: str) -> None:
     assert "neither holds the other" in reason
 
 
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("a int", "a bigint"),
+        ("a int NOT NULL", "a int"),
+        ("l array<float>", "l array<double>"),
+        ("m map<string, struct<a: int>>", "m map<string, struct<a: int, b: int>>"),
+        ("l array<map<string, struct<a: int>>>", "l array<map<string, struct<b: int>>>"),
+    ],
+)
+def test_delta_only_adds_and_not_in_maps(table: str, rows: str) -> None:
+    assert isinstance(change_of(parse_ddl(table), parse_ddl(rows)), Change)
+    change = change_of(parse_ddl(table), parse_ddl(rows), may_widen=False)
+    assert isinstance(change, Incompatible)
+    assert "Delta" in change.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("a int", "a int, b map<string, struct<a: int>>"),
+        ("l array<struct<a: int>>", "l array<struct<a: int, value: struct<b: int>>>"),
+        ("a bigint", "a int"),
+    ],
+)
+def test_delta_adds_what_is_not_in_maps(table: str, rows: str) -> None:
+    change = change_of(parse_ddl(table), parse_ddl(rows), may_widen=False)
+    assert change == change_of(parse_ddl(table), parse_ddl(rows))
+
+
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("a struct<b: int>", "`a.b` int"),
+        ("`a.b` int", "a struct<b: int>"),
+        ("l array<int>", "`l.element` int"),
+        ("m map<string, int>", "`m.key` int"),
+    ],
+)
+def test_a_name_that_is_the_path_of_another_is_refused_by_iceberg(table: str, rows: str) -> None:
+    assert "two columns have the path" in refused(table, rows)
+    assert isinstance(change_of(parse_ddl(table), parse_ddl(rows), may_widen=False), Change)
+
+
 def test_names_that_differ_in_case_are_refused() -> None:
     assert "only in its case" in refused("id int", "ID int")
     assert "only in its case" in refused("a int", "b int, B int".replace("B int", "A int"))

@@ -18,10 +18,14 @@ rows do not have stays, and may be null from then on.
 
 Two names that differ in their case only are one to Spark, so the second one is incompatible.
 
+A column whose name is the path of another one (`a.b`, beside a struct `a` with a field `b`) is one
+with it to Iceberg, so it is incompatible there.
+
 Delta (`may_widen` is false) adds only: a column is not widened and does not become nullable, and
 what lies in a map stays as it is, because `deltalake` cannot read the files from before.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -89,6 +93,8 @@ def change_of(
     reasons = list(merging.reasons)
     if not may_widen:
         reasons += [reason for reason in map(_refused, merging.steps) if reason is not None]
+    elif any(isinstance(step, Added) for step in merging.steps):
+        reasons += _double_paths(merged)
     if reasons:
         return Incompatible(tuple(reasons))
     return Change(pa.schema(merged, metadata=table.metadata), tuple(merging.steps))
@@ -140,6 +146,9 @@ class _Merging:
             if field.name in names:
                 continue
             other = cases.get(field.name.lower())
+            if "\x00" in field.name:
+                self.reasons.append(f"{_shown((*path, field.name))} has a zero in its name.")
+                continue
             if other is not None:
                 self.reasons.append(
                     f"{_shown((*path, field.name))} differs from {_shown((*path, other))} only in "
@@ -223,6 +232,31 @@ def _all_nullable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_all_nullable(kind.value_type))
     return kind
+
+
+def _double_paths(fields: Iterable[pa.Field]) -> list[str]:
+    """One sentence for each path that two columns have."""
+    counted = Counter(path for one in fields for path in _paths(one.name, one.type))
+    return [
+        f"two columns have the path '{path}', and to Iceberg they are one."
+        for path, count in counted.items()
+        if count > 1
+    ]
+
+
+def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
+    """The path of a column and those of all that lies in it, as Iceberg writes them."""
+    yield path
+    if pa.types.is_struct(kind):
+        inside = [(one.name, one.type) for one in kind]
+    elif pa.types.is_map(kind):
+        inside = [("key", kind.key_type), ("value", kind.item_type)]
+    elif pa.types.is_list(kind):
+        inside = [("element", kind.value_type)]
+    else:
+        return
+    for name, inner in inside:
+        yield from _paths(f"{path}.{name}", inner)
 
 
 def _fields_in(kind: pa.DataType) -> Iterable[pa.Field]:

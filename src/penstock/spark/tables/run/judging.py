@@ -138,7 +138,7 @@ class Judge:
         found = self._parser.schema
         if found is self._seen:
             return
-        change = change_of(self.plan.value_schema, found)
+        change = change_of(self.plan.value_schema, found, may_widen=self.plan.may_widen)
         assert not isinstance(change, Incompatible), "the parser has made rejects of these"
         if change.steps:
             raise GrowthNeededError(change.schema)

@@ -96,7 +96,7 @@ class RegisteredValues:
         self._compiled: dict[int, CompiledSchema] = {}
         self._table = TableColumns(pa.schema([])) if table is None else table
         if table is None and base is not None:
-            self._table = TableColumns(compile_schema(base).columns)
+            self._table = TableColumns(self._compiled_schema(base).columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,7 +133,7 @@ class RegisteredValues:
         if found is not None:
             return found
         try:
-            compiled = self._compile(self._schemas.by_id(schema_id))
+            compiled = self._compiled_schema(self._schemas.by_id(schema_id))
         except UnknownSchemaError as error:
             raise RowError(ErrorClass.UNKNOWN_SCHEMA, str(error)) from None
         except SchemaError as error:
@@ -148,6 +148,19 @@ class RegisteredValues:
             del self._compiled[next(iter(self._compiled))]
         self._compiled[schema_id] = compiled
         return compiled
+
+    def _compiled_schema(self, schema: RegisteredSchema) -> CompiledSchema:
+        try:
+            return self._compile(schema)
+        except SchemaError:
+            raise
+        except Exception as error:
+            # Whatever somebody has registered: it costs the values of that schema, and no others.
+            raise SchemaError(
+                f"schema {schema.schema_id}",
+                f"it cannot be understood: {type(error).__name__} {error}.",
+                "Correct it.",
+            ) from error
 
 
 def one_by_one(

@@ -6,6 +6,9 @@ asked for once; an id that the registry does not know is remembered for `UNKNOWN
 records do not become a flood of calls. A name and a password in the address go into a header and
 into no message.
 
+What is wrong with one schema is `SchemaError` or `UnknownSchemaError`, and costs its values; what
+is wrong with the registry is `RegistryError`.
+
 It parses nothing: a schema is text, with the texts that it refers to.
 """
 
@@ -22,6 +25,7 @@ from typing import Any, Final
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.definition_errors import SchemaError
 
 ANSWER_BYTES_MAX: Final = 4_194_304
 SCHEMAS_MAX: Final = 1_000
@@ -33,6 +37,8 @@ ATTEMPTS: Final = 3
 PAUSE_S: Final = 0.5
 UNKNOWN_S: Final = 30.0
 NOT_FOUND: Final = 404
+_UNKNOWN: Final = frozenset({400, NOT_FOUND, 422})
+"""What registries answer to an id that they do not have, or that is none of theirs."""
 _SERVER_ERROR: Final = 500
 _TOO_MANY: Final = 429
 """Worth another attempt, like an error of the server."""
@@ -127,8 +133,10 @@ class Registry:
             if name in collected:
                 continue
             if len(collected) >= REFERENCES_MAX:
-                raise RegistryError(
-                    f"a schema of {self._base} is made of more than {REFERENCES_MAX} others."
+                raise SchemaError(
+                    f"a schema of {self._base}",
+                    f"it is made of more than {REFERENCES_MAX} others.",
+                    "Use fewer.",
                 )
             # Marked before it is asked for: a circle ends here.
             collected[name] = ""
@@ -148,7 +156,7 @@ class Registry:
             except urllib.error.HTTPError as error:
                 with error:
                     problem = _told(error)
-                if error.code == NOT_FOUND:
+                if error.code in _UNKNOWN:
                     raise UnknownSchemaError(f"{self._base}{path}: {problem}") from None
                 if error.code < _SERVER_ERROR and error.code != _TOO_MANY:
                     break
@@ -164,7 +172,11 @@ class Registry:
         with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
             data = answer.read(ANSWER_BYTES_MAX + 1)
         if len(data) > ANSWER_BYTES_MAX:
-            raise RegistryError(f"{self._base}{path} has more than {ANSWER_BYTES_MAX} bytes.")
+            raise SchemaError(
+                f"{self._base}{path}",
+                f"the answer has more than {ANSWER_BYTES_MAX} bytes.",
+                "Use a smaller schema.",
+            )
         try:
             document = json.loads(data)
         except ValueError:
