@@ -1,13 +1,17 @@
 """A session that does not start: the reason that Java gave, and what to do."""
 
 import os
+import signal
 import socketserver
+import sys
 from pathlib import Path
 from socket import socket
+from subprocess import Popen
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 
@@ -105,6 +109,23 @@ def test_only_what_this_java_said_is_looked_at(
     log.write_text("Unhappy words of the run before\n")
     with pytest.raises(SessionFailedError, match="heap size: -Xmx4x"):
         open_session("orders", master="spark://host:7077", conf={}, log=log)
+
+
+def test_java_does_not_outlive_a_start_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    launching: Any = java_gateway
+    started: list[Popen[bytes]] = []
+
+    def given_up() -> None:
+        with session._java_ended():
+            words = [sys.executable, "-c", "import time; time.sleep(600)"]
+            started.append(launching.Popen(words))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        given_up()
+    assert started[0].wait(30) == -signal.SIGKILL
+    assert launching.Popen is Popen
 
 
 def test_pyspark_prints_nothing_of_its_own(

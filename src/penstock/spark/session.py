@@ -17,9 +17,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from subprocess import Popen
+from typing import Any, Final
 
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -78,7 +79,7 @@ def open_session(
         builder = builder.config(key, value)
     said_before = log.stat().st_size if log is not None and log.exists() else 0
     try:
-        with _standard_error_in(log):
+        with _standard_error_in(log), _java_ended():
             spark = builder.getOrCreate()
     except Exception as error:
         if not is_of_spark(error):
@@ -87,6 +88,34 @@ def open_session(
         raise SessionFailedError(why_not_started(str(error), said, chosen, os.environ)) from error
     _silence()
     return spark
+
+
+@contextmanager
+def _java_ended() -> Iterator[None]:
+    """End a Java that was started inside, if the block is given up before it was reached.
+
+    Java ends when its standard input does; but one that nobody waits for any more fails before it
+    reads that, and stays.
+    """
+    started: list[Popen[bytes]] = []
+    launching: Any = java_gateway
+    real = launching.Popen
+
+    def recorded(*given: Any, **named: Any) -> "Popen[bytes]":  # noqa: ANN401 - passed on
+        process: Popen[bytes] = real(*given, **named)
+        started.append(process)
+        return process
+
+    launching.Popen = recorded
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for process in started:
+                process.kill()
+        raise
+    finally:
+        launching.Popen = real
 
 
 def is_of_spark(error: Exception) -> bool:
