@@ -1,16 +1,23 @@
 """`penstock table` without Spark: check, status, bad records and care, as a person sees them."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 
 from penstock.cli.spark_options import parse_settings
 from penstock.cli.table_again import backfill_line, position_word
+from penstock.cli.table_text import print_bad_records
+from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.looking.bad_records import BadRecord
+from penstock.spark.tables.opening import make_table
 from penstock.spark.tables.run.backfill import BackfillDone
 from penstock.spark.tables.run.replay import ReplayDone
 from penstock.testing import Broker
@@ -94,6 +101,56 @@ def test_status(penstock: Penstock, world: World) -> None:
     assert document["pipelines"][0]["lag"] == 1
 
 
+def test_words_stay_whole_on_a_narrow_terminal(
+    penstock: Penstock, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_tables(world)
+    for columns in ("80", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        for words in (["status"], ["check"], ["dlq", "list"]):
+            drawn = penstock("table", *words, str(world.file), "--color").output
+            for word in ("shop.orders",) if words == ["status"] else ("orders", "type_mismatch"):
+                assert f" {word} " in drawn
+
+
+def test_a_status_shows_replays_and_backfills_with_their_pipeline(
+    penstock: Penstock, world: World
+) -> None:
+    fill_tables(world)
+    table = make_table(world.definition.table, world.definition.table.name, pa.schema([]))
+    for name in ("orders.replay", "orders.backfill-0123456789ab", "second"):
+        TableCommitter(table, name, "run").take()
+    lines = penstock("table", "status", str(world.file)).output.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("pipeline ")] == [
+        "pipeline orders",
+        "pipeline second",
+    ]
+    assert "replays: 1 commit" in lines
+    assert "backfills: 1, 1 commit" in lines
+    document = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    assert len(document["pipelines"]) == 4
+    assert isinstance(document["version"], str)
+
+
+def test_rows_before_a_function_are_called_so(
+    penstock: Penstock, bootstrap: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(PYTHON.format(bootstrap=bootstrap, folder=tmp_path))
+    done = penstock("table", "check", f"{file}:one").output
+    assert "rows before the function; Spark is not started for a check" in done
+    assert re.search(r"\d{4}-\d\d-\d\dT[\d:]+\.\d{3}Z", done)
+
+
+def test_bad_records_of_two_pipelines_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    one = BadRecord("orders", 0, 1, 1_000, "malformed", "no JSON", None, "orders", 1)
+    print_bad_records([one, replace(one, pipeline="orders.replay")])
+    assert "pipeline" not in capsys.readouterr().out
+    print_bad_records([one, replace(one, pipeline="second")])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["pipeline", "orders", "second"]
+
+
 def test_bad_records(penstock: Penstock, world: World) -> None:
     fill_tables(world)
     file = str(world.file)
@@ -130,6 +187,124 @@ def test_a_pipeline_in_python(penstock: Penstock, bootstrap: str, tmp_path: Path
     assert "no pipeline 'three'" in penstock("table", "check", f"{file}:three").output
     file.write_text("x = 1")
     assert "it makes no pipeline" in penstock("table", "check", str(file)).output
+
+
+BAD_PYTHON = [
+    ("def f(:", "line 1: SyntaxError: "),
+    ("\nimport nopackage", "line 2: ModuleNotFoundError: No module named 'nopackage'"),
+    (
+        "from penstock.spark.pipelines import pipeline\n@pipeline(valeu={})\ndef f(r): return r",
+        "line 2: TypeError: ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD_PYTHON)
+def test_a_python_file_that_fails_is_told_by_its_line(
+    penstock: Penstock, tmp_path: Path, text: str, problem: str
+) -> None:
+    file = tmp_path / "orders.py"
+    file.write_text(text)
+    for words in (["run"], ["status"], ["check"]):
+        done = penstock("table", *words, str(file))
+        told = done.output + done.errors
+        assert f"{file}, {problem}" in told
+        assert "Traceback" not in told
+        assert done.code == (1 if words == ["check"] else 2)
+
+
+def change(world: World, old: str, new: str) -> str:
+    text = world.file.read_text()
+    assert old in text
+    world.file.write_text(text.replace(old, new))
+    return str(world.file)
+
+
+def refused(penstock: Penstock, *words: str) -> tuple[int, str]:
+    done = penstock("table", *words)
+    assert "Traceback" not in done.errors
+    return done.code, done.errors
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "penstock.spark.pipeline_runs.open_session", lambda *_, **__: pytest.fail("Spark started")
+    )
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_run_that_cannot_work_ends_before_spark(penstock: Penstock, world: World) -> None:
+    file = change(world, 'topics = ["orders"]', 'topics = ["odrers"]')
+    code, text = refused(penstock, "run", file)
+    assert code == 1
+    assert f"{file}, key 'source.topics': there is no topic 'odrers'. Did you mean 'orders'" in text
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_wrong_settings_have_the_code_of_wrong_settings(penstock: Penstock, world: World) -> None:
+    file = change(world, "amount > 0", "amunt > 0")
+    code, text = refused(penstock, "run", file, "--once")
+    assert (code, "key 'expectations[0].sql'" in text) == (2, True)
+    world.file.write_text("[pipeline]\nnam = 1")
+    assert refused(penstock, "run", file)[0] == 2
+    assert refused(penstock, "run", "nowhere.toml")[0] == 2
+    assert "or of a .py file" in refused(penstock, "status", "nowhere.toml")[1]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_broker_that_is_down_is_told_with_the_key(penstock: Penstock, world: World) -> None:
+    file = change(world, world.bootstrap, "127.0.0.1:1")
+    code, text = refused(penstock, "run", file)
+    assert code == 3
+    assert f"correct pipeline.bootstrap_servers in {file}" in text
+    assert "--bootstrap-server" not in text
+
+
+def test_a_catalog_that_cannot_be_opened_is_one_line(
+    penstock: Penstock, world: World, tmp_path: Path
+) -> None:
+    file = change(world, f"{tmp_path}/catalog.db", f"{tmp_path}/nodir/x.db")
+    for words in (["status"], ["dlq", "list"]):
+        code, text = refused(penstock, *words, file)
+        assert code == 1
+        assert text.count("\n") == 1
+        assert f"there is no catalog at {tmp_path}/nodir/x.db" in text
+    code, text = refused(penstock, "run", file)
+    assert code == 1
+    assert text.count("\n") == 1
+    assert f"{file}, key 'table.catalog.uri'" in text
+    assert "Make the folder, or correct it." in penstock("table", "check", file).output
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["backfill", "--from", "latest"], "--from: a batch cannot start at the latest"),
+        (["backfill", "--from", "{bad"], "--from: '{bad' is not JSON"),
+        (["backfill", "--to", "yesterday"], "--to: 'yesterday' names no position. Use latest, an"),
+        (["backfill", "--from", "@9", "--to", "@5"], "--from: it is 9, which is after --to, 5"),
+        (["dlq", "replay", "--from", "100", "--to", "50"], "--from 100 is not before --to 50"),
+    ],
+)
+def test_wrong_positions_are_told_before_spark(
+    penstock: Penstock, world: World, words: list[str], told: str
+) -> None:
+    code, text = refused(penstock, *words, str(world.file))
+    assert code == 2
+    assert told in text
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("words", [["backfill"], ["dlq", "replay"]])
+def test_upserts_are_refused_before_spark(
+    penstock: Penstock, world: World, words: list[str]
+) -> None:
+    file = change(world, "[table]", '[table]\nmode = "upsert"\nkey = ["id"]')
+    code, text = refused(penstock, *words, file)
+    assert code == 1
+    assert "is written by upserts" in text
 
 
 def test_a_missing_extra_is_named(

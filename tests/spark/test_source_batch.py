@@ -178,7 +178,7 @@ def test_lost_records(spark: SparkSession, broker: RunningBroker, new_topic: New
         ({"startingOffset": "earliest"}, "Did you mean 'startingOffsets'"),
         ({"startingOffsets": "latest"}, "a batch cannot start at the latest"),
         ({"kafka.auto.offset.reset": "earliest"}, "Set startingOffsets"),
-        ({"subscribe": "no-such-topic"}, "'subscribe': there is no topic no-such-topic"),
+        ({"subscribe": "no-such-topic"}, "'subscribe': there is no topic 'no-such-topic'"),
         ({"assign": '{"no-such-topic":[0]}'}, "'assign': it cannot be set together with subscribe"),
         ({"kafka.security.protocol": "SSL"}, r"kafka\.security\.protocol"),
     ],

@@ -87,9 +87,9 @@ def test_patterns_are_found_anywhere_and_internal_topics_never(cluster: NumberCl
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"subscribe": "orders,nope,gone"}, "'subscribe': there is no topic nope, gone"),
+        ({"subscribe": "orders,nope,gone"}, "'subscribe': there is no topic 'nope', 'gone'"),
         ({"subscribe": "__consumer_offsets"}, "internal"),
-        ({"assign": '{"nope":[0]}'}, "'assign': there is no topic nope"),
+        ({"assign": '{"nope":[0]}'}, "'assign': there is no topic 'nope'"),
         ({"assign": '{"orders":[0,2]}'}, "no partition orders-2. orders has 2 partitions"),
     ],
 )

@@ -15,6 +15,7 @@ A script may repeat after 3 without harm; after 4 it must look first.
 import errno
 from typing import Final
 
+from penstock.cli.pipeline_words import PipelineBrokerError
 from penstock.core.errors import (
     AdminUnreachableError,
     AnswerLostError,
@@ -60,13 +61,11 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
             "none with --no-admin."
         ),
     ),
+    (PipelineBrokerError, UNREACHABLE, ""),
     (
         BrokerUnreachableError,
         UNREACHABLE,
-        (
-            "Start a broker with `penstock serve`, or name another one with --bootstrap-server; a "
-            "pipeline names it as pipeline.bootstrap_servers."
-        ),
+        "Start a broker with `penstock serve`, or name another one with --bootstrap-server.",
     ),
     (
         AnswerLostError,

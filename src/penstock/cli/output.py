@@ -9,10 +9,11 @@ both win over the environment.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -28,6 +29,10 @@ class Style(Enum):
     COLOR = "color"
 
 
+_BORDER_WIDTH: Final = 3
+"""A line and two spaces, for each column."""
+_FOLDED_WIDTH_MIN: Final = 24
+_NUMBER: Final = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?([KMGT]i)?B)?")
 _style = Style.AUTO
 """Of this run of the command. It is a global because it is one for everything that is printed."""
 
@@ -77,11 +82,16 @@ def print_table(
     rows: Sequence[Sequence[object]],
     title: str = "",
     styles: Mapping[str, str] | None = None,
+    folds: str | None = None,
 ) -> None:
-    """A table of text; None is shown as a dash. `styles` has the colour of a cell by its text."""
+    """A table of text; None is shown as a dash. `styles` has the colour of a cell by its text.
+
+    `folds`: on a terminal that is too narrow only this column is folded within words; names, times
+    and numbers stay whole, whatever it takes.
+    """
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if is_rich():
-        _print_rich_table(columns, texts, title, styles or {})
+        _print_rich_table(columns, texts, title, styles or {}, folds)
         return
     widths = [max(len(row[i]) for row in [columns, *texts]) for i in range(len(columns))]
     for row in [columns, *texts]:
@@ -94,17 +104,39 @@ def _print_rich_table(
     rows: Sequence[Sequence[str]],
     title: str,
     styles: Mapping[str, str],
+    folds: str | None,
 ) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    whole_width = 1
+    for number, name in enumerate(columns):
+        cells = [row[number] for row in rows]
+        width = None
+        if folds is not None:
+            width = _FOLDED_WIDTH_MIN if name == folds else _word_width([name, *cells])
+            whole_width += width + _BORDER_WIDTH
+        table.add_column(
+            name,
+            overflow="fold",
+            min_width=width,
+            justify="right" if folds is not None and _are_numbers(cells) else "left",
+        )
     for row in rows:
         # Text, not markup: a topic setting may hold square brackets.
         table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in row))
-    console().print(table)
+    drawn = console()
+    # A line that the terminal breaks can still be read and copied; a word that we break cannot.
+    drawn.print(table, width=max(drawn.width, whole_width), crop=False)
+
+
+def _word_width(cells: Sequence[str]) -> int:
+    return max(len(word) for cell in cells for word in cell.split() or [""])
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return all(_NUMBER.fullmatch(cell) for cell in cells)
 
 
 def print_colored(parts: Sequence[tuple[str, str]]) -> None:

@@ -66,9 +66,9 @@ def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
     try:
         yield SessionChoice(wish.master, conf, path or None)
     except Exception:
-        if path:
+        if path and path.exists() and path.stat().st_size:
             note(f"Spark's own messages are in {path}")
-        is_temporary = False
+            is_temporary = False
         raise
     finally:
         if is_temporary and path:

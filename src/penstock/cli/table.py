@@ -12,6 +12,7 @@ from penstock.cli.extras import extras_named
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
+from penstock.cli.pipeline_words import told_of
 from penstock.cli.table_again import backfill, care
 from penstock.cli.table_dlq import dlq
 from penstock.cli.table_run import run
@@ -62,8 +63,8 @@ table.add_command(run)
 def check(file: str, row_count_max: int, as_json: bool) -> int:
     """Look at brokers, topics, schema, table and warehouse of FILE, and parse a sample.
 
-    Nothing is written. The sample are the last records of each partition. The exit code is 1 when
-    the pipeline could not start.
+    Nothing is written. The sample is made of the last records of each partition. The exit code is
+    1 when the pipeline could not start.
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
@@ -101,7 +102,8 @@ def status(file: str, every: bool, as_json: bool) -> None:
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.looking.status import table_status
 
-    found = table_status(load_pipeline(file).definition)
+    with told_of(file):
+        found = table_status(load_pipeline(file).definition)
     if found.problem:
         note(f"the ends of the topics are not known: {found.problem}")
     if as_json:

@@ -5,20 +5,29 @@ Both may be run while the pipeline runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from penstock.cli import exits
 from penstock.cli.extras import extras_named
-from penstock.cli.options import blamed_on, examples, json_option
+from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
+from penstock.cli.pipeline_words import told_of
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
+from penstock.core.errors import InvalidRequestError
 from penstock.core.quantities import count_text, size_text
 
 if TYPE_CHECKING:
     from penstock.spark.tables.run.backfill import BackfillDone
+
+_NAMES: Final = {"starting": "--from", "ending": "--to"}
+"""By how the options of the source begin."""
+_OPTION: Final = re.compile(r"\b(starting|ending)(?:Offsets|Timestamp|OffsetsByTimestamp)\b")
 
 
 @click.command(
@@ -61,16 +70,21 @@ def backfill(
     Offsets in JSON are {"topic": {"0": 42}}. One that was interrupted goes on when it is started
     again with the same positions.
     """
-    with blamed_on("--from or --to"):
-        words = (position_word(start), position_word(end))
+    words = (position_word(start, "--from"), position_word(end, "--to"))
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.pipeline_runs import session_of
         from penstock.spark.tables.run.backfill import backfill as bring
+        from penstock.spark.tables.run.backfill import require_possible
 
-    loaded = load_pipeline(file)
+    with told_of(file):
+        loaded = load_pipeline(file)
+        with words_blamed():
+            require_possible(loaded.definition, *words)
     note("starts Spark")
     with (
+        told_of(file),
+        words_blamed(),
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):
@@ -110,16 +124,41 @@ def backfill_line(done: BackfillDone) -> str:
     )
 
 
-def position_word(text: str) -> str:
+@contextmanager
+def words_blamed() -> Iterator[None]:
+    """The source calls both positions options of its own; a person knows them by ours."""
+    from penstock.spark.errors import OptionError
+
+    try:
+        yield
+    except OptionError as error:
+        option = error.option.lower()
+        named = next((_NAMES[one] for one in _NAMES if option.startswith(one)), None)
+        if named is None:
+            raise
+        text = _OPTION.sub(lambda found: _NAMES[found[1]], f"{error.problem} {error.remedy}")
+        raise click.BadParameter(text, param_hint=named) from error
+
+
+def position_word(text: str, option: str = "--from") -> str:
     """A position in the words of a backfill: a time is milliseconds there."""
     if text.startswith("{"):
         return text
     if text.lstrip("-").isdecimal():
-        raise click.UsageError(
+        raise click.BadParameter(
             f"{text} could be an offset or a time. Write offsets of partitions in JSON, "
-            '{"orders": {"0": ' + text + "}}, or a time as @" + text + "."
+            '{"orders": {"0": ' + text + "}}, or a time as @" + text + ".",
+            param_hint=option,
         )
-    found = parse_start(text)
+    try:
+        found = parse_start(text)
+    except InvalidRequestError as error:
+        edge = EARLIEST if option == "--from" else LATEST
+        raise click.BadParameter(
+            f"{text!r} names no position. Use {edge}, an ISO time such as 2024-05-01T12:00:00Z, "
+            '@ and milliseconds since 1970, or offsets in JSON, {"orders": {"0": 42}}.',
+            param_hint=option,
+        ) from error
     return str(found.value) if found.kind == AT_TIMESTAMP else found.kind
 
 
@@ -138,7 +177,8 @@ def care(file: str, as_json: bool) -> int:
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.care_now import care_now
 
-    done = care_now(load_pipeline(file).definition)
+    with told_of(file):
+        done = care_now(load_pipeline(file).definition)
     if as_json:
         print_json(
             [
@@ -172,5 +212,6 @@ def care(file: str, as_json: bool) -> int:
                 ]
                 for name, one in done
             ],
+            folds="problem",
         )
     return exits.FAILED if any(one.problem for _, one in done) else exits.DONE

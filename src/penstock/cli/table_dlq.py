@@ -5,10 +5,10 @@ import click
 from penstock.cli.extras import extras_named
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
-from penstock.cli.output import note, print_json, print_table
-from penstock.cli.record_text import timestamp_text
+from penstock.cli.output import note, print_json
+from penstock.cli.pipeline_words import told_of
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
-from penstock.cli.table_text import bad_record_document, print_bad_record
+from penstock.cli.table_text import bad_record_document, print_bad_record, print_bad_records
 from penstock.core.quantities import count_text
 
 _ERROR_CLASSES = (
@@ -59,30 +59,17 @@ def list_(
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.looking.bad_records import BadRecordFilter, list_bad_records
 
-    definition = load_pipeline(file).definition
-    found = list_bad_records(
-        definition, BadRecordFilter(error_class, topic, partition), limit=limit
-    )
+    with told_of(file):
+        definition = load_pipeline(file).definition
+        found = list_bad_records(
+            definition, BadRecordFilter(error_class, topic, partition), limit=limit
+        )
     if as_json:
         print_json([bad_record_document(one, is_whole=False) for one in found.records])
     elif not found.records:
         click.echo(f"no such records in {definition.table.dlq_name}")
     else:
-        print_table(
-            ["topic", "partition", "offset", "time", "error", "attempt", "reason"],
-            [
-                [
-                    one.topic,
-                    one.partition,
-                    one.offset,
-                    None if one.timestamp_ms is None else timestamp_text(one.timestamp_ms),
-                    one.error_class,
-                    one.attempt,
-                    one.message,
-                ]
-                for one in found.records
-            ],
-        )
+        print_bad_records(found.records)
     if found.count > len(found.records):
         more = "" if found.is_count_whole else "more than "
         note(f"{len(found.records)} of {more}{found.count} records; --limit shows more")
@@ -98,12 +85,13 @@ def list_(
 @click.argument("offset", type=WholeNumber(min=0))
 @json_option()
 def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> None:
-    """Show one bad record of FILE: key, value, headers, and the reason of each attempt."""
+    """Show one bad record of FILE: key, value, headers, and why its last attempt failed."""
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.looking.bad_records import show_bad_record
 
-    found = show_bad_record(load_pipeline(file).definition, topic, partition, offset)
+    with told_of(file):
+        found = show_bad_record(load_pipeline(file).definition, topic, partition, offset)
     if as_json:
         print_json([bad_record_document(one, is_whole=True) for one in found])
         return
@@ -148,15 +136,22 @@ def replay(
 
     Those that are bad again stay, with the new reason and one more attempt.
     """
+    if from_offset is not None and to_offset is not None and from_offset >= to_offset:
+        raise click.UsageError(
+            f"--from {from_offset} is not before --to {to_offset}: no offset is between them."
+        )
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.pipeline_runs import session_of
-        from penstock.spark.tables.run.replay import RejectFilter
+        from penstock.spark.tables.run.replay import RejectFilter, require_possible
         from penstock.spark.tables.run.replay import replay as put_in
 
-    loaded = load_pipeline(file)
+    with told_of(file):
+        loaded = load_pipeline(file)
+        require_possible(loaded.definition)
     where = RejectFilter(error_class, topic, partition, from_offset, to_offset)
     with (
+        told_of(file),
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):

@@ -21,6 +21,7 @@ from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
+from penstock.cli.pipeline_words import told_of
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table_view import shown
 from penstock.core.clock import SystemClock
@@ -107,7 +108,11 @@ def run(
     """Bring the topics of FILE into its table, each record once.
 
     The table is made if it is not there. Ctrl-C stops; the next run goes on from what the table
-    holds, whatever became of the checkpoint.
+    holds, whatever became of the checkpoint. A terminal shows a live view, anything else a line
+    for each batch, on standard error.
+
+    Exit codes: 0 done or stopped by Ctrl-C, 1 the pipeline failed, 2 wrong usage or wrong settings,
+    3 no broker.
     """
     view = None
     with StopSignals() as signals:
@@ -116,7 +121,8 @@ def run(
             from penstock.spark.tables.definition import WriteMode
             from penstock.spark.tables.run_view import RunView
 
-        loaded = load_pipeline(file)
+        with told_of(file):
+            loaded = load_pipeline(file)
         table = loaded.definition.table
         view = RunView(
             loaded.definition.pipeline.name,
@@ -125,7 +131,8 @@ def run(
             row_word="change" if table.mode is WriteMode.UPSERT else "row",
             began_ms=SystemClock().now_ms(),
         )
-        _bring(loaded, SparkWish(master, settings, log), view, signals, once=once)
+        with told_of(file):
+            _bring(loaded, SparkWish(master, settings, log), view, signals, once=once)
     if signals.was_interrupted:
         note("stopped while it was starting; nothing was brought")
     if view is None:

@@ -25,6 +25,7 @@ Document = dict[str, Any]
 
 CELL_CHARACTERS_MAX: Final = 40
 REJECTS_SHOWN_MAX: Final = 10
+_BEFORE_FUNCTION: Final = " before the function; Spark is not started for a check"
 
 
 # --- check ---
@@ -72,27 +73,37 @@ def print_check(report: CheckReport, row_count_max: int) -> None:
     if sample is None:
         return
     if sample.rows and row_count_max:
-        click.echo(f"\n{min(row_count_max, len(sample.rows))} of {len(sample.rows)} rows")
         shown = sample.rows[-row_count_max:]
-        print_table(sample.columns, [[_cell(cell) for cell in row] for row in shown])
+        before = _BEFORE_FUNCTION if sample.is_before_function else ""
+        click.echo(f"\n{len(shown)} of {count_text(len(sample.rows), 'row')}{before}")
+        print_table(sample.columns, [[_cell(cell) for cell in row] for row in shown], folds="")
     if sample.rejects:
         shown_rejects = sample.rejects[:REJECTS_SHOWN_MAX]
-        click.echo(f"\n{len(shown_rejects)} of {len(sample.rejects)} rejects")
+        click.echo(f"\n{len(shown_rejects)} of {count_text(len(sample.rejects), 'reject')}")
         print_table(
             ["topic", "partition", "offset", "error", "reason"],
             [
                 [one.topic, one.partition, one.offset, one.error_class, one.message]
                 for one in shown_rejects
             ],
+            folds="reason",
         )
 
 
 def _cell(value: object) -> str | None:
     if value is None:
         return None
+    if isinstance(value, datetime):
+        return _moment(value)
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     clean = "".join(one if one.isprintable() else "·" for one in text)
     return clean if len(clean) <= CELL_CHARACTERS_MAX else f"{clean[: CELL_CHARACTERS_MAX - 1]}…"
+
+
+def _moment(value: datetime) -> str:
+    """As times are shown everywhere: the zone is UTC's, or there is none."""
+    spec = "microseconds" if value.microsecond % 1000 else "milliseconds"
+    return value.isoformat(timespec=spec).replace("+00:00", "Z")
 
 
 def _json_cell(value: object) -> object:
@@ -116,7 +127,8 @@ def status_document(status: TableStatus) -> Document:
     return {
         "table": status.table,
         "format": status.format,
-        "version": facts.version,
+        # Of Iceberg it is beyond the numbers that every reader of JSON keeps exactly.
+        "version": str(facts.version),
         "rows": facts.row_count,
         "files": facts.file_count,
         "file_bytes": facts.file_bytes,
@@ -172,10 +184,24 @@ def print_status(status: TableStatus, *, every_partition: bool) -> None:
                 bad,
             ]
         ],
+        folds="",
     )
+    names = {one.name for one in status.pipelines}
     for one in status.pipelines:
+        if one.owner in names - {one.name}:
+            continue  # shown with the pipeline that it is for
         click.echo("")
         _print_pipeline(one, status.now_ms, every_partition=every_partition)
+        _print_helpers([two for two in status.pipelines if two.owner == one.name != two.name])
+
+
+def _print_helpers(helpers: Sequence[PipelineStatus]) -> None:
+    """What was done for a pipeline besides, under names of its own."""
+    for word in ("replay", "backfill"):
+        commits = [one.sequence for one in helpers if one.kind == word]
+        if commits:
+            count = f"{len(commits)}, " if word == "backfill" else ""
+            click.echo(f"{word}s: {count}{count_text(sum(commits), 'commit')}")
 
 
 def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) -> None:
@@ -202,11 +228,14 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
                 ]
                 for part in one.partitions
             ],
+            folds="",
         )
         return
     topics = sorted({part.at.topic for part in one.partitions})
     print_table(
-        ["topic", "partitions", "lag"], [[topic, *_topic_cells(one, topic)] for topic in topics]
+        ["topic", "partitions", "lag"],
+        [[topic, *_topic_cells(one, topic)] for topic in topics],
+        folds="",
     )
 
 
@@ -238,6 +267,26 @@ def bad_record_document(one: BadRecord, *, is_whole: bool) -> Document:
             {"name": name, **bytes_fields("value", value)} for name, value in one.headers
         ]
     return document
+
+
+def print_bad_records(records: Sequence[BadRecord]) -> None:
+    """A line for each; with its pipeline when there are several."""
+    is_shared = len({one.owner for one in records}) > 1
+    rows = [
+        [
+            *([one.owner] if is_shared else []),
+            one.topic,
+            one.partition,
+            one.offset,
+            None if one.timestamp_ms is None else timestamp_text(one.timestamp_ms),
+            one.error_class,
+            one.attempt,
+            one.message,
+        ]
+        for one in records
+    ]
+    columns = ["topic", "partition", "offset", "time", "error", "attempt", "reason"]
+    print_table([*(["pipeline"] if is_shared else []), *columns], rows, folds="reason")
 
 
 def print_bad_record(one: BadRecord) -> None:

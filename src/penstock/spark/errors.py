@@ -29,6 +29,17 @@ class OptionError(SparkQueryError):
 class SubscriptionError(SparkQueryError):
     """What the query asks to read is not there."""
 
+    def __init__(self, option: str, problem: str, remedy: str, missing: Sequence[str] = ()) -> None:
+        """`missing`: the topics that are not there."""
+        super().__init__(option, problem, remedy, missing)
+        self.option = option
+        self.problem = problem
+        self.remedy = remedy
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        return f"option '{self.option}': {self.problem} {self.remedy}"
+
 
 class CheckpointError(SparkQueryError):
     """An offset in the checkpoint of the query cannot be used."""

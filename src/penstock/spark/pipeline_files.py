@@ -6,7 +6,7 @@
 
 Guarantees: a Python file is run once, as a module of its own that is gone afterwards, so that what
 it defines travels to Spark's workers by value; they do not have the file. Whatever is wrong is a
-`DefinitionError` that names the file. An error that the file itself raises comes as it is.
+`DefinitionError` that names the file; of an error that a Python file raises, the line too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Final
 
+from penstock.core.errors import PenstockError
 from penstock.spark.pipelines import Pipeline, Transform
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_file import load_definition
+from penstock.spark.tables.definition_file import FILE_REMEDY, load_definition
 
 _MODULE: Final = "penstock_pipeline"
 
@@ -40,7 +42,7 @@ def load_pipeline(named: str) -> LoadedPipeline:
     if path.suffix != ".py":
         return LoadedPipeline(load_definition(Path(named)))
     if not path.is_file():
-        raise DefinitionError(str(path), "", "there is no such file.", "Give the path of a file.")
+        raise DefinitionError(str(path), "", "there is no such file.", FILE_REMEDY)
     chosen = _chosen(_run(path), path, name)
     return LoadedPipeline(chosen.definition, chosen.transform)
 
@@ -60,9 +62,32 @@ def _run(path: Path) -> ModuleType:
     sys.modules[_MODULE] = module  # dataclasses look for their module while they are made
     try:
         spec.loader.exec_module(module)
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise DefinitionError(
+            _place(path, error), "", f"{_named(error)}.", "Correct the file."
+        ) from error
     finally:
         del sys.modules[_MODULE]
     return module
+
+
+def _place(path: Path, error: Exception) -> str:
+    """The file and the line of it at which the error was raised, or came through."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path}, line {error.lineno}"
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    return f"{path}, line {lines[-1]}" if lines else str(path)
+
+
+def _named(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg}"
+    text = str(error).strip().rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _chosen(module: ModuleType, path: Path, name: str | None) -> Pipeline:

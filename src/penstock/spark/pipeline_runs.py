@@ -18,6 +18,7 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import close_session, is_of_spark, open_session
+from penstock.spark.tables.looking.preflight import preflight
 from penstock.spark.tables.planner import Plan
 from penstock.spark.tables.run.broker_watch import BrokerListener, watching
 from penstock.spark.tables.run.events import Observer
@@ -79,6 +80,7 @@ def _watched(
 def session_of(loaded: LoadedPipeline, choice: SessionChoice) -> Iterator[SparkSession]:
     """A session for this pipeline; what Spark raises in it comes out in plain words."""
     name = loaded.definition.pipeline.name
+    preflight(loaded.definition, has_transform=loaded.transform is not None)
     try:
         spark = open_session(
             f"penstock table {name}", master=choice.master, conf=choice.conf, log=choice.log

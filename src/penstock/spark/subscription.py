@@ -8,12 +8,14 @@ error when a query starts. Later it is not: then it is a loss, which `data_loss`
 import base64
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 from penstock.client.cluster_view import TopicDescription
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.core.quantities import count_text
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SubscriptionError
 from penstock.spark.partition_json import partition_names
@@ -86,23 +88,44 @@ def require_present(
     names = subscription.names or []
     missing = [name for name in names if name not in described]
     if missing:
+        named = ", ".join(f"'{name}'" for name in missing)
         raise SubscriptionError(
-            f"option '{subscription.option}': there is no topic {', '.join(missing)}. Create it, "
-            "or correct the name."
+            subscription.option,
+            f"there is no topic {named}.",
+            f"Create {'it' if len(missing) == 1 else 'them'}, or correct the name.",
+            missing,
         )
     internal = [name for name in names if described[name].is_internal]
     if internal:
         raise SubscriptionError(
-            f"option '{subscription.option}': {', '.join(internal)} is internal to the brokers and "
-            "is not read. Take it out."
+            subscription.option,
+            f"{', '.join(internal)} is internal to the brokers and is not read.",
+            "Take it out.",
         )
     absent = set(subscription.partitions) - set(found.partitions)
     if absent:
         topic = min(absent).topic
+        count = len(described[topic].partitions)
         raise SubscriptionError(
-            f"option 'assign': there is no partition {partition_names(absent)}. {topic} has "
-            f"{len(described[topic].partitions)} partitions, numbered from 0. Correct the list."
+            "assign",
+            f"there is no partition {partition_names(absent)}. {topic} has "
+            f"{count_text(count, 'partition')}, numbered from 0.",
+            "Correct the list.",
         )
+
+
+def closest_topics(error: SubscriptionError, there: Collection[str]) -> SubscriptionError:
+    """The same, with the topics that may have been meant."""
+    close = [
+        found[0]
+        for name in error.missing
+        if (found := get_close_matches(name, there, n=1, cutoff=0.6))
+    ]
+    if not close:
+        return error
+    meant = " and ".join(f"'{name}'" for name in dict.fromkeys(close))
+    remedy = f"Did you mean {meant}? {error.remedy}"
+    return SubscriptionError(error.option, error.problem, remedy, error.missing)
 
 
 def is_topic_name(name: str) -> bool:

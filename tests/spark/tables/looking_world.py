@@ -87,7 +87,7 @@ def new_world(folder: Path, bootstrap: str, format_: str) -> World:
 
 
 def _ranges(end: int) -> BatchRanges:
-    return BatchRanges((PartitionRange("orders", 0, 0, end, 0),), {"orders": "t"}, "c")
+    return BatchRanges((PartitionRange("orders", 0, 0, end),))
 
 
 def fill_tables(world: World, end: int = 4) -> None:

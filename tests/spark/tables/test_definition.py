@@ -289,6 +289,37 @@ def test_a_typing_error_gets_the_closest_key() -> None:
     assert refused(document).remedy == "Did you mean 'partition_by'?"
 
 
+@pytest.mark.parametrize(
+    ("sections", "remedy"),
+    [
+        ({"table": {"format": "detla"}}, "Did you mean 'delta'?"),
+        ({"table": {"catalog": {"wharehouse": "/w"}}}, "Did you mean it by 'wharehouse'?"),
+        ({"table": {"catalog": {"type": "sql"}}}, 'Write catalog = { warehouse = "/data/'),
+        ({"trigger": {"interval": "5 secs"}}, "one of ms, seconds, minutes"),
+        ({"value": {"format": "json", "schema": "localhost:8081"}}, '"http://localhost:8081"'),
+        ({"value": {"format": "json", "schema": "orders.jsn"}}, "a file that ends in .json"),
+    ],
+)
+def test_remedies_are_for_what_was_written(sections: dict[str, Any], remedy: str) -> None:
+    document = least()
+    for name, keys in sections.items():
+        document[name] = {**document.get(name, {}), **keys}
+    assert remedy in refused(document).remedy
+
+
+def test_a_wrong_column_is_not_taken_for_a_file() -> None:
+    value = {"format": "json", "schema": "id bigint, id string"}
+    text = str(refused({**least(), "value": value}))
+    assert "the column 'id' is there twice" in text
+    assert ".json" not in text
+
+
+def test_a_wrong_address_has_one_name() -> None:
+    document = least()
+    document["pipeline"]["bootstrap_servers"] = "host:99999"
+    assert "kafka.bootstrap" not in str(refused(document))
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.toml"
     for content, problem in [

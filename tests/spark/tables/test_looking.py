@@ -3,14 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import (
+    Action,
     Expectation,
+    PartitionField,
     PipelineDefinition,
     SchemaSource,
     SourceSettings,
+    StartingOffsets,
+    Transform,
     WriteMode,
 )
 from penstock.spark.tables.looking.bad_records import (
@@ -21,7 +28,7 @@ from penstock.spark.tables.looking.bad_records import (
 )
 from penstock.spark.tables.looking.check import CheckReport, Outcome, check_pipeline
 from penstock.spark.tables.looking.status import table_status
-from penstock.spark.tables.opening import TableMissingError
+from penstock.spark.tables.opening import TableMissingError, make_table
 from penstock.testing import Broker
 from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
 
@@ -115,6 +122,7 @@ def test_no_broker(world: World) -> None:
     found = outcomes(checked(replace(world.definition, pipeline=settings)))
     assert found["broker"] is Outcome.FAILED
     assert found["topics"] is Outcome.SKIPPED
+    assert found["permissions"] is Outcome.SKIPPED
     assert found["schema"] is Outcome.GOOD
 
 
@@ -134,7 +142,8 @@ def test_a_rule_about_no_column_is_told_with_the_columns(world: World, sql: str)
     report = checked(replace(world.definition, expectations=(Expectation("late", sql),)))
     assert outcomes(report)["expectations"] is Outcome.FAILED
     told = text_of(report, "expectations")
-    assert "'expectations.late': there is no column 'note'" in told
+    assert "key 'expectations[0].sql'" in told
+    assert "there is no column 'note'" in told
     assert "id, amount, _topic" in told
 
 
@@ -151,11 +160,101 @@ def test_not_all_that_looks_like_a_column_is_one(world: World, sql: str) -> None
     assert outcomes(report)["expectations"] is Outcome.SKIPPED
 
 
-def test_a_key_that_values_have_not_is_told(world: World) -> None:
-    table = replace(world.definition.table, mode=WriteMode.UPSERT, key=("name",))
-    report = checked(replace(world.definition, table=table))
-    assert outcomes(report)["mode"] is Outcome.FAILED
-    assert "rows have no column 'name'" in text_of(report, "mode")
+@pytest.mark.parametrize("sql", ["amount >", "amunt > 0", "amount + 1"])
+def test_rules_that_nobody_can_evaluate_fail(world: World, sql: str) -> None:
+    report = checked(replace(world.definition, expectations=(Expectation("bad", sql),)))
+    assert outcomes(report)["expectations"] is Outcome.FAILED
+    assert outcomes(report)["mode"] is Outcome.SKIPPED
+    assert "key 'expectations[0].sql'" in text_of(report, "expectations")
+    assert not report.is_good
+
+
+def test_a_rule_that_would_stop_the_pipeline_is_a_warning(world: World) -> None:
+    rule = replace(world.definition.expectations[0], action=Action.FAIL)
+    report = checked(replace(world.definition, expectations=(rule,)))
+    assert outcomes(report)["expectations"] is Outcome.WARNING
+    assert "the pipeline stops" in text_of(report, "expectations")
+
+
+def test_rules_are_not_called_kept_when_there_was_no_record(world: World) -> None:
+    source = SourceSettings(pattern="^nothing-.*$")
+    report = checked(replace(world.definition, source=source))
+    assert outcomes(report)["expectations"] is Outcome.SKIPPED
+    assert "broken by" not in text_of(report, "expectations")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"mode": WriteMode.UPSERT, "key": ("idd",)}, "table.key"),
+        ({"mode": WriteMode.UPSERT, "key": ("amount",)}, "table.key"),
+        ({"partition_by": (PartitionField(Transform.IDENTITY, "nope"),)}, "table.partition_by"),
+        ({"partition_by": (PartitionField(Transform.DAY, "amount"),)}, "table.partition_by"),
+    ],
+)
+def test_columns_that_the_table_has_not(world: World, change: dict[str, Any], key: str) -> None:
+    report = checked(replace(world.definition, table=replace(world.definition.table, **change)))
+    assert outcomes(report)["table"] is Outcome.FAILED
+    assert f"key '{key}'" in text_of(report, "table")
+
+
+def test_a_checkpoint_that_cannot_be_written(world: World, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = replace(world.definition.pipeline, checkpoint=f"{tmp_path}/file/checkpoint")
+    report = checked(replace(world.definition, pipeline=settings))
+    assert outcomes(report)["checkpoint"] is Outcome.FAILED
+    assert "key 'pipeline.checkpoint'" in text_of(report, "checkpoint")
+
+
+def test_a_check_makes_no_catalog(world: World, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    checked(world.definition)
+    with pytest.raises(TableMissingError):
+        table_status(world.definition)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_offsets_of_another_pipeline(world: World) -> None:
+    fill_tables(world)
+    settings = replace(world.definition.pipeline, name="second")
+    report = checked(replace(world.definition, pipeline=settings))
+    assert outcomes(report)["table"] is Outcome.FAILED
+    assert "pipeline 'orders' has brought to this table" in text_of(report, "table")
+    source = replace(world.definition.source, starting_offsets=StartingOffsets.LATEST)
+    later = replace(world.definition, pipeline=settings, source=source)
+    assert "shared with orders" in text_of(checked(later), "table")
+
+
+def test_what_belongs_to_the_pipeline_does_not_share_its_table(world: World) -> None:
+    fill_tables(world)
+    table = make_table(world.definition.table, world.definition.table.name, pa.schema([]))
+    for name in ("orders.replay", "orders.backfill-0123456789ab"):
+        TableCommitter(table, name, "run").take()
+    assert "shared" not in text_of(checked(world.definition), "table")
+
+
+def test_records_of_an_upsert_without_their_key(world: World) -> None:
+    table = replace(world.definition.table, mode=WriteMode.UPSERT, key=("id",))
+    value = replace(world.definition.value, schema="id bigint, amount double")
+    definition = replace(world.definition, table=table, value=value, expectations=())
+    sample = checked(definition).sample
+    assert sample is not None
+    assert (3, "malformed") in [(one.offset, one.error_class) for one in sample.rejects]
+    keyed = replace(table, key=("other",))
+    other = replace(value, schema="id bigint, amount double, other string")
+    sample = checked(replace(definition, table=keyed, value=other)).sample
+    assert sample is not None
+    assert sample.rows == ()
+    assert {one.error_class for one in sample.rejects} >= {"missing_value"}
+
+
+def test_rows_before_a_function_say_so(world: World) -> None:
+    report = checked(world.definition, has_transform=True)
+    assert report.sample is not None
+    assert report.sample.is_before_function
+    assert "can be given to the function" in text_of(report, "values") or "would go" in text_of(
+        report, "values"
+    )
 
 
 def test_a_pattern_without_topics_is_a_warning(world: World) -> None:

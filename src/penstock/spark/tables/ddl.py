@@ -239,15 +239,23 @@ class _Parser:
             scale = self._number()
         self._expect(")")
         if not 1 <= precision <= DECIMAL_DIGITS_MAX or scale > precision:
-            self._fail(
-                token, f"1 to {DECIMAL_DIGITS_MAX} digits, and no more of them behind the point"
+            raise SchemaError(
+                "the schema",
+                f"there is no {token[1]}({precision},{scale}), at character {token[2] + 1}.",
+                f"Write 1 to {DECIMAL_DIGITS_MAX} digits in all, and no more of them behind the "
+                "point: decimal(10,2).",
             )
         return pa.decimal128(precision, scale)
 
     def _length(self, token: tuple[str, str, int]) -> None:
         self._expect("(")
-        if not 1 <= self._number() <= LENGTH_MAX:
-            self._fail(token, "a length from 1 on")
+        length = self._number()
+        if not 1 <= length <= LENGTH_MAX:
+            raise SchemaError(
+                "the schema",
+                f"there is no {token[1]}({length}), at character {token[2] + 1}.",
+                "Write a length of 1 or more, or string.",
+            )
         self._expect(")")
 
     def _number(self) -> int:

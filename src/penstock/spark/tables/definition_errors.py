@@ -3,7 +3,21 @@
 The text stands alone: it is read in a terminal, far from the file that it is about.
 """
 
-from penstock.spark.errors import SparkQueryError
+from typing import Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.errors import OptionError, SparkQueryError, SubscriptionError
+
+OPTION_KEYS: Final = {
+    "subscribe": "source.topics",
+    "subscribepattern": "source.pattern",
+    "assign": "source.topics",
+    "startingoffsets": "source.starting_offsets",
+    "kafka.bootstrap.servers": "pipeline.bootstrap_servers",
+    "key": "table.key",
+    "partition_by": "table.partition_by",
+}
+"""Where a definition says what the parts below it have as an option, by its name there."""
 
 
 class DefinitionError(SparkQueryError):
@@ -17,8 +31,24 @@ class DefinitionError(SparkQueryError):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        key = f", key '{self.key}'" if self.key else ""
-        return f"{self.where}{key}: {self.problem} {self.remedy}"
+        return _text(self.where, self.key, f"{self.problem} {self.remedy}")
+
+
+class UnusableError(SparkQueryError):
+    """What a key names is there or not, and cannot be used: a topic, a catalog, a folder.
+
+    The definition itself may be right: it is no `DefinitionError`, and may pass.
+    """
+
+    def __init__(self, key: str, problem: str, remedy: str, where: str = "") -> None:
+        super().__init__(key, problem, remedy, where)
+        self.where = where
+        self.key = key
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return _text(self.where, self.key, f"{self.problem} {self.remedy}")
 
 
 class SchemaError(SparkQueryError):
@@ -32,3 +62,23 @@ class SchemaError(SparkQueryError):
 
     def __str__(self) -> str:
         return f"{self.what}: {self.problem} {self.remedy}"
+
+
+def as_written(error: PenstockError, where: str) -> PenstockError:
+    """The same in the words of the definition: its file, and the key that a person wrote."""
+    match error:
+        case DefinitionError(where="", key=key, problem=problem, remedy=remedy):
+            return DefinitionError(where, key, problem, remedy)
+        case UnusableError(where="", key=key, problem=problem, remedy=remedy):
+            return UnusableError(key, problem, remedy, where)
+        case OptionError(option=option, problem=problem, remedy=remedy):
+            key = OPTION_KEYS.get(option.lower(), f"source.options.{option}")
+            return DefinitionError(where, key, problem, remedy)
+        case SubscriptionError(option=option, problem=problem, remedy=remedy):
+            return UnusableError(OPTION_KEYS[option.lower()], problem, remedy, where)
+    return error
+
+
+def _text(where: str, key: str, told: str) -> str:
+    named = ", ".join(part for part in (where, f"key '{key}'" if key else "") if part)
+    return f"{named}: {told}" if named else told

@@ -15,6 +15,7 @@ from penstock.spark.tables.definition_reader import read_definition
 
 FILE_BYTES_MAX: Final = 1_048_576
 """A definition has a page or two."""
+FILE_REMEDY: Final = "Give the path of a TOML file, or of a .py file with @pipeline."
 
 
 def load_definition(path: Path) -> PipelineDefinition:
@@ -25,7 +26,7 @@ def load_definition(path: Path) -> PipelineDefinition:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise DefinitionError(
-            where, "", f"it cannot be read: {error.strerror}.", "Give the path of a TOML file."
+            where, "", f"it cannot be read: {error.strerror}.", FILE_REMEDY
         ) from error
     if len(data) > FILE_BYTES_MAX:
         raise DefinitionError(

@@ -34,8 +34,8 @@ from penstock.spark.tables.definition import (
     ValueSettings,
     WriteMode,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_values import Section
+from penstock.spark.tables.definition_errors import DefinitionError, SchemaError
+from penstock.spark.tables.definition_values import Section, did_you_mean
 from penstock.spark.tables.locations import problem_of
 
 NAME_CHARACTERS_MAX: Final = 200
@@ -60,6 +60,14 @@ _SCHEMA_FILES: Final[Mapping[ValueFormat, tuple[str, ...]]] = {
     ValueFormat.AVRO: (".avsc", ".json"),
     ValueFormat.PROTOBUF: (".proto",),
 }
+_ADDRESS: Final = "kafka.bootstrap.servers: "
+_HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(/.*)?")
+_CATALOGS: Final[Mapping[TableFormat, str]] = {
+    TableFormat.ICEBERG: '{ type = "sql", uri = "sqlite:////data/catalog.db", '
+    'warehouse = "file:///data/warehouse" }',
+    TableFormat.DELTA: '{ warehouse = "/data/warehouse" }',
+}
+"""Examples."""
 _OWN_OPTIONS: Final[Mapping[str, str]] = {
     "subscribe": "source.topics",
     "subscribepattern": "source.pattern",
@@ -189,7 +197,7 @@ def _table_name(section: Section) -> str:
 
 
 def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], ...]:
-    example = '{ type = "sql", uri = "sqlite:///catalog.db", warehouse = "file:///warehouse" }'
+    example = _CATALOGS[format_]
     catalog = section.properties("catalog", example)
     names = {name for name, _ in catalog}
     if not names:
@@ -197,10 +205,11 @@ def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], .
     wanted = ["warehouse"] if format_ is TableFormat.DELTA else ["type"]
     for name in wanted:
         if name not in names:
+            meant = did_you_mean(name, names, "Did you mean it by '{}'? ")
             section.fail(
                 f"catalog.{name}",
                 f"a table of format {format_.value} needs it.",
-                f"Write catalog = {example}.",
+                f"{meant}Write catalog = {example}.",
             )
     found = problem_of(dict(catalog).get("warehouse", ""), format_)
     if found is not None:
@@ -289,10 +298,18 @@ def _require_ddl(section: Section, text: str) -> None:
     # Arrow is loaded here only: a definition that names a file does without it.
     from penstock.spark.tables.ddl import parse_ddl
 
+    if _HOST_AND_PORT.fullmatch(text):
+        section.fail(
+            "schema",
+            f"{shown(text)} is no list of columns.",
+            f'The address of a registry begins with http:// or https://: "http://{text}".',
+        )
     try:
         parse_ddl(text)
-    except PenstockError as error:
-        section.fail("schema", str(error), "A JSON Schema is named by a file that ends in .json.")
+    except SchemaError as error:
+        is_one_word = not any(one.isspace() for one in text)
+        file = " A JSON Schema is named by a file that ends in .json." if is_one_word else ""
+        section.fail("schema", error.problem, f"{error.remedy}{file}")
 
 
 def _expectations(top: Section) -> tuple[Expectation, ...]:
@@ -385,6 +402,6 @@ def _require_source(definition: PipelineDefinition, where: str) -> None:
         raise DefinitionError(where, key, error.problem, error.remedy) from None
     except PenstockError as error:
         # Settings of the client: the text has the name, the problem and the remedy.
-        is_address = str(error).startswith("kafka.bootstrap.servers")
-        key = "pipeline.bootstrap_servers" if is_address else "source.options"
-        raise DefinitionError(where, key, str(error), "Correct it there.") from None
+        problem = str(error).removeprefix(_ADDRESS)
+        key = "source.options" if problem == str(error) else "pipeline.bootstrap_servers"
+        raise DefinitionError(where, key, problem, "Correct it there.") from None

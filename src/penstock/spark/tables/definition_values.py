@@ -8,7 +8,7 @@ Spark's triggers, `30 seconds`.
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NoReturn, TypeVar
 
@@ -34,6 +34,7 @@ _UNITS_MS: Final[Mapping[str, int]] = {
     "day": 86_400_000,
     "week": 604_800_000,
 }
+_UNIT_NAMES: Final = "ms, seconds, minutes, hours, days or weeks"
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]+)")
 
 Choice = TypeVar("Choice", bound=Enum)
@@ -134,7 +135,8 @@ class Section:
         text = self._text(key, self._values[key], remedy)
         found = words.get(text.strip().lower())
         if found is None:
-            self.fail(key, f"{shown(text)} is not a choice.", remedy)
+            meant = did_you_mean(text.strip().lower(), words)
+            self.fail(key, f"{shown(text)} is not a choice.", f"{meant}{remedy}")
         return found
 
     def boolean(self, key: str, *, default: bool) -> bool:
@@ -176,7 +178,7 @@ class Section:
         """A time, as `30 seconds`."""
         if not self.has(key):
             return default
-        remedy = f'Write a number and a unit: {key} = "{example}".'
+        remedy = f'Write a number and one of {_UNIT_NAMES}: {key} = "{example}".'
         text = self._text(key, self._values[key], remedy)
         found = _DURATION.fullmatch(text.strip().lower())
         unit = found.group(2) if found else ""
@@ -195,13 +197,11 @@ class Section:
         for key in self._values:
             if key in self._asked:
                 continue
-            close = difflib.get_close_matches(str(key), self._asked, n=1, cutoff=0.6)
             self.fail(
                 str(key),
                 "there is no such key.",
-                f"Did you mean '{close[0]}'?"
-                if close
-                else f"Remove it; known here: {', '.join(self._asked)}.",
+                did_you_mean(str(key), self._asked).rstrip()
+                or f"Remove it; known here: {', '.join(self._asked)}.",
             )
 
     def _path(self, key: str) -> str:
@@ -223,6 +223,12 @@ class Section:
     def _require_few(self, key: str, count: int) -> None:
         if count > ENTRIES_MAX:
             self.fail(key, f"it has {count} entries.", f"At most {ENTRIES_MAX} are read.")
+
+
+def did_you_mean(word: str, known: Iterable[str], text: str = "Did you mean '{}'? ") -> str:
+    """The text with the known word that is closest; empty when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return text.format(close[0]) if close else ""
 
 
 def _kind(value: object) -> str:

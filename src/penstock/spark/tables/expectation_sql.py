@@ -23,7 +23,6 @@ from penstock.spark.tables.expectation_translation import (
     LOWER,
     TRY,
     UPPER,
-    MissingColumnError,
     translated,
 )
 from penstock.spark.tables.expectation_types import NotTheSameError
@@ -45,18 +44,6 @@ def is_in_task(sql: str, schema: pa.Schema) -> bool:
         except (NotTheSameError, duckdb.Error):
             return False
     return True
-
-
-def missing_column(sql: str, schema: pa.Schema) -> str | None:
-    """The first column that the rule names and that is not there, if that can be told."""
-    with new_database() as database:
-        try:
-            translated(database, sql, schema)
-        except MissingColumnError as error:
-            return error.name
-        except (NotTheSameError, duckdb.Error):
-            return None
-    return None
 
 
 class ExpectationEvaluator:

@@ -52,31 +52,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.([0-9]+))?([eE][+-]?[0-9]+)?")
 _TEXT: Final = re.compile(r"'(?:[^'\\]|'')*'")
 _ODD: Final = re.compile(r"""["`\\$]|[A-Za-z0-9_]'""")
 """Quotes and texts that both read differently, such as "a", E'a' and $$a$$."""
-_NAMED_BY_SPARK: Final = frozenset(
-    {
-        "current_catalog",
-        "current_database",
-        "current_date",
-        "current_schema",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtimestamp",
-        "session_user",
-        "user",
-    }
-)
-"""Functions that are written like columns."""
-
 Node = Mapping[str, Any]
-
-
-class MissingColumnError(NotTheSameError):
-    """A rule names a column that is not there."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
 
 
 def translated(database: duckdb.DuckDBPyConnection, sql: str, columns: pa.Schema) -> str:
@@ -265,8 +241,6 @@ def _or(right: Typed, left: Typed) -> Typed:
 
 def _named(fields: Sequence[pa.Field], name: str) -> pa.Field:
     found = [one for one in fields if one.name.lower() == name.lower()]
-    if not found and name.lower() not in _NAMED_BY_SPARK:
-        raise MissingColumnError(name)
     if len(found) != 1:
         raise NotTheSameError
     return found[0]

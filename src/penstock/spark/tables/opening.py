@@ -1,19 +1,32 @@
 """Opens and makes the tables that a definition names: the one place that knows both formats.
 
 A format's library is imported when a table of it is opened, so that a pipeline into Delta needs no
-Iceberg and the other way round; a missing one is told with the extra that brings it.
+Iceberg and the other way round; a missing one is told with the extra that brings it. Whatever a
+library raises because a catalog or a storage cannot be used is a `CatalogError` with one line.
+
+Looking for a table makes nothing: a catalog in SQLite whose file is not there is not opened,
+because opening it would make the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 import pyarrow as pa
 
+from penstock.core.errors import PenstockError
+from penstock.spark.tables.catalog_problems import (
+    catalog_error,
+    making_error,
+    no_warehouse,
+    sqlite_path,
+)
 from penstock.spark.tables.definition import PartitionField as DefinedField
 from penstock.spark.tables.definition import TableFormat, TableSettings
-from penstock.spark.tables.file_partitions import PartitionField, Transform
+from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
 from penstock.spark.tables.locations import of_delta
 from penstock.spark.tables.port import Table, TableError
 
@@ -34,39 +47,81 @@ class FormatMissingError(TableError):
 def open_table(settings: TableSettings, name: str) -> Table:
     """The table of this name, as it is; `TableMissingError` when nobody has made it."""
     module = _module(settings.format)
-    if settings.format is TableFormat.DELTA:
-        location = delta_location(settings, name)
-        if not module.is_table(location, storage_options(settings)):
-            raise _missing(name)
-        return _typed(
-            module.DeltaLakeTable(
-                location,
-                partitions=_fields(settings, name),
-                storage_options=storage_options(settings),
-            )
+    path = sqlite_path(dict(settings.catalog))
+    if path is not None and not Path(path).exists():
+        raise TableMissingError(
+            f"there is no catalog at {path}, so there is no table '{name}'. Start the pipeline "
+            "with `penstock table run`, which makes both, or correct table.catalog.uri."
         )
-    if not module.is_table(dict(settings.catalog), name):
-        raise _missing(name)
-    return _typed(module.IcebergTable(dict(settings.catalog), name))
+    with _problems_told(lambda error: catalog_error(settings, error)):
+        if not _is_there(module, settings, name):
+            raise _missing(name)
+        if settings.format is TableFormat.DELTA:
+            return _typed(
+                module.DeltaLakeTable(
+                    delta_location(settings, name),
+                    partitions=partition_fields(settings, name),
+                    storage_options=storage_options(settings),
+                )
+            )
+        return _typed(module.IcebergTable(dict(settings.catalog), name))
+
+
+def require_makeable(settings: TableSettings) -> None:
+    """Raise what is known to be in the way of a table that is not there."""
+    problem = no_warehouse(settings)
+    if problem is not None:
+        raise problem
+    path = sqlite_path(dict(settings.catalog))
+    if path is not None and not Path(path).resolve().parent.is_dir():
+        raise catalog_error(settings, OSError("unable to open database file"))
+
+
+def require_format(settings: TableSettings) -> None:
+    """`FormatMissingError` when the library of the table's format is not installed."""
+    _module(settings.format)
 
 
 def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
     """The table of this name; made with this schema when it is not there."""
     module = _module(settings.format)
-    if settings.format is TableFormat.DELTA:
+    with _problems_told(lambda error: catalog_error(settings, error)):
+        is_there = _is_there(module, settings, name)
+    if is_there:
+        require_partitionable(partition_fields(settings, name), schema)
+        return open_table(settings, name)
+    require_makeable(settings)
+    with _problems_told(lambda error: making_error(name, error)):
+        if settings.format is TableFormat.DELTA:
+            return _typed(
+                module.DeltaLakeTable.create(
+                    delta_location(settings, name),
+                    schema,
+                    partitions=partition_fields(settings, name),
+                    storage_options=storage_options(settings),
+                )
+            )
         return _typed(
-            module.DeltaLakeTable.create(
-                delta_location(settings, name),
-                schema,
-                partitions=_fields(settings, name),
-                storage_options=storage_options(settings),
+            module.IcebergTable.create(
+                dict(settings.catalog), name, schema, partitions=partition_fields(settings, name)
             )
         )
-    return _typed(
-        module.IcebergTable.create(
-            dict(settings.catalog), name, schema, partitions=_fields(settings, name)
-        )
-    )
+
+
+def _is_there(module: ModuleType, settings: TableSettings, name: str) -> bool:
+    if settings.format is TableFormat.DELTA:
+        return bool(module.is_table(delta_location(settings, name), storage_options(settings)))
+    return bool(module.is_table(dict(settings.catalog), name))
+
+
+@contextmanager
+def _problems_told(told: Callable[[Exception], PenstockError]) -> Iterator[None]:
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise told(error) from error
 
 
 def delta_location(settings: TableSettings, name: str) -> str:
@@ -80,7 +135,7 @@ def storage_options(settings: TableSettings) -> dict[str, str]:
     return {key: value for key, value in settings.catalog if key not in {"warehouse", "type"}}
 
 
-def _fields(settings: TableSettings, name: str) -> tuple[PartitionField, ...]:
+def partition_fields(settings: TableSettings, name: str) -> tuple[PartitionField, ...]:
     """The table of bad records is not partitioned: it is small, and has other columns."""
     return () if name == settings.dlq_name else tuple(map(_field, settings.partition_by))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.expectation_sql import missing_column
+from penstock.spark.tables.rule_problems import rule_problem
 
 
 def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:
@@ -25,17 +25,22 @@ def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> N
             )
 
 
-def require_rule_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:
-    """`DefinitionError` when a rule is about a column that neither values nor the table have."""
-    for rule in definition.expectations:
-        name = missing_column(rule.sql, columns)
-        if name is not None:
+def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | None) -> None:
+    """`DefinitionError` when nobody can evaluate a rule; columns of None are made by a function."""
+    for number, rule in enumerate(definition.expectations):
+        problem = rule_problem(rule.sql, columns)
+        if problem is not None:
             raise DefinitionError(
                 f"pipeline {definition.pipeline.name}",
-                f"expectations.{rule.name}",
-                f"there is no column '{name}', which {rule.sql!r} is about.",
-                f"Correct the rule. The columns are {_listed(columns)}.",
+                f"expectations[{number}].sql",
+                f"the rule {rule.sql!r} of '{rule.name}' cannot be evaluated: {problem}.",
+                "Write a condition over the columns, such as amount > 0.",
             )
+
+
+def with_others(asked: pa.Schema, held: pa.Schema) -> pa.Schema:
+    """What rules may be about: also columns that the table has and values have no more."""
+    return pa.schema([*asked, *(one for one in held if one.name not in asked.names)])
 
 
 def _listed(columns: pa.Schema) -> str:

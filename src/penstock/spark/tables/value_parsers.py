@@ -130,8 +130,11 @@ def _read(path: Path) -> str:
             data = file.read(FILE_BYTES_MAX + 1)
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise SchemaError(
-            str(path), f"it cannot be read: {error}.", "Correct value.schema."
+            str(path),
+            f"it cannot be read: {reason}.",
+            "Correct value.schema; a relative path begins where the command is started.",
         ) from None
     if len(data) > FILE_BYTES_MAX:
         raise SchemaError(

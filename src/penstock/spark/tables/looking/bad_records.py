@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.looking.status import pipeline_of
 from penstock.spark.tables.port import TableError
 from penstock.spark.tables.reading import open_reader
 from penstock.spark.tables.rejects import REJECTS
@@ -68,6 +69,11 @@ class BadRecord:
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """The pipeline of whose records it is; a replay that tried it last has its own name."""
+        return pipeline_of(self.pipeline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,33 +7,48 @@ What it cannot know: whether a commit will be accepted by a catalog that lets ev
 only the first commit can tell, the step says that.
 """
 
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import BrokerUnreachableError, PenstockError
+from penstock.core.quantities import count_text
 from penstock.spark.errors import first_of
-from penstock.spark.tables.columns import METADATA, table_schema
-from penstock.spark.tables.definition import PipelineDefinition, SchemaSource, TableFormat
-from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.columns import METADATA
+from penstock.spark.tables.commit import TableState
+from penstock.spark.tables.definition import (
+    Action,
+    PipelineDefinition,
+    SchemaSource,
+    TableFormat,
+    WriteMode,
+)
+from penstock.spark.tables.definition_errors import DefinitionError, SchemaError, as_written
 from penstock.spark.tables.expectation_sql import is_in_task
 from penstock.spark.tables.json_inference import infer_schema
-from penstock.spark.tables.locations import local_path, of_delta
+from penstock.spark.tables.locations import of_delta
+from penstock.spark.tables.looking.requirements import (
+    require_columns,
+    require_fitting,
+    require_free_offsets,
+    require_writable,
+    require_written_schema,
+    table_columns,
+)
 from penstock.spark.tables.looking.sample import Sample, parse_sample
-from penstock.spark.tables.looking.topics import PartitionSeen, TopicsLook
-from penstock.spark.tables.opening import TableMissingError, open_table
+from penstock.spark.tables.looking.status import pipeline_of
+from penstock.spark.tables.looking.topics import TopicsLook, TopicsSeen
+from penstock.spark.tables.opening import TableMissingError, open_table, require_makeable
 from penstock.spark.tables.planner import Plan, choose_mode
-from penstock.spark.tables.required_columns import require_key_columns, require_rule_columns
-from penstock.spark.tables.schema_changes import Incompatible, change_of
+from penstock.spark.tables.required_columns import require_readable_rules, with_others
 from penstock.spark.tables.value_parsers import new_parser, plan_parser
 from penstock.spark.tables.values.parser import ValueParser
 
+BROKER_REMEDY: Final = "Start it, or correct pipeline.bootstrap_servers."
 _NAMES_SHOWN_MAX: Final = 8
 
 
@@ -81,11 +96,11 @@ class _Checking:
         self._definition = definition
         self._has_transform = has_transform
         self._checks: list[Check] = []
-        self._partitions: tuple[PartitionSeen, ...] | None = None
+        self._seen: TopicsSeen | None = None
         self._records: pa.Table | None = None
         self._parser: ValueParser | None = None
         self._columns: pa.Schema | None = None
-        """Of the table."""
+        """Of the table; None when nobody knows them, because a function makes them."""
         self._asked: pa.Schema | None = None
         """That rules may be about: where a record came from too, whatever is stored of it."""
         self._plan: Plan | None = None
@@ -94,11 +109,19 @@ class _Checking:
     def run(self) -> CheckReport:
         self._look_at_topics()
         self._step("schema", self._read_schema)
-        self._after_schema("mode", self._choose_mode)
+        rules = self._rules_problem()
+        if rules is None:
+            self._after_schema("mode", self._choose_mode)
+        else:
+            self._skip("mode", "a rule cannot be evaluated")
         self._after_schema("values", self._parse)
-        self._after_schema("expectations", self._ask_rules)
+        if rules is None:
+            self._after_schema("expectations", self._ask_rules)
+        else:
+            self._checks.append(Check("expectations", Outcome.FAILED, rules))
         self._step("table", self._look_at_table)
         self._step("warehouse", self._look_at_warehouse)
+        self._step("checkpoint", self._look_at_checkpoint)
         return CheckReport(tuple(self._checks), self._plan, self._sample)
 
     # --- Topics ---
@@ -108,32 +131,35 @@ class _Checking:
         try:
             if not self._step("broker", lambda: self._contact(look)):
                 self._skip("topics", "no broker")
-                return
-            if self._step("topics", lambda: self._find_topics(look)):
+                self._skip("permissions", "no broker")
+            elif not self._step("topics", lambda: self._find_topics(look)):
+                self._skip("permissions", "no topics")
+            else:
                 self._step("permissions", lambda: self._read_records(look))
         finally:
             look.close()
 
     def _contact(self, look: TopicsLook) -> tuple[Outcome, str]:
-        cluster, count = look.brokers()
-        return Outcome.GOOD, f"{count} {'broker' if count == 1 else 'brokers'} of cluster {cluster}"
+        try:
+            cluster, count = look.brokers()
+        except BrokerUnreachableError as error:
+            return Outcome.FAILED, f"{error} {BROKER_REMEDY}"
+        return Outcome.GOOD, f"{count_text(count, 'broker')} of cluster {cluster}"
 
     def _find_topics(self, look: TopicsLook) -> tuple[Outcome, str]:
-        found = self._partitions = look.partitions()
-        topics = sorted({one.at.topic for one in found})
-        if not topics:
+        seen = self._seen = look.seen()
+        if not seen.topics:
             pattern = self._definition.source.pattern
             return Outcome.WARNING, f"no topic matches {pattern} now; one may come later"
-        offsets = sum(one.end_offset - one.begin_offset for one in found)
-        return (
-            Outcome.GOOD,
-            f"{first_of(topics, _NAMES_SHOWN_MAX)}: {len(found)} partitions, {offsets:,} offsets",
-        )
+        offsets = sum(one.end_offset - one.begin_offset for one in seen.partitions)
+        partitions = count_text(len(seen.partitions), "partition")
+        names = first_of(seen.topics, _NAMES_SHOWN_MAX)
+        return Outcome.GOOD, f"{names}: {partitions}, {count_text(offsets, 'offset')}"
 
     def _read_records(self, look: TopicsLook) -> tuple[Outcome, str]:
-        assert self._partitions is not None
-        look.require_readable(self._partitions)
-        self._records = look.sample(self._partitions)
+        assert self._seen is not None
+        look.require_readable(self._seen.partitions)
+        self._records = look.sample(self._seen.partitions)
         count = self._records.num_rows
         return Outcome.GOOD, f"topics may be described and read; a sample of {count} was read"
 
@@ -141,15 +167,18 @@ class _Checking:
 
     def _read_schema(self) -> tuple[Outcome, str]:
         value = self._definition.value
-        topics = sorted({one.at.topic for one in self._partitions or ()})
-        pinned = self._inferred() if value.schema_source is SchemaSource.INFERRED else None
+        topics = [] if self._seen is None else self._seen.topics
+        pinned = None
+        if value.schema_source is SchemaSource.INFERRED:
+            require_written_schema(self._definition, has_transform=self._has_transform)
+            pinned = self._inferred()
         plan = plan_parser(value, self._definition.source.topics or tuple(topics), pinned)
         self._parser = new_parser(plan)
-        self._columns = table_schema(
-            self._parser.schema, has_metadata=self._definition.table.has_metadata_columns
-        )
-        self._asked = pa.schema([*self._parser.schema, *METADATA])
         names = self._parser.schema.names
+        if not self._has_transform:
+            self._columns = table_columns(self._definition, self._parser.schema)
+            # Without columns nobody can say that one is missing.
+            self._asked = pa.schema([*self._parser.schema, *METADATA]) if names else None
         origin = {
             SchemaSource.NONE: "raw values",
             SchemaSource.INFERRED: "inferred from the sample",
@@ -175,64 +204,81 @@ class _Checking:
         values = [] if self._records is None else self._records.column("value").to_pylist()
         return infer_schema(values, "the sample")
 
+    def _rules_problem(self) -> str | None:
+        try:
+            require_readable_rules(self._definition, self._rule_columns())
+        except PenstockError as error:
+            return str(error)
+        return None
+
+    def _rule_columns(self) -> pa.Schema | None:
+        """Also those that only the table has."""
+        if self._asked is None:
+            return None
+        with suppress(PenstockError):  # What is wrong with the table is told where it is looked at.
+            return with_others(self._asked, self._held())
+        return self._asked
+
     def _choose_mode(self) -> tuple[Outcome, str]:
-        assert self._asked is not None
-        if self._knows_rows():
-            require_key_columns(self._definition, self._asked)
+        columns = pa.schema([]) if self._asked is None else self._asked
         self._plan = choose_mode(
-            self._definition, has_transform=self._has_transform, columns=self._asked
+            self._definition, has_transform=self._has_transform, columns=columns
         )
         return Outcome.GOOD, f"{self._plan.mode.value}: {'; '.join(self._plan.reasons)}"
 
     def _parse(self) -> tuple[Outcome, str]:
         if self._records is None or self._parser is None:
             return Outcome.SKIPPED, "no records could be read"
-        self._sample = parse_sample(
-            self._records, self._parser, self._definition, asks_rules=self._asks_rules()
+        self._sample = sample = parse_sample(
+            self._records,
+            self._parser,
+            self._definition,
+            asks_rules=self._asks_rules(),
+            has_transform=self._has_transform,
         )
-        if not self._sample.record_count:
+        if not sample.record_count:
             return Outcome.WARNING, "the topics have no records yet"
-        bad, count = len(self._sample.rejects), self._sample.record_count
+        bad, count = len(sample.rejects), sample.record_count
+        table = self._definition.table.dlq_name
         if bad > count * self._definition.value.reject_share_max:
             return Outcome.WARNING, (
-                f"{bad} of {count} records would go to {self._definition.table.dlq_name}: such a "
+                f"{bad} of {count_text(count, 'record')} would go to {table}: such a "
                 "share stops the pipeline. Correct value.schema, or raise value.reject_share_max"
             )
+        deletions = sample.deletion_count
+        also = f", {count_text(deletions, 'deletion')} among them" if deletions else ""
         if bad:
-            table = self._definition.table.dlq_name
-            return Outcome.GOOD, f"{bad} of {count} records would go to {table}"
-        return Outcome.GOOD, f"all {count} records of the sample can be written"
+            return Outcome.GOOD, f"{bad} of {count_text(count, 'record')} would go to {table}{also}"
+        what = "the record" if count == 1 else f"all {count:,} records"
+        return Outcome.GOOD, f"{what} of the sample can be {self._done_to_it}{also}"
+
+    @property
+    def _done_to_it(self) -> str:
+        return "given to the function" if self._has_transform else "written"
 
     def _asks_rules(self) -> bool:
         """Rules that a task cannot answer, or that are asked about what a function returns."""
-        if self._has_transform or self._asked is None:
+        if self._has_transform or self._asked is None or self._rules_problem() is not None:
             return False
         return all(is_in_task(one.sql, self._asked) for one in self._definition.expectations)
 
     def _ask_rules(self) -> tuple[Outcome, str]:
-        if not self._definition.expectations:
+        rules = self._definition.expectations
+        if not rules:
             return Outcome.GOOD, "none"
-        if self._knows_rows():
-            self._require_rule_columns()
         if not self._asks_rules():
             return Outcome.SKIPPED, "only Spark can evaluate them; nothing was started for a check"
-        broken = {} if self._sample is None else self._sample.broken
+        if self._sample is None or not self._sample.broken:
+            return Outcome.SKIPPED, "they can be read; there is no record to ask them about"
+        broken = self._sample.broken
         counts = ", ".join(
-            f"{one.name} ({one.action.value}) broken by {broken.get(one.name, 0)}"
-            for one in self._definition.expectations
+            f"{one.name} ({one.action.value}) broken by {broken[one.name]:,}" for one in rules
         )
+        if any(broken[one.name] for one in rules if one.action is Action.FAIL):
+            return Outcome.WARNING, (
+                f"{counts}: a batch with such a record is not committed, and the pipeline stops"
+            )
         return Outcome.GOOD, counts
-
-    def _knows_rows(self) -> bool:
-        """Not what a function returns, nor what comes with the first values of a registry."""
-        return not self._has_transform and self._parser is not None and len(self._parser.schema) > 0
-
-    def _require_rule_columns(self) -> None:
-        assert self._asked is not None
-        columns = list(self._asked)
-        with suppress(TableMissingError):
-            columns += [one for one in self._held() if one.name not in self._asked.names]
-        require_rule_columns(self._definition, pa.schema(columns))
 
     # --- Table ---
 
@@ -241,20 +287,39 @@ class _Checking:
         try:
             table = open_table(settings, settings.name)
         except TableMissingError:
+            require_makeable(settings)
+            if self._columns is not None:
+                require_columns(self._definition, self._columns)
             return Outcome.GOOD, f"{settings.name} is not there; the first run makes it"
         try:
-            state, held = table.load(), table.schema()
+            state = table.load()
+            if self._seen is not None:
+                require_free_offsets(self._definition, state, self._seen)
+            if self._columns is None:
+                return Outcome.GOOD, f"{settings.name} is there"
+            try:
+                change = require_fitting(table, settings.name, self._columns)
+            except SchemaError as error:
+                if self._definition.value.schema_source is not SchemaSource.REGISTRY:
+                    raise
+                return Outcome.WARNING, f"values of the newest schema are bad records: {error}"
         finally:
             table.close()
-        if self._columns is None or self._has_transform:
-            return Outcome.GOOD, f"{settings.name} is there"
-        change = change_of(held, self._columns)
-        if isinstance(change, Incompatible):
-            return Outcome.FAILED, f"{settings.name}: {' '.join(change.reasons)}"
-        others = sorted(set(state.notes) - {self._definition.pipeline.name})
-        shared = f"; shared with {first_of(others, _NAMES_SHOWN_MAX)}" if others else ""
-        steps = f"; {len(change.steps)} columns would be added or changed" if change.steps else ""
-        return Outcome.GOOD, f"{settings.name} is there, and the columns fit{steps}{shared}"
+        require_columns(self._definition, self._columns, change.schema)
+        count = len(change.steps)
+        steps = f"; {count_text(count, 'column')} would be added or changed" if count else ""
+        upsert = settings.mode is WriteMode.UPSERT
+        replaced = "; a record replaces every row of its key that is there" if upsert else ""
+        shared = self._shared_with(state)
+        return (
+            Outcome.GOOD,
+            f"{settings.name} is there, and the columns fit{steps}{replaced}{shared}",
+        )
+
+    def _shared_with(self, state: TableState) -> str:
+        own = self._definition.pipeline.name
+        others = sorted({pipeline_of(name) for name in state.notes} - {own})
+        return f"; shared with {first_of(others, _NAMES_SHOWN_MAX)}" if others else ""
 
     def _look_at_warehouse(self) -> tuple[Outcome, str]:
         settings = self._definition.table
@@ -262,23 +327,18 @@ class _Checking:
         if warehouse is None:
             return Outcome.SKIPPED, "the catalog chooses it; the first commit tells"
         is_delta = settings.format is TableFormat.DELTA
-        path = local_path(of_delta(warehouse) if is_delta else warehouse)
-        if path is None:
+        place = of_delta(warehouse) if is_delta else warehouse
+        is_there = require_writable("table.catalog.warehouse", place)
+        if is_there is None:
             return Outcome.SKIPPED, f"{warehouse} is remote; the first commit tells"
-        place = Path(path)
-        folder = place
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        try:
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            return Outcome.FAILED, (
-                f"nothing can be written in {folder}: {error.strerror}. Let the user who runs the "
-                "pipeline write there, or correct table.catalog"
-            )
-        is_there = folder == place
         return Outcome.GOOD, f"{warehouse} {'is writable' if is_there else 'can be made'}"
+
+    def _look_at_checkpoint(self) -> tuple[Outcome, str]:
+        place = self._definition.pipeline.checkpoint
+        is_there = require_writable("pipeline.checkpoint", place)
+        if is_there is None:
+            return Outcome.SKIPPED, f"{place} is remote; the first run tells"
+        return Outcome.GOOD, f"{place} {'is writable' if is_there else 'can be made'}"
 
     # --- Steps ---
 
@@ -286,7 +346,7 @@ class _Checking:
         try:
             outcome, text = make()
         except PenstockError as error:
-            outcome, text = Outcome.FAILED, str(error)
+            outcome, text = Outcome.FAILED, str(as_written(error, ""))
         except Exception as error:  # noqa: BLE001 - whatever a catalog's driver raises is a result
             outcome, text = Outcome.FAILED, f"{type(error).__name__}: {error}"
         self._checks.append(Check(name, outcome, text))

@@ -5,9 +5,10 @@ here is one there. With a schema that has to be inferred, it is inferred from th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.spark.tables.columns import table_schema, with_metadata
 from penstock.spark.tables.definition import (
@@ -15,10 +16,13 @@ from penstock.spark.tables.definition import (
     TableFormat,
     TableSettings,
     Transform,
+    WriteMode,
 )
 from penstock.spark.tables.expectation_sql import ExpectationEvaluator
+from penstock.spark.tables.run.judging import with_whole_keys
+from penstock.spark.tables.values.keys import KeyParser
 from penstock.spark.tables.values.limits import empty_rejects, with_shown_timestamps
-from penstock.spark.tables.values.parser import Reject, ValueParser, rejecting
+from penstock.spark.tables.values.parser import Reject, ValueParser, of_record, rejecting
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +47,80 @@ class Sample:
     rejects: tuple[RejectSeen, ...] = ()
     broken: Mapping[str, int] = field(default_factory=dict)
     """By the name of each rule that was asked, how many rows break it."""
+    deletion_count: int = 0
+    """Of an upsert: records without a value, whose row goes."""
+    is_before_function: bool = False
+    """The rows are those that a function of the user's gets, which nobody has run."""
 
 
 def parse_sample(
-    records: pa.Table, parser: ValueParser, definition: PipelineDefinition, *, asks_rules: bool
+    records: pa.Table,
+    parser: ValueParser,
+    definition: PipelineDefinition,
+    *,
+    asks_rules: bool,
+    has_transform: bool = False,
 ) -> Sample:
     """Parse records that have the columns of the source."""
+    settings = definition.table
     batch = records.combine_chunks().to_batches(max_chunksize=None)
     if not batch:
-        columns = table_schema(parser.schema, has_metadata=definition.table.has_metadata_columns)
+        columns = table_schema(parser.schema, has_metadata=settings.has_metadata_columns)
         return Sample(0, tuple(columns.names), ())
-    (source,) = batch
+    source, deletions = _split(batch[0], definition)
     parsed = parser.parse(source.column("value"))
-    if asks_rules:  # else a function may still change them
-        parsed = rejecting(parsed, empty_rejects(parsed.rows, _filled(definition.table)))
-    if definition.table.has_metadata_columns:
-        parsed = with_shown_timestamps(parsed, source)
-    rejects = [_seen(source, one.row, one) for one in parsed.rejects]
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
-    rows = with_metadata(parsed.rows, taken)
+    # Before keys are looked at: `_key` may be one.
+    parsed = replace(parsed, rows=with_metadata(parsed.rows, taken))
+    if not has_transform:  # else the function may still change them
+        key = [name for name in settings.key if name in parsed.rows.schema.names]
+        parsed = with_whole_keys(parsed, key)
+        parsed = rejecting(parsed, empty_rejects(parsed.rows, _filled(settings)))
+    if settings.has_metadata_columns:
+        parsed = with_shown_timestamps(parsed, source)
+    rows = parsed.rows
+    rejects = [_seen(source, one.row, one) for one in parsed.rejects]
+    rejects += _bad_deletions(deletions, definition, rows.schema)
     broken: Mapping[str, int] = {}
     if asks_rules and definition.expectations:
         outcome = ExpectationEvaluator(definition.expectations).evaluate(rows)
         broken = outcome.broken
-        rejects += [_seen(taken, one.row, one) for one in outcome.quarantined]
+        bad = (of_record(one, parsed) for one in outcome.quarantined)
+        rejects += [_seen(source, one.row, one) for one in bad]
         rows = rows if outcome.kept is None else rows.take(outcome.kept)
-    if not definition.table.has_metadata_columns:
-        rows = rows.select(parsed.rows.schema.names)
+    if not settings.has_metadata_columns:
+        rows = rows.select(parser.schema.names)
     return Sample(
-        source.num_rows,
+        batch[0].num_rows,
         tuple(rows.schema.names),
         tuple(zip(*(column.to_pylist() for column in rows.columns), strict=True)),
         tuple(sorted(rejects, key=lambda one: (one.topic, one.partition, one.offset))),
         broken,
+        deletions.num_rows,
+        has_transform,
     )
+
+
+def _split(
+    source: pa.RecordBatch, definition: PipelineDefinition
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Records with a value, and those that delete the row of their key."""
+    if definition.table.mode is not WriteMode.UPSERT:
+        return source, source.slice(0, 0)
+    is_deletion = source.column("value").is_null()
+    return source.filter(pc.invert(is_deletion)), source.filter(is_deletion)
+
+
+def _bad_deletions(
+    deletions: pa.RecordBatch, definition: PipelineDefinition, columns: pa.Schema
+) -> list[RejectSeen]:
+    """Those whose key cannot be read; a key that is no column is told by whoever looks at it."""
+    key = definition.table.key
+    if not deletions.num_rows or not set(key) <= set(columns.names):
+        return []
+    parser = KeyParser(pa.schema([columns.field(name) for name in key]))
+    found = parser.parse(deletions.column("key")).rejects
+    return [_seen(deletions, one.row, one) for one in found]
 
 
 def _filled(table: TableSettings) -> list[str]:

@@ -17,6 +17,7 @@ from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.looking.topics import TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
 from penstock.spark.tables.reading import TableFacts, open_reader
+from penstock.spark.tables.replay_steps import SUFFIX as REPLAY_SUFFIX
 
 BACKFILL_MARK: Final = ".backfill-"
 """In the names of backfills; those of pipelines have it only by intent."""
@@ -53,6 +54,18 @@ class PipelineStatus:
     rejects: int
     expectations: Mapping[str, int]
     partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def owner(self) -> str:
+        """The pipeline that this one is for; itself, unless it is a replay or a backfill."""
+        return pipeline_of(self.name)
+
+    @property
+    def kind(self) -> str:
+        """`pipeline`, `replay` or `backfill`."""
+        if is_backfill(self.name):
+            return "backfill"
+        return "replay" if is_replay(self.name) else "pipeline"
 
     @property
     def lag(self) -> int | None:
@@ -102,7 +115,7 @@ def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) 
         (clock or SystemClock()).now_ms(),
         facts,
         tuple(
-            _pipeline(note, facts, ends if _follows_topics(name) else {})
+            _pipeline(note, facts, {} if is_backfill(name) else ends)
             for name, note in sorted(state.notes.items())
         ),
         _bad_record_count(definition),
@@ -128,15 +141,25 @@ def _pipeline(
     )
 
 
-def _follows_topics(pipeline: str) -> bool:
-    """A backfill ends where its pipeline began, so the ends of topics are nothing to it."""
-    return BACKFILL_MARK not in pipeline
+def is_backfill(name: str) -> bool:
+    """It ends where its pipeline began, so the ends of topics are nothing to it."""
+    return BACKFILL_MARK in name
+
+
+def is_replay(name: str) -> bool:
+    """Its offsets are none of a topic's."""
+    return name.endswith(REPLAY_SUFFIX)
+
+
+def pipeline_of(name: str) -> str:
+    """The pipeline that a backfill or a replay is for; any other name is one itself."""
+    return name.partition(BACKFILL_MARK)[0].removesuffix(REPLAY_SUFFIX)
 
 
 def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:
     look = TopicsLook(definition)
     try:
-        return {one.at: one.end_offset for one in look.partitions()}, ""
+        return {one.at: one.end_offset for one in look.seen().partitions}, ""
     except PenstockError as error:
         return {}, str(error)
     finally:

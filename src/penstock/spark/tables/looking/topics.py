@@ -5,6 +5,7 @@ what is refused here would be refused there. A person waits for it: a broker tha
 is told after `TIMEOUT_MS`, and a first contact is not repeated. The sample is bounded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,11 +19,13 @@ from penstock.client.opening import open_cluster
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.decode.columns import spark_schema
+from penstock.spark.errors import SubscriptionError
 from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import NO_EPOCH
 from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.starting import LATEST
+from penstock.spark.subscription import closest_topics
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.task_reader import TaskSettings, read_range
 
@@ -46,17 +49,34 @@ class PartitionSeen:
     end_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """All that a pipeline reads, as it is now."""
+
+    partitions: tuple[PartitionSeen, ...]
+    topic_ids: Mapping[str, str]
+    cluster_id: str | None
+
+    @property
+    def topics(self) -> list[str]:
+        """The names."""
+        return sorted({one.at.topic for one in self.partitions})
+
+
 class TopicsLook:
     """One look at the topics of a pipeline; close it."""
 
-    def __init__(self, definition: PipelineDefinition, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self, definition: PipelineDefinition, *, timeout_ms: int = TIMEOUT_MS, attempts: int = 1
+    ) -> None:
+        """`attempts`: how often a topic is looked for that is not there yet."""
         given = {**definition.source_options(), "includeHeaders": "true"}
         found = read_source_options(given, Mode.STREAM)
         client = replace(found.client, request_timeout_ms=timeout_ms, retry_timeout_ms=timeout_ms)
         self._options: SourceOptions = replace(
             found,
             client=client,
-            lookups=replace(found.lookups, attempts=1),
+            lookups=replace(found.lookups, attempts=attempts),
             # Whatever is gone between two questions is none of a look's business.
             fail_on_data_loss=False,
         )
@@ -72,17 +92,23 @@ class TopicsLook:
         count = len(self._cluster.brokers())
         return self._cluster.cluster_id(), count
 
-    def partitions(self) -> tuple[PartitionSeen, ...]:
+    def seen(self) -> TopicsSeen:
         """What there is to read; `SubscriptionError` when a topic that is named is not there."""
         lookups = Lookups(self._cluster, self._options)
-        found = lookups.first_assignment()
+        try:
+            found = lookups.first_assignment()
+        except SubscriptionError as error:
+            raise closest_topics(error, list(self._cluster.describe(None))) from None
         self._topic_ids = dict(found.topic_ids)
         begins = lookups.earliest(found.partitions)
         ends = self._cluster.look_up_offsets(
             dict.fromkeys(found.partitions, LATEST),
             is_read_committed=self._options.is_read_committed,
         )
-        return tuple(PartitionSeen(at, begins[at], ends[at].offset) for at in found.partitions)
+        partitions = tuple(
+            PartitionSeen(at, begins[at], ends[at].offset) for at in found.partitions
+        )
+        return TopicsSeen(partitions, self._topic_ids, self._cluster.cluster_id() or None)
 
     def require_readable(self, partitions: tuple[PartitionSeen, ...]) -> None:
         """Ask each leader for a few bytes: whoever may not read is told so, also of an empty one.

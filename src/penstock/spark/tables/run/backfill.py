@@ -68,12 +68,7 @@ def backfill(
     told: Told = lambda _done: None,
 ) -> BackfillDone:
     """Bring what lies between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
-    if definition.table.mode is WriteMode.UPSERT:
-        raise BackfillRefusedError(
-            f"'{definition.table.name}' is written by upserts, and what a backfill brings is older "
-            "than the rows that are there. Make a new table with a pipeline that begins at the "
-            "earliest offsets."
-        )
+    require_possible(definition, start, end)
     reading = open_reading(definition)
     try:
         prepared = prepare(spark, definition, transform, reading)
@@ -86,6 +81,17 @@ def backfill(
             prepared.rejects.close()
     finally:
         reading.cluster.close()
+
+
+def require_possible(definition: PipelineDefinition, start: str, end: str) -> None:
+    """Refuse what can be refused without Spark and brokers; `OptionError` for a position."""
+    if definition.table.mode is WriteMode.UPSERT:
+        raise BackfillRefusedError(
+            f"'{definition.table.name}' is written by upserts, and what a backfill brings is older "
+            "than the rows that are there. Make a new table with a pipeline that begins at the "
+            "earliest offsets."
+        )
+    read_source_options(_batch_options(definition.source_options(), start, end), Mode.BATCH)
 
 
 def backfill_name(pipeline: str, start: str, end: str) -> str:

@@ -28,7 +28,11 @@ from penstock.spark.tables.opening import TableMissingError, make_table, open_ta
 from penstock.spark.tables.planner import Plan, choose_mode
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.required_columns import require_key_columns, require_rule_columns
+from penstock.spark.tables.required_columns import (
+    require_key_columns,
+    require_readable_rules,
+    with_others,
+)
 from penstock.spark.tables.run.dataframe_stage import (
     Transform,
     arrow_schema,
@@ -106,11 +110,12 @@ def prepare(
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
     # Of a registry nothing may be known yet: then columns come with the first values.
     is_known = len(value_schema) > 0
+    may_be_asked = asked if held is None else with_others(asked, held.columns)
     if transform is None and is_known:
         require_key_columns(definition, asked)
-        require_rule_columns(definition, _with_held(asked, held))
+        require_readable_rules(definition, may_be_asked)
     if mode.mode is RunMode.DATAFRAME and (is_known or transform is not None):
-        staged = _with_held(asked, held) if transform is None else asked
+        staged = may_be_asked if transform is None else asked
         result = _result_schema(spark, definition, transform, staged)
         whole = whole if transform is None else result
         require_key_columns(definition, whole)
@@ -144,12 +149,6 @@ def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
         return TableColumns(columns, table.may_widen, derived_names(table))
     finally:
         table.close()
-
-
-def _with_held(asked: pa.Schema, held: TableColumns | None) -> pa.Schema:
-    """What rules may be about: also columns that the table has and values have no more."""
-    more = [one for one in held.columns if one.name not in asked.names] if held else []
-    return pa.schema([*asked, *more])
 
 
 def _registered_columns(parser: ParserPlan, held: TableColumns | None) -> pa.Schema:

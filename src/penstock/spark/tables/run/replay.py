@@ -116,11 +116,7 @@ def replay(
     can tell then what is in which. With `anew` they are taken as they are, and what was claimed is
     an open reject again.
     """
-    if definition.table.mode is WriteMode.UPSERT:
-        raise ReplayRefusedError(
-            f"'{definition.table.name}' is written by upserts, and a reject is older than what "
-            "came after it for the same key. Send the corrected records to the topic instead."
-        )
+    require_possible(definition)
     reading = open_reading(definition)
     try:
         prepared = prepare(spark, definition, transform, reading)
@@ -132,6 +128,15 @@ def replay(
             prepared.rejects.close()
     finally:
         reading.cluster.close()
+
+
+def require_possible(definition: PipelineDefinition) -> None:
+    """Refuse what can be refused without Spark and brokers."""
+    if definition.table.mode is WriteMode.UPSERT:
+        raise ReplayRefusedError(
+            f"'{definition.table.name}' is written by upserts, and a reject is older than what "
+            "came after it for the same key. Send the corrected records to the topic instead."
+        )
 
 
 class _Replay:

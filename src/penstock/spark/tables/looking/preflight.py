@@ -1,0 +1,87 @@
+"""`preflight`: what can be known to be wrong is told before Spark is started.
+
+Spark takes many seconds to start, and a broker that is away is asked for a minute by a pipeline
+that runs. A person who starts one is told at once. What passes here may still fail later: the
+values have not been read, and nothing was written. `check` looks at more, and tells all of it.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.core.errors import PenstockError
+from penstock.spark.tables.columns import METADATA
+from penstock.spark.tables.definition import PipelineDefinition, SchemaSource
+from penstock.spark.tables.definition_errors import as_written
+from penstock.spark.tables.looking.requirements import (
+    require_columns,
+    require_fitting,
+    require_written_schema,
+    table_columns,
+)
+from penstock.spark.tables.looking.topics import TopicsLook
+from penstock.spark.tables.opening import (
+    TableMissingError,
+    open_table,
+    require_format,
+    require_makeable,
+)
+from penstock.spark.tables.required_columns import require_readable_rules, with_others
+from penstock.spark.tables.value_parsers import new_parser, plan_parser
+
+ATTEMPTS: Final = 3
+"""A topic that was just created may not be known to every broker."""
+
+
+def preflight(definition: PipelineDefinition, *, has_transform: bool) -> None:
+    """Raise the first problem that is found, in the words of the definition."""
+    try:
+        require_format(definition.table)
+        _require_topics(definition)
+        _require_table(definition, _value_columns(definition, has_transform=has_transform))
+    except PenstockError as error:
+        told = as_written(error, "")
+        if told is error:
+            raise
+        raise told from None
+
+
+def _require_topics(definition: PipelineDefinition) -> None:
+    look = TopicsLook(definition, attempts=ATTEMPTS)
+    try:
+        look.seen()
+    finally:
+        look.close()
+
+
+def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa.Schema | None:
+    """Those of the values, if they are known before values are read."""
+    value = definition.value
+    require_written_schema(definition, has_transform=has_transform)
+    # What a registry brings to a table that is there may be bad records, and is no reason to stop.
+    if value.schema_source in {SchemaSource.INFERRED, SchemaSource.REGISTRY}:
+        return None
+    schema = new_parser(plan_parser(value, definition.source.topics)).schema
+    return schema if schema.names and not has_transform else None
+
+
+def _require_table(definition: PipelineDefinition, values: pa.Schema | None) -> None:
+    settings = definition.table
+    columns = None if values is None else table_columns(definition, values)
+    asked = None if values is None else pa.schema([*values, *METADATA])
+    try:
+        table = open_table(settings, settings.name)
+    except TableMissingError:
+        require_makeable(settings)
+        require_readable_rules(definition, asked)
+        if columns is not None:
+            require_columns(definition, columns)
+        return
+    try:
+        held = table.schema()
+        require_readable_rules(definition, None if asked is None else with_others(asked, held))
+        if columns is not None:
+            grown = require_fitting(table, settings.name, columns).schema
+            require_columns(definition, columns, grown)
+    finally:
+        table.close()

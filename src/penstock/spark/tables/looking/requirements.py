@@ -1,0 +1,126 @@
+"""What a pipeline needs, each need with the sentence that is told when it is not met.
+
+Guarantees: no Spark, nothing is written that stays, and no call is repeated for longer than a
+person waits. `check` asks for everything and tells all; `preflight` asks before Spark is started,
+and tells the first. Both say the same, because both ask here.
+"""
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.spark.errors import OptionError
+from penstock.spark.offsets import NO_EPOCH
+from penstock.spark.tables.columns import table_schema
+from penstock.spark.tables.commit import Driver, Offer, TableState, decide, take_over
+from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
+from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.definition import (
+    PipelineDefinition,
+    SchemaSource,
+    StartingOffsets,
+    WriteMode,
+)
+from penstock.spark.tables.definition_errors import (
+    DefinitionError,
+    SchemaError,
+    UnusableError,
+    as_written,
+)
+from penstock.spark.tables.file_partitions import require_partitionable
+from penstock.spark.tables.locations import local_path
+from penstock.spark.tables.looking.topics import TopicsSeen
+from penstock.spark.tables.opening import partition_fields
+from penstock.spark.tables.port import Table
+from penstock.spark.tables.run.plans import require_change
+from penstock.spark.tables.schema_changes import Change, all_nullable
+from penstock.spark.tables.upsert import require_key
+
+
+def table_columns(definition: PipelineDefinition, values: pa.Schema) -> pa.Schema:
+    """The columns of the table that such values need."""
+    if definition.value.schema_source is SchemaSource.REGISTRY:
+        values = all_nullable(values)  # the next schema may be without a column
+    return table_schema(values, has_metadata=definition.table.has_metadata_columns)
+
+
+def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
+    """A function needs columns that are known before the table is there."""
+    if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
+        raise DefinitionError(
+            "",
+            "value.schema",
+            "an inferred schema is pinned by the table, whose columns are those of the function.",
+            "Write the columns of the values as value.schema.",
+        )
+
+
+def require_columns(
+    definition: PipelineDefinition, columns: pa.Schema, grown: pa.Schema | None = None
+) -> None:
+    """The columns of the key and of the partitions; `grown` has those of a table that is there."""
+    settings = definition.table
+    try:
+        require_partitionable(partition_fields(settings, settings.name), columns)
+        if settings.mode is WriteMode.UPSERT:
+            require_key(settings.key, columns if grown is None else grown)
+    except OptionError as error:
+        raise as_written(error, "") from None
+
+
+def require_fitting(table: Table, name: str, columns: pa.Schema) -> Change:
+    """What a table that is there has to become for these columns."""
+    try:
+        return require_change(table.schema(), columns, may_widen=table.may_widen)
+    except SchemaError as error:
+        raise SchemaError(f"table '{name}'", error.problem, error.remedy) from None
+
+
+def require_free_offsets(
+    definition: PipelineDefinition, state: TableState, seen: TopicsSeen
+) -> None:
+    """The commits that the next run would make, decided as they are then."""
+    name = definition.pipeline.name
+    is_latest = definition.source.starting_offsets is StartingOffsets.LATEST
+    firsts = {one.at: one.end_offset if is_latest else one.begin_offset for one in seen.partitions}
+    starting = [PartitionRange(*at, first, first, NO_EPOCH) for at, first in firsts.items()]
+    ids, cluster_id = seen.topic_ids, seen.cluster_id
+    taken = take_over(state, name, "", BatchRanges(tuple(starting), ids, cluster_id))
+    if isinstance(taken, Stop):
+        raise taken.error()
+    held = taken.note.held
+    coming = tuple(
+        PartitionRange(
+            *one.at,
+            held[one.at].end_offset,
+            max(one.end_offset, held[one.at].end_offset + 1),
+            NO_EPOCH,
+        )
+        for one in seen.partitions
+    )
+    driver = Driver(name, "", taken.note.epoch)
+    offer = Offer(driver, BatchRanges(coming, ids, cluster_id))
+    decision = decide(TableState({**state.notes, name: taken.note}, state.version), offer)
+    if isinstance(decision, Stop):
+        raise decision.error()
+
+
+def require_writable(key: str, place: str) -> bool | None:
+    """Whether the folder is there, in which something can be written; None: it is remote."""
+    path = local_path(place)
+    if path is None:
+        return None
+    folder = wanted = Path(path)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UnusableError(
+            key,
+            f"nothing can be written in {folder}: {error.strerror}.",
+            "Let the user who runs the pipeline write there, or correct it.",
+        ) from None
+    return folder == wanted
