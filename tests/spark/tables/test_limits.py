@@ -198,7 +198,7 @@ def test_a_sample_has_the_rejects_of_the_pipeline(tmp_path: Path, *, has_metadat
     given = pa.Table.from_batches([records(values, [GOOD_US, BEYOND_US, GOOD_US, GOOD_US])])
     sample = parse_sample(given, parser, definition, asks_rules=True)
     assert [one.offset for one in sample.rejects] == ([1, 2, 3] if has_metadata else [2, 3])
-    sample = parse_sample(given, parser, definition, asks_rules=False)
+    sample = parse_sample(given, parser, definition, asks_rules=False, has_transform=True)
     assert 3 not in [one.offset for one in sample.rejects], "a function may fill it"
     columns = table_schema(parser.schema, has_metadata=has_metadata)
     assert sample.columns == tuple(columns.names)

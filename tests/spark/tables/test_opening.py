@@ -7,8 +7,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.errors import PenstockError
+from penstock.spark.errors import OptionError
 from penstock.spark.tables.catalog_problems import CatalogError, catalog_error, shown_uri
-from penstock.spark.tables.definition import TableFormat, TableSettings
+from penstock.spark.tables.definition import (
+    PartitionField,
+    TableFormat,
+    TableSettings,
+    Transform,
+)
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.opening import TableMissingError, make_table, open_table
 
@@ -75,6 +81,13 @@ def test_a_catalog_in_a_database_needs_a_warehouse(tmp_path: Path) -> None:
         make_table(without, "shop.orders", SCHEMA)
     make_table(in_folder(tmp_path), "shop.orders", SCHEMA).close()
     make_table(without, "shop.orders", SCHEMA).close()  # the table knows where it lies
+
+
+def test_partitions_of_a_table_that_is_there_need_their_columns(tmp_path: Path) -> None:
+    make_table(in_folder(tmp_path), "shop.orders", SCHEMA).close()
+    other = replace(in_folder(tmp_path), partition_by=(PartitionField(Transform.IDENTITY, "nope"),))
+    with pytest.raises(OptionError, match="no column 'nope'"):
+        make_table(other, "shop.orders", SCHEMA)
 
 
 def test_a_package_that_is_not_installed_is_told_with_its_extra() -> None:
