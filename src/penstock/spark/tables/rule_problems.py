@@ -32,13 +32,11 @@ _NAME: Final = re.compile(
 _ENDING: Final = re.compile(
     r"([<>=+*/%,(.-]|\b(?:and|or|not|between|in|like|is|when|then|else|case))\s*$", re.IGNORECASE
 )
-_LIKE_COLUMNS: Final = re.compile(
-    r"(?:current_|local|session_).*|user|default"
-    r"|year|quarter|month|week|day|dayofyear|hour|minute|second|millisecond|microsecond",
-    re.IGNORECASE,
-)
-"""Functions that are written like columns, and units of time, which are arguments of some."""
+_LIKE_COLUMNS: Final = re.compile(r"(?:current_|local|session_).*|user|default", re.IGNORECASE)
+"""Functions that are written like columns."""
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
+_FUNCTIONS: Final = frozenset({"abs", "coalesce", "length", "lower", "upper"})
+"""Whose arguments are read as Spark reads them."""
 _COLUMNS_SHOWN_MAX: Final = 12
 
 Node = Mapping[str, Any]
@@ -151,10 +149,16 @@ def _no_boolean(expression: Node, columns: pa.Schema) -> str | None:
 
 
 def _parts(node: object) -> Iterator[Node]:
-    """Every part of the tree, wherever the parser has put it."""
+    """Every part of the tree, wherever the parser has put it.
+
+    Not what a function of Spark's own gets: `HOUR` in `timestampdiff(HOUR, a, b)` is no column.
+    """
     if isinstance(node, Mapping):
         if "type" in node:
             yield node
+        is_function = node.get("type") == "FUNCTION" and not node.get("is_operator")
+        if is_function and str(node.get("function_name")).lower() not in _FUNCTIONS:
+            return
         for inner in node.values():
             yield from _parts(inner)
     elif isinstance(node, list):
