@@ -169,13 +169,6 @@ def test_rules_that_nobody_can_evaluate_fail(world: World, sql: str) -> None:
     assert not report.is_good
 
 
-def test_a_rule_may_be_about_a_column_that_only_the_table_has(world: World) -> None:
-    fill_tables(world)
-    value = replace(world.definition.value, schema="id bigint")
-    report = checked(replace(world.definition, value=value))
-    assert outcomes(report)["expectations"] is Outcome.SKIPPED
-
-
 def test_a_rule_that_would_stop_the_pipeline_is_a_warning(world: World) -> None:
     rule = replace(world.definition.expectations[0], action=Action.FAIL)
     report = checked(replace(world.definition, expectations=(rule,)))
