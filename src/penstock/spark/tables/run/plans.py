@@ -165,15 +165,22 @@ class Plans:
             rows=layout,
             rejects=self._rejects.layout(REJECTS),
             key=self.key,
-            deletions=self._deletions(layout) if self.key else None,
+            deletions=self._deletions(layout, whole) if self.key else None,
             filled=self.filled,
             is_staged=self._is_staged,
             keeps_record=self._keeps_record,
         )
 
-    def _deletions(self, rows: FileLayout) -> FileLayout:
-        """With the columns of the other changes, if those are known: one upsert has both."""
-        return self._changes_layout(self._rows.schema()) if self._is_staged else rows
+    def _deletions(self, rows: FileLayout, whole: pa.Schema) -> FileLayout:
+        """With the columns of the other changes, if those are known: one upsert has both.
+
+        Also with those that come with this batch: a key that becomes wider in it may be deleted.
+        """
+        if not self._is_staged:
+            return rows
+        if self._has_transform:
+            return self._changes_layout(self._rows.schema())
+        return self.rows_layout(whole)
 
     def _staging(self, value_schema: pa.Schema) -> FileLayout:
         directory = self._rows.layout(self._rows.schema()).directory
