@@ -31,7 +31,7 @@ def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | 
         problem = rule_problem(rule.sql, columns)
         if problem is not None:
             raise DefinitionError(
-                f"pipeline {definition.pipeline.name}",
+                "",
                 f"expectations[{number}].sql",
                 f"the rule {rule.sql!r} of '{rule.name}' cannot be evaluated: {problem}.",
                 "Write a condition over the columns, such as amount > 0.",
