@@ -70,6 +70,13 @@ def test_a_rule_that_cannot_be_evaluated_is_kept_and_zones_do_not_matter(
     assert [tuple(one) for one in answers.collect()] == [(one, one) for one in kept]
 
 
+def test_what_two_rules_have_in_common_is_caught_in_each(session: SparkSession) -> None:
+    rules = [Expectation("low", "a + b > 0"), Expectation("high", "a + b < 10")]
+    answers = asked(in_own_session(frame_of(session)), [], rules)
+    found = [tuple(one) for one in answers.collect()]
+    assert found == [(True, True), (False, True), (True, True)]
+
+
 def test_columns_of_the_function_keep_the_meaning_of_its_session(session: SparkSession) -> None:
     frame = frame_of(session).selectExpr("a + b AS sum", "hour(at) AS hour", "at")
     own = in_own_session(frame)
