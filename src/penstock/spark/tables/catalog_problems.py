@@ -30,12 +30,14 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
     catalog = dict(settings.catalog)
     if settings.format is TableFormat.DELTA:
         return CatalogError(
+            "",
             "table.catalog.warehouse",
             f"{catalog['warehouse']} cannot be used: {_reason(error)}.",
             "Correct it, or what the storage is told besides.",
         )
     if type(error).__name__ == "NotInstalledError":
         return CatalogError(
+            "",
             "table.catalog",
             f"a catalog of type {catalog.get('type')} needs a package that is not installed "
             f"({_reason(error)}).",
@@ -46,6 +48,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
     uri = catalog.get("uri")
     if uri is None:
         return CatalogError(
+            "",
             "table.catalog",
             f"the catalog of type {catalog.get('type')} cannot be opened: {_reason(error)}.",
             "Write table.catalog.uri if it is missing, or correct table.catalog.",
@@ -54,6 +57,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
     if sqlite_path(catalog) is not None:
         remedy = "Make the folder, or correct it."
     return CatalogError(
+        "",
         "table.catalog.uri",
         f"the catalog {shown_uri(uri)} cannot be opened: {_reason(error)}.",
         remedy,
@@ -63,6 +67,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
 def making_error(name: str, error: Exception) -> CatalogError:
     """Why a table cannot be made, from what its library raised."""
     return CatalogError(
+        "",
         "table",
         f"the table '{name}' cannot be made: {_reason(error)}.",
         "Correct table.catalog, or let the user who runs the pipeline write there.",

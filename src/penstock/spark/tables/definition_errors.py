@@ -20,8 +20,8 @@ OPTION_KEYS: Final = {
 """Where a definition says what the parts below it have as an option, by its name there."""
 
 
-class DefinitionError(SparkQueryError):
-    """A key of a pipeline's definition is missing, wrong, unknown, or contradicts another one."""
+class _KeyedError(SparkQueryError):
+    """Something about one key of a definition."""
 
     def __init__(self, where: str, key: str, problem: str, remedy: str) -> None:
         super().__init__(where, key, problem, remedy)
@@ -34,21 +34,15 @@ class DefinitionError(SparkQueryError):
         return _text(self.where, self.key, f"{self.problem} {self.remedy}")
 
 
-class UnusableError(SparkQueryError):
+class DefinitionError(_KeyedError):
+    """A key of a pipeline's definition is missing, wrong, unknown, or contradicts another one."""
+
+
+class UnusableError(_KeyedError):
     """What a key names is there or not, and cannot be used: a topic, a catalog, a folder.
 
     The definition itself may be right: it is no `DefinitionError`, and may pass.
     """
-
-    def __init__(self, key: str, problem: str, remedy: str, where: str = "") -> None:
-        super().__init__(key, problem, remedy, where)
-        self.where = where
-        self.key = key
-        self.problem = problem
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return _text(self.where, self.key, f"{self.problem} {self.remedy}")
 
 
 class SchemaError(SparkQueryError):
@@ -70,12 +64,12 @@ def as_written(error: PenstockError, where: str) -> PenstockError:
         case DefinitionError(where="", key=key, problem=problem, remedy=remedy):
             return DefinitionError(where, key, problem, remedy)
         case UnusableError(where="", key=key, problem=problem, remedy=remedy):
-            return UnusableError(key, problem, remedy, where)
+            return UnusableError(where, key, problem, remedy)
         case OptionError(option=option, problem=problem, remedy=remedy):
             key = OPTION_KEYS.get(option.lower(), f"source.options.{option}")
             return DefinitionError(where, key, problem, remedy)
         case SubscriptionError(option=option, problem=problem, remedy=remedy):
-            return UnusableError(OPTION_KEYS[option.lower()], problem, remedy, where)
+            return UnusableError(where, OPTION_KEYS[option.lower()], problem, remedy)
     return error
 
 

@@ -1,4 +1,4 @@
-"""Columns that a definition names have to be there: those of the key, and those of rules (no IO).
+"""What a definition says of columns has to be possible: of a key, rules and a function (no IO).
 
 Told before anything runs, with the columns that there are. Of a rule that only Spark can read
 nothing is said here: Spark tells, when the pipeline starts.
@@ -6,9 +6,20 @@ nothing is said here: Spark tells, when the pipeline starts.
 
 import pyarrow as pa
 
-from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.definition import PipelineDefinition, SchemaSource, WriteMode
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.rule_problems import rule_problem
+
+
+def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
+    """A function needs columns that are known before the table is there."""
+    if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
+        raise DefinitionError(
+            "",
+            "value.schema",
+            "an inferred schema is pinned by the table, whose columns are those of the function.",
+            "Write the columns of the values as value.schema.",
+        )
 
 
 def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:

@@ -36,7 +36,6 @@ from penstock.spark.tables.looking.requirements import (
     require_fitting,
     require_free_offsets,
     require_writable,
-    require_written_schema,
     table_columns,
 )
 from penstock.spark.tables.looking.sample import Sample, parse_sample
@@ -44,7 +43,12 @@ from penstock.spark.tables.looking.status import pipeline_of
 from penstock.spark.tables.looking.topics import TopicsLook, TopicsSeen
 from penstock.spark.tables.opening import TableMissingError, open_table, require_makeable
 from penstock.spark.tables.planner import Plan, choose_mode
-from penstock.spark.tables.required_columns import require_readable_rules, with_others
+from penstock.spark.tables.required_columns import (
+    require_readable_rules,
+    require_written_schema,
+    with_others,
+)
+from penstock.spark.tables.run.plans import value_columns
 from penstock.spark.tables.value_parsers import new_parser, plan_parser
 from penstock.spark.tables.values.parser import ValueParser
 
@@ -103,13 +107,15 @@ class _Checking:
         """Of the table; None when nobody knows them, because a function makes them."""
         self._asked: pa.Schema | None = None
         """That rules may be about: where a record came from too, whatever is stored of it."""
+        self._rules: str | None = None
+        """What is wrong with them."""
         self._plan: Plan | None = None
         self._sample: Sample | None = None
 
     def run(self) -> CheckReport:
         self._look_at_topics()
         self._step("schema", self._read_schema)
-        rules = self._rules_problem()
+        rules = self._rules = self._rules_problem()
         if rules is None:
             self._after_schema("mode", self._choose_mode)
         else:
@@ -198,9 +204,7 @@ class _Checking:
 
     def _inferred(self) -> pa.Schema:
         with suppress(TableMissingError):
-            held = self._held()
-            metadata = METADATA.names if self._definition.table.has_metadata_columns else ()
-            return pa.schema([one for one in held if one.name not in metadata])
+            return value_columns(self._definition, self._held())
         values = [] if self._records is None else self._records.column("value").to_pylist()
         return infer_schema(values, "the sample")
 
@@ -258,7 +262,7 @@ class _Checking:
 
     def _asks_rules(self) -> bool:
         """Rules that a task cannot answer, or that are asked about what a function returns."""
-        if self._has_transform or self._asked is None or self._rules_problem() is not None:
+        if self._has_transform or self._asked is None or self._rules is not None:
             return False
         return all(is_in_task(one.sql, self._asked) for one in self._definition.expectations)
 

@@ -16,7 +16,6 @@ from penstock.spark.tables.definition_errors import as_written
 from penstock.spark.tables.looking.requirements import (
     require_columns,
     require_fitting,
-    require_written_schema,
     table_columns,
 )
 from penstock.spark.tables.looking.topics import TopicsLook
@@ -26,7 +25,11 @@ from penstock.spark.tables.opening import (
     require_format,
     require_makeable,
 )
-from penstock.spark.tables.required_columns import require_readable_rules, with_others
+from penstock.spark.tables.required_columns import (
+    require_readable_rules,
+    require_written_schema,
+    with_others,
+)
 from penstock.spark.tables.value_parsers import new_parser, plan_parser
 
 ATTEMPTS: Final = 3

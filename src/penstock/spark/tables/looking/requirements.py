@@ -23,7 +23,6 @@ from penstock.spark.tables.definition import (
     WriteMode,
 )
 from penstock.spark.tables.definition_errors import (
-    DefinitionError,
     SchemaError,
     UnusableError,
     as_written,
@@ -43,17 +42,6 @@ def table_columns(definition: PipelineDefinition, values: pa.Schema) -> pa.Schem
     if definition.value.schema_source is SchemaSource.REGISTRY:
         values = all_nullable(values)  # the next schema may be without a column
     return table_schema(values, has_metadata=definition.table.has_metadata_columns)
-
-
-def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
-    """A function needs columns that are known before the table is there."""
-    if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
-        raise DefinitionError(
-            "",
-            "value.schema",
-            "an inferred schema is pinned by the table, whose columns are those of the function.",
-            "Write the columns of the values as value.schema.",
-        )
 
 
 def require_columns(
@@ -119,6 +107,7 @@ def require_writable(key: str, place: str) -> bool | None:
             pass
     except OSError as error:
         raise UnusableError(
+            "",
             key,
             f"nothing can be written in {folder}: {error.strerror}.",
             "Let the user who runs the pipeline write there, or correct it.",

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.spark.tables import file_partitions
 from penstock.spark.tables.change_files import changes_layout
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.expectations import is_quarantining
-from penstock.spark.tables.file_partitions import Transform
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.report import BatchReport
@@ -192,8 +192,7 @@ class Plans:
 
 def derived_names(table: Table) -> frozenset[str]:
     """The names of partitions that are no column's: in Delta they are columns of their own."""
-    fields = table.layout(table.schema()).partitions
-    return frozenset(one.name for one in fields if one.transform is not Transform.IDENTITY)
+    return frozenset(file_partitions.derived_names(table.layout(table.schema()).partitions))
 
 
 def value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:

@@ -22,7 +22,7 @@ from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.tables.columns import METADATA, RECORD, table_schema
 from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
-from penstock.spark.tables.definition_errors import DefinitionError, SchemaError
+from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
 from penstock.spark.tables.opening import TableMissingError, make_table, open_table
 from penstock.spark.tables.planner import Plan, choose_mode
@@ -31,6 +31,7 @@ from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.required_columns import (
     require_key_columns,
     require_readable_rules,
+    require_written_schema,
     with_others,
 )
 from penstock.spark.tables.run.dataframe_stage import (
@@ -92,13 +93,7 @@ def prepare(
 ) -> Prepared:
     """Read the schema, choose the way, make the tables that are missing."""
     settings = definition.table
-    if transform is not None and definition.value.schema_source is SchemaSource.INFERRED:
-        raise DefinitionError(
-            f"pipeline {definition.pipeline.name}",
-            "value.schema",
-            "an inferred schema is pinned by the table, whose columns are those of the function.",
-            "Write the columns of the values as value.schema.",
-        )
+    require_written_schema(definition, has_transform=transform is not None)
     held = _held_columns(definition)
     parser = _parser_plan(definition, reading, held)
     if parser.registry is None:
