@@ -10,12 +10,19 @@ from typing import cast
 
 import pytest
 
+from penstock.client.addresses import parse_addresses
+from penstock.client.blocking import connect
+from penstock.client.cluster import Cluster
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
 from penstock.node.server import BrokerServer
 from penstock.testing import Broker, broker_run
 
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+
+
+def opened(bootstrap: str) -> Cluster:
+    return Cluster(parse_addresses(bootstrap), lambda at: connect(at, timeout_seconds=10))
 
 
 def answers(address: tuple[str, int]) -> bool:
@@ -38,6 +45,17 @@ def test_it_answers_and_is_gone_afterwards() -> None:
 def test_two_run_side_by_side() -> None:
     with Broker() as first, Broker() as second:
         assert first.port != second.port
+
+
+@pytest.mark.parametrize(
+    "settings", [None, BrokerConfig(port=0, storage="memory", default_partitions=3)]
+)
+def test_its_groups_start_without_a_delay(settings: BrokerConfig | None) -> None:
+    """Asked over the wire: a test's group must not wait 3 s for members that do not come."""
+    with Broker(settings) as broker, opened(broker.bootstrap_server) as cluster:
+        (broker_id,) = cluster.brokers()
+        values = {one.name: one.value for one in cluster.broker_configs(broker_id).configs}
+    assert values["group.initial.rebalance.delay.ms"] == "0"
 
 
 def test_a_directory_keeps_its_data(tmp_path: Path) -> None:

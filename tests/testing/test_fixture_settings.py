@@ -4,9 +4,15 @@ import inspect
 
 import pytest
 
-from penstock.core.config import BrokerConfig
+from penstock.core.config import BrokerConfig, load_settings
 from penstock.core.errors import ConfigError
-from penstock.testing.fixture_settings import KEYWORDS, broker_settings, names_data_dir
+from penstock.core.settings import Settings
+from penstock.testing.fixture_settings import (
+    KEYWORDS,
+    broker_settings,
+    names_data_dir,
+    start_groups_at_once,
+)
 from penstock.testing.topic_names import fresh_topic_name
 
 PARTITIONS = "topic_defaults.partitions_default"
@@ -20,6 +26,24 @@ def test_memory_and_a_free_port_unless_somebody_says_otherwise() -> None:
     chosen = broker_settings(["node.storage = 'disk'", "listener.port = 9999"], {}, {})
     assert (chosen.node.storage, chosen.listener.port) == ("disk", 9999)
     assert broker_settings([], {}, {"data_dir": "here"}).node.storage == "disk"
+
+
+def test_groups_start_at_once_unless_the_settings_say_otherwise() -> None:
+    """A test of a group took 3 s longer by the default that waits for more members."""
+    delay = "groups.initial_rebalance_delay_ms"
+    assert broker_settings([], {}, {}).groups.initial_rebalance_delay_ms == 0
+    assert broker_settings([f"{delay} = 7"], {}, {}).groups.initial_rebalance_delay_ms == 7
+    assert broker_settings([], {delay: 8}, {"port": 0}).groups.initial_rebalance_delay_ms == 8
+    config = BrokerConfig(port=0, storage="memory", default_partitions=3)
+    assert config.groups.initial_rebalance_delay_ms == 3_000
+    fast = start_groups_at_once(config)
+    assert (fast.groups.initial_rebalance_delay_ms, fast.listener.port) == (0, 0)
+    assert start_groups_at_once(Settings()).groups.initial_rebalance_delay_ms == 0
+    for chosen in (3_000, 0, 9):
+        tree = load_settings(None, {}, {delay: chosen}).settings
+        assert start_groups_at_once(tree) == tree
+        kept = start_groups_at_once(BrokerConfig(port=0, settings=tree))
+        assert kept.groups.initial_rebalance_delay_ms == chosen
 
 
 @pytest.mark.parametrize(

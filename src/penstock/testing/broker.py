@@ -33,6 +33,7 @@ from penstock.node.server import BrokerServer
 from penstock.node.stand_ins import StandIns
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 from penstock.testing.broker_run import BrokerRun
+from penstock.testing.fixture_settings import start_groups_at_once
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 from penstock.testing.network import Line, Network
 from penstock.testing.switched_disk import SwitchedDisk
@@ -52,9 +53,10 @@ class Broker:
         data_dir: str | PurePath | None = None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """With `settings` those are used as they are; else memory or `data_dir`, on a free port.
+        """With `settings` those are used; else memory or `data_dir`, on a free port.
 
-        There is an admin port only when the settings name one (`admin.port`). A `filesystem`, such
+        There is an admin port only when the settings name one (`admin.port`), and a group's first
+        rebalance waits only when they set `groups.initial_rebalance_delay_ms`. A `filesystem`, such
         as a `FaultyDisk`, stands in for the disk of the logs.
         """
         if settings is None:
@@ -66,7 +68,7 @@ class Broker:
         if settings.admin.port is None:
             no_admin = settings.admin.model_copy(update={"enabled": False})
             settings = settings.model_copy(update={"admin": no_admin})
-        self._settings = settings
+        self._settings = start_groups_at_once(settings)
         self._disk = SwitchedDisk(filesystem or _disk_of(settings))
         self._network = Network()
         self._line: Line | None = None

@@ -1,8 +1,8 @@
 """The settings of a broker in a test, from what the project and the test say (pure).
 
-Memory, unless a directory is named, and a free port first; then the project's lines, then the
-test's table, then its keywords. Everything is checked as the settings of `penstock serve` are, and
-told in the same words.
+Memory, unless a directory is named, a free port, and groups that start without a delay come first;
+then the project's lines, then the test's table, then its keywords. Everything is checked as the
+settings of `penstock serve` are, with the same messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,6 +68,7 @@ def broker_settings(
         "listener.port": 0,
         "node.storage": "memory",
         "admin.enabled": False,
+        "groups.initial_rebalance_delay_ms": 0,
     }
     named = _named(lines, table)
     if _DATA_DIR in named:
@@ -77,3 +78,15 @@ def broker_settings(
     if "data_dir" in keywords and "storage" not in keywords:
         return BrokerConfig(settings=tree, storage="disk", **keywords)
     return BrokerConfig(settings=tree, **keywords)
+
+
+def start_groups_at_once(settings: Settings) -> Settings:
+    """Return the settings with no delay before a group's first rebalance, unless they set one.
+
+    The default of 3 s waits for more members of a new group. A test knows its members, and would
+    wait that long for each group.
+    """
+    if "initial_rebalance_delay_ms" in settings.groups.model_fields_set:
+        return settings
+    groups = settings.groups.model_copy(update={"initial_rebalance_delay_ms": 0})
+    return settings.model_copy(update={"groups": groups})

@@ -12,8 +12,8 @@ else's business. `penstock_broker_scope = "session"` (or module, class, package)
 pytest settings shares it; each process of pytest-xdist has its own either way.
 
 Settings: `@pytest.mark.penstock(default_partitions=3)` for one test, with the keywords of
-`penstock.BrokerConfig`, or a table of keys such as `{"groups.initial_rebalance_delay_ms": 0}`; the
-option `penstock_settings` for all, with lines such as `topic_defaults.partitions_default = 3`.
+`penstock.BrokerConfig`, or a table of keys such as `{"flush.mode": "os"}`; the option
+`penstock_settings` for all, with lines such as `topic_defaults.partitions_default = 3`.
 """
 
 from collections.abc import Iterator
