@@ -57,6 +57,7 @@ HOT_PATH = [
     "storage/log_types.py",
     "storage/open_transactions.py",
     "storage/partition_log.py",
+    "storage/producer_entry.py",
     "storage/producer_state.py",
     "storage/rolling.py",
     "storage/segment.py",

@@ -17,7 +17,8 @@ from penstock.storage.log_manager import LogManager
 from penstock.storage.managed_directory import ManagedDirectory
 from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_state import ProducerBatch, ProducerStates
+from penstock.storage.producer_entry import ProducerBatch
+from penstock.storage.producer_state import ProducerStates
 from penstock.storage.transaction_index import TransactionIndex
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk

@@ -17,7 +17,8 @@ from penstock.replication.read_result import PartitionRead
 from penstock.storage import recovery
 from penstock.storage.filesystem import DiskFile
 from penstock.storage.flusher import Flusher, FlushRound
-from penstock.storage.producer_state import ProducerBatch, ProducerStates
+from penstock.storage.producer_entry import ProducerBatch
+from penstock.storage.producer_state import ProducerStates
 
 LONGER_SECONDS = 0.06
 

@@ -29,7 +29,8 @@ from penstock.storage.index import (
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.producer_state import ProducerBatch, ProducerEntry, ProducerStates
+from penstock.storage.producer_entry import ProducerBatch, ProducerEntry
+from penstock.storage.producer_state import ProducerStates
 from penstock.storage.transaction_index import (
     TRANSACTION_ENTRY,
     pack_entry,

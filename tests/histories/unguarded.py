@@ -24,7 +24,8 @@ from penstock.records.batch import BatchHeader
 from penstock.replication.manager import HostedPartition, TransactionEnd
 from penstock.storage.flusher import Flusher, FlushRound
 from penstock.storage.open_transactions import NO_GUARD
-from penstock.storage.producer_state import ProducerBatch, ProducerStates
+from penstock.storage.producer_entry import ProducerBatch
+from penstock.storage.producer_state import ProducerStates
 from tests.crash.unguarded import CHANGES as CHANGES_OF_THE_LOG
 from tests.crash.unguarded import replace
 

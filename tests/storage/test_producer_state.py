@@ -11,6 +11,7 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.records.batch import BatchHeader
+from penstock.records.control import Marker
 from penstock.storage import producer_state
 from penstock.storage.producer_state import ProducerStates
 
@@ -18,10 +19,18 @@ LAST = 2**31 - 1
 
 
 def header(
-    sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, attributes: int = 0
+    sequence: int,
+    count: int = 1,
+    *,
+    producer_id: int = 7,
+    epoch: int = 0,
+    attributes: int = 0,
+    timestamp_ms: int = 5_000,
+    offset: int = 0,
 ) -> BatchHeader:
+    last = count - 1
     return BatchHeader(
-        0, 100, 0, 2, 0, attributes, count - 1, 0, 5_000, producer_id, epoch, sequence, count
+        offset, 100, 0, 2, 0, attributes, last, 0, timestamp_ms, producer_id, epoch, sequence, count
     )
 
 
@@ -40,6 +49,7 @@ class Log:
             )
         original = self.states.check(made, guard)
         if original is not None:
+            self.states.note_repeated(made.producer_id)
             return original.base_offset, True
         base_offset = self.end_offset
         self.states.update(made, base_offset, made.max_timestamp_ms)
@@ -106,9 +116,41 @@ def test_expiry_keeps_open_transactions() -> None:
     log = Log()
     log.append(header(0))
     log.append(header(0, producer_id=8, attributes=0x10))
-    assert log.states.expire(5_000 + limits.PRODUCER_EXPIRATION_MS - 1) == 0
-    assert log.states.expire(5_000 + limits.PRODUCER_EXPIRATION_MS) == 1
+    assert log.states.expire(50) == 0
+    assert log.states.expire(50 + limits.PRODUCER_EXPIRATION_MS - 1) == 0
+    assert log.states.expire(50 + limits.PRODUCER_EXPIRATION_MS) == 1
     assert list(log.states.entries) == [8]
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 5_000, 2**62])
+def test_expiry_counts_from_when_the_broker_heard_of_a_producer(timestamp_ms: int) -> None:
+    """A backfill of old records keeps its sequences; a wild timestamp does not keep any longer."""
+    day_ms = limits.PRODUCER_EXPIRATION_MS
+    log = Log()
+    batch = header(0, timestamp_ms=timestamp_ms)
+    following = header(1, timestamp_ms=timestamp_ms)
+    log.append(batch)
+    now_ms = 2**41
+    assert log.states.expire(now_ms) == 0
+    assert log.append(batch) == (0, True), "a retry is known"
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(header(9))
+    assert log.states.expire(now_ms + day_ms) == 0, "the retry began its time anew"
+    log.append(following)
+    assert log.states.expire(now_ms + 2 * day_ms) == 0, "and so did the next batch"
+    assert log.states.expire(now_ms + 3 * day_ms - 1) == 0
+    assert log.states.expire(now_ms + 3 * day_ms) == 1
+
+
+def test_a_load_begins_the_time_of_every_producer_anew() -> None:
+    """A snapshot keeps client timestamps, as Kafka's; none of them decides after a restart."""
+    log = Log()
+    log.append(header(0))
+    log.states.expire(1_000)
+    loaded = ProducerStates.from_bytes(log.states.to_bytes(), log.end_offset)
+    now_ms = 1_000 + 10 * limits.PRODUCER_EXPIRATION_MS
+    assert loaded.expire(now_ms) == 0
+    assert loaded.expire(now_ms + limits.PRODUCER_EXPIRATION_MS) == 1
 
 
 @pytest.mark.uncompiled
@@ -119,6 +161,74 @@ def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         log.append(header(0, producer_id=producer_id))
     assert len(log.states.entries) <= 100
     assert 299 in log.states.entries
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[BatchHeader, Marker | None]]:
+    """A log of many producers: plain batches, transactions, and markers without any batch."""
+    batches: list[tuple[BatchHeader, Marker | None]] = []
+    sequences: dict[int, int] = {}
+    steps = st.tuples(
+        st.integers(0, 11),
+        st.sampled_from(["plain", "transactional", "marker"]),
+        st.integers(-1, 9),
+    )
+    drawn = draw(st.lists(steps, max_size=60))
+    for offset, (producer_id, kind, timestamp_ms) in enumerate(drawn):
+        sequence, attributes = -1, 0x30
+        if kind != "marker":
+            sequence = sequences.get(producer_id, 0)
+            sequences[producer_id] = sequence + 1
+            attributes = 0x10 if kind == "transactional" else 0
+        made = header(
+            sequence,
+            producer_id=producer_id,
+            attributes=attributes,
+            timestamp_ms=timestamp_ms,
+            offset=offset,
+        )
+        batches.append(
+            (made, Marker(is_commit=True, coordinator_epoch=0) if sequence < 0 else None)
+        )
+    return batches
+
+
+@pytest.mark.uncompiled
+@settings(deadline=None)
+@given(logs(), st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_replicas_of_one_log_evict_the_same_producers(
+    batches: list[tuple[BatchHeader, Marker | None]], snapshots: set[int], looks: set[int]
+) -> None:
+    """One replica reads the log at once; another one reloads from snapshots and looks at clocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producer_state, "PRODUCER_IDS_PER_PARTITION_MAX", 5)
+        patch.setattr(producer_state, "_EVICTED_AT_ONCE", 2)
+        steady, restless = ProducerStates(), ProducerStates()
+        for number, (made, marker) in enumerate(batches):
+            # Nothing idle is left to evict where every known producer has an open transaction.
+            if len(steady.transactions) >= 4 and made.attributes == 0x10:
+                continue
+            steady.replay(made, marker)
+            if number in snapshots:
+                restless = ProducerStates.from_bytes(restless.to_bytes(), made.base_offset)
+            if number in looks:
+                restless.expire(number)
+            restless.replay(made, marker)
+            restless.validate()
+        assert list(steady.entries) == list(restless.entries)
+        assert steady.summary() == restless.summary()
+
+
+@pytest.mark.uncompiled
+def test_eviction_follows_the_log_and_not_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCER_IDS_PER_PARTITION_MAX", 3)
+    monkeypatch.setattr(producer_state, "_EVICTED_AT_ONCE", 1)
+    log = Log()
+    for producer_id in (1, 2, 3):
+        log.append(header(0, producer_id=producer_id, timestamp_ms=100 - producer_id))
+    log.append(header(1, producer_id=1, timestamp_ms=-1))
+    log.append(header(0, producer_id=4))
+    assert list(log.states.entries) == [3, 1, 4], "producer 2 wrote longest ago"
 
 
 @settings(deadline=None)
@@ -176,6 +286,7 @@ def test_a_snapshot_stays_what_it_was() -> None:
         log.append(header(sequence, producer_id=7))
     log.append(header(0, producer_id=8, epoch=1, attributes=0x10))
     log.append(header(0, producer_id=9))
+    log.states.expire(0)
     log.states.expire(10**12)
     assert snapshot.to_bytes() == before
     assert log.states.to_bytes() != before

@@ -333,7 +333,8 @@ class TransactionsSettings(Section):
         Field(
             ge=1,
             le=2**31 - 1,
-            description="A partition forgets a producer that was silent for this long.",
+            description="A partition forgets a producer that the broker did not hear of for this"
+            " long. Timestamps of records do not count.",
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "producer.id.expiration.ms",

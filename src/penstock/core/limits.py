@@ -134,7 +134,8 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids taken from the store at a time, as in Kafka."""
 
 PRODUCER_IDS_PER_PARTITION_MAX: Final = 100_000
-"""Producers remembered in one partition; the oldest idle ones are forgotten first."""
+"""Producers remembered in one partition; the idle ones whose last batch is lowest in the log are
+evicted first, so that every replica of a partition evicts the same ones."""
 
 # --- Coordinators ---
 
@@ -243,7 +244,8 @@ PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 1_048_576
 crash has to replay in addition to what is past the recovery point."""
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's producer.id.expiration.ms: a producer that was silent for a day is forgotten."""
+"""Kafka's producer.id.expiration.ms: a producer that this broker did not hear of for a day is
+forgotten."""
 
 SYNC_ON_LOOP_SECONDS_MAX: Final = 0.001
 """Mean sync time above which the event loop never syncs itself: a slow disk must not stop it."""

@@ -138,6 +138,7 @@ class PartitionLog:
         if header.producer_id >= 0:
             original = self.producers.check(header, guard)
             if original is not None:
+                self.producers.note_repeated(header.producer_id)
                 return AppendInfo(
                     original.base_offset,
                     original.last_offset,
@@ -146,9 +147,8 @@ class PartitionLog:
                     is_duplicate=True,
                 )
         buffer, timestamp_ms, settings = batch.buffer, batch.max_timestamp_ms, self.settings
-        base_offset = self.end_offset
+        base_offset, size = self.end_offset, len(buffer)
         last_offset = base_offset + header.last_offset_delta
-        size = len(buffer)
         patch_for_append(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         active = self.active
         try:

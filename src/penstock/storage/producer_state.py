@@ -18,12 +18,16 @@ of them must be known again. Kafka's reader takes the last entry of a producer, 
 its own. `check` and `check_marker` change nothing; `update` is the only way state changes, live and
 on replay. Which transactions are open, and what is verified with their coordinators, is in
 `open_transactions`.
+
+`entries` is in the order of each producer's last batch or marker in the log, and so is a snapshot.
+Eviction follows that order, so replicas that read the same log evict the same producers. Expiry
+counts from when this broker last heard of a producer; no timestamp of a client is compared with a
+clock. See docs/decisions/0016.
 """
 
-from collections.abc import Iterable
-from heapq import nsmallest
+from itertools import islice
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.core.errors import (
     FencedTransactionCoordinatorError,
@@ -46,6 +50,7 @@ from penstock.storage.open_transactions import (
     OpenTransactions,
     Verifications,
 )
+from penstock.storage.producer_entry import NO_BATCH, NOT_SEEN, ProducerBatch, ProducerEntry
 
 _SNAPSHOT_HEADER: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
@@ -57,61 +62,8 @@ _LAST_EPOCH: Final = 32_767
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _EVICTED_AT_ONCE: Final = 64
-"""Producers forgotten together when the table is full, so that finding the oldest is rare work."""
-
-
-class ProducerBatch(NamedTuple):
-    """One remembered batch."""
-
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp_ms: int
-
-
-_NO_BATCH: Final = ProducerBatch(-1, -1, -1, -1, -1)
-"""Written for a producer of which only control batches are known."""
-
-
-class ProducerEntry:
-    """One producer id in one partition."""
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "generation",
-        "last_timestamp_ms",
-        "open_offset",
-    )
-
-    def __init__(self, epoch: int, generation: int = 0) -> None:
-        self.epoch = epoch
-        self.generation = generation
-        """Snapshots that had been taken when this entry was made; a later one shares it."""
-        self.batches: list[ProducerBatch] = []
-        self.last_timestamp_ms = -1
-        self.coordinator_epoch = -1
-        self.open_offset = -1
-        """First offset of the transaction that is open, or -1."""
-
-    def copy(self, generation: int) -> "ProducerEntry":
-        """The same, to be changed while a snapshot keeps this one."""
-        entry = ProducerEntry(self.epoch, generation)
-        entry.batches = list(self.batches)
-        entry.last_timestamp_ms = self.last_timestamp_ms
-        entry.coordinator_epoch = self.coordinator_epoch
-        entry.open_offset = self.open_offset
-        return entry
-
-    def add(self, batch: ProducerBatch) -> None:
-        """Remember a batch, forgetting the oldest."""
-        batches = self.batches
-        if len(batches) >= PRODUCER_BATCHES_REMEMBERED:
-            del batches[0]
-        batches.append(batch)
-        self.last_timestamp_ms = batch.timestamp_ms
+"""Producers evicted together when the table is full, so that finding the oldest is rare work."""
+_NO_PRODUCER: Final = -1
 
 
 def _stale_epoch(header: BatchHeader, entry: ProducerEntry) -> InvalidProducerEpochError:
@@ -166,7 +118,7 @@ class ProducerSnapshot:
         body = bytearray(_SNAPSHOT_HEADER.size)
         count = 0
         for producer_id, entry in self.entries.items():
-            batches = entry.batches or [_NO_BATCH]
+            batches = entry.batches or [NO_BATCH]
             for batch in batches:
                 count += 1
                 # A marker is later than the last batch, and expiry counts from it.
@@ -190,11 +142,21 @@ class ProducerSnapshot:
 class ProducerStates:
     """All producers of one partition."""
 
-    __slots__ = ("_generation", "entries", "map_end_offset", "transactions", "verifications")
+    __slots__ = (
+        "_generation",
+        "_latest_id",
+        "entries",
+        "map_end_offset",
+        "transactions",
+        "verifications",
+    )
 
     def __init__(self) -> None:
         self._generation = 0
+        self._latest_id = _NO_PRODUCER
+        """The last producer of `entries`: the usual one, which need not move."""
         self.entries: dict[int, ProducerEntry] = {}
+        """In the order of the last batch or marker in the log."""
         self.map_end_offset = 0
         """Every batch below this offset has been taken into account."""
         self.transactions = OpenTransactions()
@@ -309,13 +271,17 @@ class ProducerStates:
         if entry is None:
             self._make_room()
             entry = ProducerEntry(header.producer_epoch, self._generation)
-            self.entries[producer_id] = entry
         else:
+            if producer_id != self._latest_id:
+                del self.entries[producer_id]
             if entry.generation != self._generation:
-                entry = self.entries[producer_id] = entry.copy(self._generation)
+                entry = entry.copy(self._generation)
             if entry.epoch != header.producer_epoch:
                 entry.epoch = header.producer_epoch
                 entry.batches = []
+            entry.heard_ms = NOT_SEEN
+        self.entries[producer_id] = entry
+        self._latest_id = producer_id
         if header.attributes & _CONTROL:
             entry.open_offset = -1
             self.transactions.end(producer_id, base_offset)
@@ -358,33 +324,35 @@ class ProducerStates:
 
     # --- Bounds ---
 
+    def note_repeated(self, producer_id: int) -> None:
+        """A known batch arrived again: nothing is appended, but the producer is not silent."""
+        self.entries[producer_id].heard_ms = NOT_SEEN
+
     def expire(self, now_ms: int, silent_ms: int = PRODUCER_EXPIRATION_MS) -> int:
-        """Forget producers that were silent too long; how many. Open transactions stay."""
+        """Forget producers without an open transaction that were silent too long; how many.
+
+        `now_ms` is of a clock that never jumps. The first call after a producer was heard of, or
+        after a load, starts its time: a producer is forgotten late, by at most the time between
+        two calls, and never early.
+        """
         limit_ms = now_ms - silent_ms
-        expired = [
-            producer_id
-            for producer_id, entry in self.entries.items()
-            if entry.last_timestamp_ms <= limit_ms and entry.open_offset < 0
-        ]
+        expired: list[int] = []
+        for producer_id, entry in self.entries.items():
+            if entry.heard_ms < 0:
+                entry.heard_ms = now_ms
+            elif entry.heard_ms <= limit_ms and entry.open_offset < 0:
+                expired.append(producer_id)
         for producer_id in expired:
             del self.entries[producer_id]
-        self.verifications.expire(limit_ms)
         return len(expired)
 
     def _make_room(self) -> None:
-        """Keep the table within its bound; the oldest idle producers go first."""
+        """Evict the idle producers whose last batch is lowest in the log if the table is full."""
         if len(self.entries) < PRODUCER_IDS_PER_PARTITION_MAX:
             return
         # One with an open transaction is never idle; `_check_transactional` bounds their number.
-        oldest: Iterable[tuple[int, int]] = nsmallest(
-            _EVICTED_AT_ONCE,
-            (
-                (entry.last_timestamp_ms, producer_id)
-                for producer_id, entry in self.entries.items()
-                if entry.open_offset < 0
-            ),
-        )
-        for _, producer_id in oldest:
+        idle = (producer_id for producer_id, entry in self.entries.items() if entry.open_offset < 0)
+        for producer_id in list(islice(idle, _EVICTED_AT_ONCE)):
             del self.entries[producer_id]
 
     def snapshot(self) -> "ProducerSnapshot":

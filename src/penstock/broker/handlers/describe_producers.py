@@ -15,7 +15,7 @@ from penstock.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from penstock.storage.producer_state import ProducerEntry
+from penstock.storage.producer_entry import ProducerEntry
 
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
