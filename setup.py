@@ -36,6 +36,7 @@ WALKERS = [
     "spark/tables/values/json_kernel",
 ]
 HOT_PATH = [
+    "core/cancellation.py",
     "core/clock.py",
     "core/deadlines.py",
     "core/deferred.py",

@@ -22,6 +22,7 @@ from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
@@ -211,12 +212,16 @@ class ColdReader(Protocol):
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        client: Cancellation | None = None,
     ) -> PartitionRead:
         """As `ReplicaManager.read`, but waits for the disk."""
         ...
 
     async def find_by_time(
-        self, partition: HostedPartition, timestamp_ms: int | None
+        self,
+        partition: HostedPartition,
+        timestamp_ms: int | None,
+        client: Cancellation | None = None,
     ) -> TimestampAndOffset | None:
         """The first record at or after a time; None asks for the newest record."""
         ...
@@ -288,6 +293,8 @@ class RequestContext(NamedTuple):
     """The address that the client connects from."""
     meter: RequestMeter | None = None
     """Counts what the request costs, while any quota is set."""
+    client: Cancellation | None = None
+    """Cancelled when the connection is gone: reads for its requests end early."""
 
 
 class NoAnswer:

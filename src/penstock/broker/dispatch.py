@@ -22,6 +22,7 @@ from penstock.broker.context import (
 )
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
+from penstock.core.cancellation import Cancellation
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError
@@ -89,7 +90,11 @@ class Dispatcher:
         )
 
     def dispatch(
-        self, request: Request, client_host: str = "", meter: RequestMeter | None = None
+        self,
+        request: Request,
+        client_host: str = "",
+        meter: RequestMeter | None = None,
+        client: Cancellation | None = None,
     ) -> "Answer | Deferred[Answer]":
         """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
         handler = self._handlers[request.api_key]
@@ -105,6 +110,7 @@ class Dispatcher:
             request.is_version_unsupported,
             client_host,
             meter,
+            client,
         )
         function = handler.function or handler.load()
         if handler.is_coroutine:

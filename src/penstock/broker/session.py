@@ -27,6 +27,7 @@ from penstock.broker.context import DEFECT, Answer, EncodedAnswer, NoAnswer, Wai
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.throttled import throttled
+from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
 from penstock.core.limits import (
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
@@ -71,6 +72,7 @@ class Session:
 
     __slots__ = (
         "_budget",
+        "_client",
         "_close",
         "_dispatcher",
         "_held_bytes",
@@ -108,6 +110,8 @@ class Session:
         self.on_room = on_room
         self._mute = mute
         self._quotas = dispatcher.quotas
+        self._client = Cancellation()
+        """Cancelled with the connection, so that reads on threads end early."""
         self.client_host = ""
         """The address of the peer; the owner sets it when it knows it."""
         self._slots: deque[_Slot] = deque()
@@ -165,7 +169,7 @@ class Session:
         slot = _Slot(request, self._received_at)
         if self._quotas.is_active:
             slot.meter = self._metered(request)
-        answer = self._dispatcher.dispatch(request, self.client_host, slot.meter)
+        answer = self._dispatcher.dispatch(request, self.client_host, slot.meter, self._client)
         if slot.meter is not None:
             slot.meter.end()
         self._slots.append(slot)
@@ -198,6 +202,7 @@ class Session:
     def close(self) -> None:
         """The connection is gone: answers that are still to come go nowhere."""
         self.is_closed = True
+        self._client.cancel()
         while self._slots:
             slot = self._slots.popleft()
             self._budget.release(slot.request.frame_bytes)

@@ -119,6 +119,14 @@ class OffsetOutOfRangeError(StorageError):
         self.end_offset = end_offset
 
 
+class StorageBusyError(StorageError):
+    """Too many jobs wait for storage's threads; the client retries."""
+
+
+class WorkCancelledError(StorageError):
+    """The work was given up because its client is gone or the broker stops."""
+
+
 class DataDirectoryLockedError(StorageError):
     """Another process uses the data directory."""
 

@@ -258,6 +258,39 @@ MAPPED_READ_BYTES_MIN: Final = 131_072
 """Reads from this size on are mapped instead of copied. Below it a copy costs less than two system
 calls and the page faults; at 1 MiB a mapping doubles what one core can send."""
 
+DUTY_THREADS: Final = 2
+"""Threads for checkpoints, segment swaps, deletes and compaction: a slow delete does not delay a
+checkpoint."""
+
+DUTIES_QUEUED_MAX: Final = 1_024
+"""Duties that wait for a thread. The broker starts about ten at once; client requests that delete
+topics add one each."""
+
+READ_THREADS: Final = 4
+"""Threads for reads that miss the page cache: a few slow disks' worth, few enough for two cores."""
+
+READS_QUEUED_MAX: Final = 16_384
+"""Cold reads that wait for a thread, about 1 KB each. A connection has one fetch at a time, so
+12,000 connections fit."""
+
+LOOKUP_THREADS: Final = 2
+"""Searches by time that run at once. Each may hold one unfolded batch: 256 MiB in all."""
+
+LOOKUPS_QUEUED_MAX: Final = 4_096
+"""Searches by time that wait for a thread, over all clients, who take turns. Above it a search is
+refused with an error that clients retry."""
+
+LOOKUP_SLICE_SECONDS: Final = 0.002
+"""What a search by time does in one go on its thread. It holds the interpreter meanwhile, so this
+is what it may add to the latency of a request."""
+
+LOOKUP_REST_RATIO: Final = 1.0
+"""Rest after each slice of a search, as a multiple of the time it took: half of a core at most for
+each thread."""
+
+WORK_STOP_SECONDS_MAX: Final = 1.0
+"""How long a stop waits for storage's threads after it cancelled their work: 500 slices."""
+
 COMPACTION_KEYS_MAX: Final = 500_000
 """Keys that one pass of compaction remembers: about 75 MB. Kafka's log.cleaner.dedupe.buffer.size
 holds ten times as many in 128 MB; what does not fit waits for the next pass."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from penstock.broker.context import LogDirectoryState
 from penstock.cluster.service import MetadataService
+from penstock.core.cancellation import Cancellation
 from penstock.core.errors import PenstockError, StorageError
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
@@ -123,6 +124,7 @@ class ColdReads:
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        client: Cancellation | None = None,
     ) -> PartitionRead:
         """As `ReplicaManager.read`, but waits for the disk."""
         try:
@@ -149,10 +151,13 @@ class ColdReads:
                     bytes_max,
                     offset_limit=stable if reads_committed else high_watermark,
                     at_least_one=at_least_one,
+                    client=client,
                 )
                 if not reads_committed or not found.records:
                     break
-                aborted = await self._storage.aborted_transactions(log, offset, found.next_offset)
+                aborted = await self._storage.aborted_transactions(
+                    log, offset, found.next_offset, client
+                )
             return PartitionRead(
                 high_watermark,
                 log.log_start_offset,
@@ -162,9 +167,12 @@ class ColdReads:
             )
 
     async def find_by_time(
-        self, partition: HostedPartition, timestamp_ms: int | None
+        self,
+        partition: HostedPartition,
+        timestamp_ms: int | None,
+        client: Cancellation | None = None,
     ) -> TimestampAndOffset | None:
         """The first record at or after a time; None asks for the newest record."""
         if timestamp_ms is None:
-            return await self._storage.max_timestamp(partition.log)
-        return await self._storage.offset_for_timestamp(partition.log, timestamp_ms)
+            return await self._storage.max_timestamp(partition.log, client)
+        return await self._storage.offset_for_timestamp(partition.log, timestamp_ms, client)

@@ -5,8 +5,9 @@ What runs where:
 - On the loop: appends, reads from memory, taking and telling flush rounds; and the sync itself when
   one append waits alone and the disk is fast (`flusher.choose_path`).
 - On each flusher's thread: all other syncs. It reports once for each round.
-- On a few worker threads: cold reads (checksums verified), searches by time, checkpoints,
-  retention's and deletion's file work, free-space samples.
+- On worker threads, in classes that cannot starve each other (`worker_pool`): duties (checkpoints,
+  retention's and deletion's file work, compaction, free-space samples), cold reads with checksums
+  verified, and searches by time.
 
 `schedule_flush` is called after appends; the decision falls at the end of the loop's iteration, so
 all appends of one iteration share a round. `on_durable` is told which logs moved, `on_failure`
@@ -17,10 +18,10 @@ when a periodic duty is due: `node.duties` does.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
 from penstock.core.errors import (
     CorruptBatchError,
@@ -30,6 +31,7 @@ from penstock.core.errors import (
     QuarantinedLogError,
     StorageError,
 )
+from penstock.core.limits import WORK_STOP_SECONDS_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
 from penstock.storage.disk_watch import DiskWatch
@@ -44,6 +46,7 @@ from penstock.storage.log_types import LogRead, TimestampAndOffset
 from penstock.storage.managed_directory import DetachedSegments
 from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.worker_pool import WorkClass, WorkerPool
 
 if TYPE_CHECKING:
     from penstock.storage.log_cleaner import LogCleaner
@@ -52,8 +55,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_WORKERS: Final = 4
-"""Threads for cold reads and file work: a few slow disks' worth, few enough for two cores."""
 _RETENTION_SLICE: Final = 200
 """Logs looked at in one go, about half a millisecond."""
 _FULL_RETRY_SECONDS: Final = 1.0
@@ -78,7 +79,7 @@ class StorageService:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._workers: ThreadPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
         self._is_scheduled = False
         self._flush_mode = manager.flushers[0].directory.flush_mode
         self._disks = DiskWatch(
@@ -103,7 +104,7 @@ class StorageService:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the threads. The manager has loaded its logs."""
         self._loop = loop
-        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage")
+        self._pool = WorkerPool(loop)
         self._disks.measure_all()
         for flusher in self.manager.flushers:
             directory = flusher.directory
@@ -120,7 +121,9 @@ class StorageService:
     async def stop(self) -> None:
         """Finish what was appended, end the threads, sync and close everything.
 
-        Whoever waits for `on_durable` is told before this returns.
+        Whoever waits for `on_durable` is told before this returns. Reads and searches are
+        cancelled. A duty that does not end in time keeps its files: the stop is then not a clean
+        one, and the next start verifies what a crash would have left.
         """
         self._is_stopping = True
         if self._retry is not None:
@@ -129,11 +132,18 @@ class StorageService:
             await self._wait_between_rounds()
             flusher.stop()
             self._finish_appends(flusher)
-        assert self._workers is not None
-        self._workers.shutdown()
+        assert self._pool is not None
+        is_idle = await self._pool.stop(WORK_STOP_SECONDS_MAX)
         for flusher in self.manager.flushers:
             flusher.directory.on_failure = None
-        self.manager.close()
+        if is_idle:
+            self.manager.close()
+        else:
+            logger.error(
+                "work on files did not end within %.0f s of the stop; the next start verifies the "
+                "logs as after a crash",
+                WORK_STOP_SECONDS_MAX,
+            )
 
     def _finish_appends(self, flusher: Flusher) -> None:
         """The last rounds of a directory, on this thread."""
@@ -266,10 +276,15 @@ class StorageService:
 
     # --- Reading on threads ---
 
+    @property
+    def pool(self) -> WorkerPool:
+        """The worker threads, while the service runs."""
+        assert self._pool is not None, "the service is not started"
+        return self._pool
+
     async def _work(self, call: Callable[[], Result]) -> Result:
-        """Run blocking work on a worker thread."""
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._workers, call)
+        """Run a duty on a worker thread."""
+        return await self.pool.run(WorkClass.DUTIES, call)
 
     async def read_cold(
         self,
@@ -279,6 +294,7 @@ class StorageService:
         *,
         offset_limit: int,
         at_least_one: bool,
+        client: Cancellation | None = None,
     ) -> LogRead:
         """The read that raised `BlockingIOError`, on a thread, with every checksum verified."""
 
@@ -297,7 +313,7 @@ class StorageService:
         while True:
             truncations, segments = log.truncations, log.segments
             try:
-                answer = await self._work(read)
+                answer = await self.pool.run(WorkClass.READS, read, client)
             except FileNotFoundError as error:
                 if log.segments is segments:
                     raise StorageError(f"the disk could not be read: {error}") from error
@@ -319,28 +335,41 @@ class StorageService:
                 return answer
 
     async def aborted_transactions(
-        self, log: PartitionLog, offset: int, limit: int
+        self, log: PartitionLog, offset: int, limit: int, client: Cancellation | None = None
     ) -> list[AbortedTransaction]:
         """Aborted transactions with records in [offset, limit), for a read that was cold."""
         return await self._search(
-            log, lambda: log.aborted_transactions(offset, limit, nowait=False)
+            log,
+            lambda: log.aborted_transactions(offset, limit, nowait=False),
+            WorkClass.READS,
+            client,
         )
 
     async def offset_for_timestamp(
-        self, log: PartitionLog, timestamp_ms: int
+        self, log: PartitionLog, timestamp_ms: int, client: Cancellation | None = None
     ) -> TimestampAndOffset | None:
         """The first record at or after a time."""
-        return await self._search(log, lambda: log.offset_for_timestamp(timestamp_ms))
+        return await self._search(
+            log, lambda: log.offset_for_timestamp(timestamp_ms), WorkClass.LOOKUPS, client
+        )
 
-    async def max_timestamp(self, log: PartitionLog) -> TimestampAndOffset | None:
+    async def max_timestamp(
+        self, log: PartitionLog, client: Cancellation | None = None
+    ) -> TimestampAndOffset | None:
         """The first record with the highest timestamp."""
-        return await self._search(log, log.max_timestamp)
+        return await self._search(log, log.max_timestamp, WorkClass.LOOKUPS, client)
 
-    async def _search(self, log: PartitionLog, find: Callable[[], Result]) -> Result:
+    async def _search(
+        self,
+        log: PartitionLog,
+        find: Callable[[], Result],
+        kind: WorkClass,
+        client: Cancellation | None,
+    ) -> Result:
         while True:
             segments = log.segments
             try:
-                return await self._work(find)
+                return await self.pool.run(kind, find, client)
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and log.segments is not segments:
                     # Retention or compaction was faster than the search.

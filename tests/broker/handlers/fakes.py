@@ -16,6 +16,7 @@ from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.core.cancellation import Cancellation
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
@@ -78,7 +79,10 @@ class Nobody:
         raise AssertionError("not used here")
 
     async def find_by_time(
-        self, partition: HostedPartition, timestamp_ms: int | None
+        self,
+        partition: HostedPartition,
+        timestamp_ms: int | None,
+        client: Cancellation | None = None,
     ) -> TimestampAndOffset | None:
         raise AssertionError("not used here")
 
@@ -99,6 +103,7 @@ class ColdDisk(Nobody):
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        client: Cancellation | None = None,
     ) -> PartitionRead:
         if isinstance(self.outcome, Exception):
             raise self.outcome

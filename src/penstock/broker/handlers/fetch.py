@@ -147,7 +147,7 @@ class _Fetch:
         return is_parked
 
     def abandon(self) -> None:
-        """Nobody wants the answer. What is being read on a thread is read to its end."""
+        """Nobody wants the answer. A cold read is cancelled with the connection."""
         if self._wait is not None:
             self._context.services.replicas.waits.cancel(self._wait)
             self._wait = None
@@ -268,6 +268,7 @@ class _Fetch:
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=found_bytes == 0,
                     reads_committed=self._reads_committed,
+                    client=self._context.client,
                 )
                 found_bytes += len(found.records)
                 self._outcomes.append(found)

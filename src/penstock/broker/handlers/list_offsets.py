@@ -109,7 +109,7 @@ async def _find(
     if asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     found = await context.services.cold_reader.find_by_time(
-        partition, None if asked == MAX_TIMESTAMP else asked
+        partition, None if asked == MAX_TIMESTAMP else asked, context.client
     )
     if found is None or found.offset >= _limit(partition, reads_committed=reads_committed):
         return _NOTHING
