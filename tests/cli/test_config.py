@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.config import load_settings
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
@@ -211,10 +212,16 @@ def test_show_tables_and_json(penstock: Penstock, declared_file: str) -> None:
     assert len(everything["settings"]) > 50
 
 
+def served() -> Broker:
+    """A broker with the defaults of `penstock serve`, which a broker of a test does not have."""
+    flags = {"listener.port": 0, "node.storage": "memory"}
+    return Broker(load_settings(None, {}, flags).settings)
+
+
 def test_plan_and_explain_ask_a_broker_and_change_nothing(
     penstock: Penstock, declared_file: str
 ) -> None:
-    with Broker() as broker:
+    with served() as broker:
         asked = ("--bootstrap-server", broker.bootstrap_server)
         planned = penstock("config", "plan", declared_file, *asked)
         assert planned.code == 0
@@ -239,7 +246,7 @@ def test_plan_tells_what_needs_a_restart_and_when_there_is_nothing(
     penstock: Penstock, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.toml"
-    with Broker() as broker:
+    with served() as broker:
         asked = ("--bootstrap-server", broker.bootstrap_server)
         path.write_text("[node]\nid = 7\n")
         outcome = penstock("config", "plan", str(path), *asked)
@@ -253,7 +260,7 @@ def test_plan_compares_texts_and_names_what_it_did_not_compare(
     penstock: Penstock, tmp_path: Path
 ) -> None:
     path = tmp_path / "texts.toml"
-    with Broker() as broker:
+    with served() as broker:
         asked = ("--bootstrap-server", broker.bootstrap_server, "--json")
 
         def planned(text: str) -> dict[str, list[str]]:
