@@ -1,8 +1,9 @@
-"""The two load generators as functions: each call is one process, and returns what it reported.
+"""The load generators as functions: each call is one process, and returns what it reported.
 
 `run_raw` runs the Go program of the folder `loadgen` (compiled once into the cache folder; a
-change of its source makes a new one). `run_librdkafka` runs `benchmarks.librdkafka_producer`.
-Both fail loudly: a refused request, a lost connection or a timeout is an error, never a figure.
+change of its source makes a new one). `run_librdkafka` runs `benchmarks.librdkafka_producer`,
+`run_java_producer` the Java program beside this file, with the client of Apache Kafka's release.
+All fail loudly: a refused request, a lost connection or a timeout is an error, never a figure.
 """
 
 import contextlib
@@ -17,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle.cache import OracleError, built, content_key, progress, run, tool
+from tests.oracle.kafka_jars import class_path, java_command, java_version
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(__file__).resolve().parent / "loadgen"
+JAVA_SOURCE = Path(__file__).resolve().parent / "IdempotentProducer.java"
+JAVA_JVM = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC")
+"""The client has one core: a collector without threads of its own leaves it to the producer."""
 RUN_TIMEOUT_SECONDS = 180
 
 
@@ -80,6 +85,31 @@ def run_librdkafka(bootstrap: str, topic: str, *, value_bytes: int, records: int
             timeout_seconds=RUN_TIMEOUT_SECONDS,
         )
     )
+
+
+@functools.cache
+def java_producer() -> Path:
+    """The folder with the compiled Java program."""
+
+    def build(folder: Path) -> None:
+        progress(f"compiling {JAVA_SOURCE.name}")
+        javac = tool("javac", "install a JDK, 17 or later (Debian: default-jdk-headless)")
+        run([javac, "-nowarn", "-d", folder, "-cp", class_path(), JAVA_SOURCE])
+
+    key = content_key(JAVA_SOURCE, java_version(), class_path())
+    return built(f"java-producer-{key}", build)
+
+
+def run_java_producer(bootstrap: str, topic: str, *, value_bytes: int, records: int) -> Report:
+    """Produce with the Java client, default settings (idempotent), from a process of its own."""
+    command = java_command(
+        "IdempotentProducer",
+        [bootstrap, topic, str(value_bytes), str(records)],
+        options=JAVA_JVM,
+        appended_to_class_path=java_producer(),
+        log_level="error",
+    )
+    return _report(run(command, timeout_seconds=RUN_TIMEOUT_SECONDS))
 
 
 @contextlib.contextmanager

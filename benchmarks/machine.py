@@ -6,13 +6,19 @@ rate of large ones are measured beside them and printed with them.
 """
 
 import contextlib
+import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
+
+from tests.oracle.penstock_broker import ROOT
 
 SYNCS = 200
 # Enough to leave the burst behind that a virtual disk allows for the first few hundred megabytes.
@@ -84,8 +90,40 @@ def facts(folder: Path) -> list[str]:
             "appends of 1 MiB with an fdatasync after each, 1.5 GB, no broker: "
             f"{append_mb_per_second(folder):.0f} MB/s"
         ),
-        f"Python {platform.python_version()}",
+        broker_build(),
     ]
+
+
+_BUILD_SCRIPT = """
+import json, platform, sysconfig
+from penstock.broker import listener
+print(json.dumps({
+    "version": platform.python_version(),
+    "options": sysconfig.get_config_var("CONFIG_ARGS") or "",
+    "module": listener.__file__,
+}))
+"""
+
+
+def broker_build() -> str:
+    """How the interpreter of the brokers and Penstock itself were built, as one line."""
+    installed = os.environ.get("PENSTOCK_BROKER_PYTHON")
+    path = "" if installed else str(ROOT / "src")
+    command = [installed or sys.executable, "-c", _BUILD_SCRIPT]
+    environment = {**os.environ, "PYTHONPATH": path}
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
+    return described_build(**json.loads(output))
+
+
+def described_build(version: str, options: str, module: str) -> str:
+    """The line for a report; the interpreter has a large share of each small request."""
+    guided = "with" if "--enable-optimizations" in options else "without"
+    linked = "with" if "--with-lto" in options else "without"
+    kind = "from source, not compiled" if module.endswith(".py") else "compiled"
+    return (
+        f"Python {version}, built {guided} profile-guided optimization (PGO) and {linked} "
+        f"link-time optimization; Penstock {kind}"
+    )
 
 
 def own_cpu_seconds() -> float:
@@ -97,6 +135,12 @@ def own_cpu_seconds() -> float:
             times = process.cpu_times()
             total += float(times.user + times.system)
     return total
+
+
+def spent_cpu_seconds() -> float:
+    """The same with every child that has ended: what a measurement used between two calls."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own_cpu_seconds() + ended.ru_utime + ended.ru_stime
 
 
 class Bystanders:

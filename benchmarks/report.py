@@ -112,10 +112,17 @@ def judge_all(samples: Sequence[Sample], targets: Sequence[Target] = TARGETS) ->
 HEADINGS = ("medians (lowest..highest)", "unit", "Apache Kafka", "Penstock", "ratio", "target", "")
 
 
+def row_text(target: Target) -> str:
+    """What the row is about, with the number of partitions where it has one."""
+    if target.partitions is None:
+        return target.text
+    return f"{target.text}, {target.partitions} partition{'' if target.partitions == 1 else 's'}"
+
+
 def cells(line: Line) -> tuple[str, ...]:
     """The line as text, one string for each heading."""
     return (
-        line.target.text,
+        row_text(line.target),
         line.target.unit,
         str(line.kafka) if line.kafka else "-",
         str(line.penstock) if line.penstock else "-",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.contestants import Contestant, Stage
-from benchmarks.load import Report, run_librdkafka, run_raw
+from benchmarks.load import Report, run_java_producer, run_librdkafka, run_raw
 from benchmarks.variants import (
     KAFKA_DURABLE,
     KAFKA_UNSYNCED,
@@ -34,6 +34,10 @@ DEFAULTS = (KAFKA_UNSYNCED, PENSTOCK_DURABLE)
 """Each broker as it comes: Kafka acknowledges from memory, Penstock from disk."""
 UNSYNCED = (KAFKA_UNSYNCED, PENSTOCK_UNSYNCED)
 DURABLE = (KAFKA_DURABLE, PENSTOCK_DURABLE)
+SPREAD = (KAFKA_UNSYNCED, KAFKA_DURABLE, PENSTOCK_DURABLE)
+"""Durable Penstock against Kafka with `flush.messages=1`, and against Kafka's default."""
+
+JAVA_PARTITIONS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +53,12 @@ class Sizes:
     single_durable_requests: int = 5_000
     many_seconds: float = 3.0
     end_to_end_requests: int = 3_000
+    java_records: int = 400_000
 
     @staticmethod
     def quick() -> "Sizes":
         """A tenth."""
-        return Sizes(40_000, 200_000, 50_000_000, 50_000_000, 2, 2_000, 500, 0.5, 300)
+        return Sizes(40_000, 200_000, 50_000_000, 50_000_000, 2, 2_000, 500, 0.5, 300, 40_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +76,15 @@ class MismatchError(RuntimeError):
     """Client and broker do not agree on what was stored."""
 
 
-def _measured(contestant: Contestant, topic: str, load: Callable[[], Report]) -> Values:
+def _measured(
+    contestant: Contestant, topic: str, load: Callable[[], Report], partitions: int = 1
+) -> Values:
     """Run a produce load, and turn report and usage into values."""
     os.sync()
     before = contestant.broker.usage()
     report = load()
     after = contestant.broker.usage()
-    held = contestant.topics.records(topic)
+    held = contestant.topics.records(topic, partitions)
     if held != report.records:
         raise MismatchError(
             f"{contestant.variant}: {report.records} records acknowledged, {held} in the log"
@@ -198,10 +205,30 @@ def _single(name: str, variants: tuple[Variant, ...]) -> Workload:
     return Workload(name, variants, run)
 
 
-def _many(name: str, connections: int, variants: tuple[Variant, ...]) -> Workload:
+def _java(name: str) -> Workload:
     def run(stage: Stage, variant: Variant, sizes: Sizes) -> Values:
         contestant = stage.contestant(variant)
-        with contestant.topic() as topic:
+        with contestant.topic(JAVA_PARTITIONS) as topic:
+            values = _measured(
+                contestant,
+                topic,
+                lambda: run_java_producer(
+                    contestant.broker.bootstrap, topic, value_bytes=1000, records=sizes.java_records
+                ),
+                JAVA_PARTITIONS,
+            )
+        del values["cpu_s_per_gb"]  # The CPU is that of the warm-up too, the bytes are not.
+        return values
+
+    return Workload(name, DEFAULTS, run)
+
+
+def _many(
+    name: str, connections: int, variants: tuple[Variant, ...], partitions: int = 1
+) -> Workload:
+    def run(stage: Stage, variant: Variant, sizes: Sizes) -> Values:
+        contestant = stage.contestant(variant)
+        with contestant.topic(partitions) as topic:
             return _measured(
                 contestant,
                 topic,
@@ -210,9 +237,11 @@ def _many(name: str, connections: int, variants: tuple[Variant, ...]) -> Workloa
                     address=contestant.broker.bootstrap,
                     topic=topic,
                     connections=connections,
+                    partitions=partitions,
                     seconds=sizes.many_seconds,
                     warm_up=300,
                 ),
+                partitions,
             )
 
     return Workload(name, variants, run)
@@ -252,6 +281,7 @@ WORKLOADS = (
     Workload("cold-start", DEFAULTS, _cold_start, warms_up=False),
     _librdkafka(1000, lambda sizes: sizes.librdkafka_1kb_records),
     _librdkafka(100, lambda sizes: sizes.librdkafka_100b_records),
+    _java("java-idempotent"),
     _stream(600, 100, "stream-64k"),
     _stream(250, 1000, "stream-250k"),
     _fetch("fetch-1m", 1 << 20),
@@ -259,7 +289,10 @@ WORKLOADS = (
     _single("single-unsynced", UNSYNCED),
     _single("single-durable", DURABLE),
     _many("many-32-durable", 32, DURABLE),
-    _many("many-128-durable", 128, DURABLE),
+    _many("many-128-durable", 128, SPREAD),
+    _many("many-128-durable-4", 128, SPREAD, partitions=4),
+    _many("many-128-durable-16", 128, SPREAD, partitions=16),
+    _many("many-128-durable-64", 128, SPREAD, partitions=64),
     _many("many-32-unsynced", 32, UNSYNCED),
     _end_to_end("end-to-end-unsynced", UNSYNCED),
     _end_to_end("end-to-end-durable", DURABLE),
