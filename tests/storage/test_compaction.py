@@ -334,6 +334,7 @@ class Plain:
         self.base_offset = base_offset
         self.size = size
         self.max_timestamp_ms = max_timestamp_ms
+        self.modified_ms = 0
         self.index_bytes = 0
 
 

@@ -8,6 +8,8 @@ from penstock.storage.retention import expired_count
 class Aged(NamedTuple):
     size: int
     max_timestamp_ms: int
+    modified_ms: int = -(10**9)
+    """Of no account while a record has a timestamp."""
 
 
 SEGMENTS = [Aged(100, 1_000), Aged(100, 2_000), Aged(50, 3_000)]
@@ -62,8 +64,16 @@ def test_what_is_not_committed_stays() -> None:
     assert count(retention_bytes=0, offset_limit=9) == 0
 
 
-def test_segments_without_timestamps_do_not_age() -> None:
-    assert count([Aged(100, -1)], now_ms=10**15, retention_ms=1) == 0
+def test_segments_without_timestamps_are_as_old_as_their_files() -> None:
+    """Or one of them keeps everything behind it for ever, whatever `retention.ms` says."""
+    segments = [Aged(100, -1, 1_500), Aged(100, 1_000), Aged(50, 1_200)]
+    assert count(segments, now_ms=2_500, retention_ms=1_000) == 0
+    assert count(segments, now_ms=2_501, retention_ms=1_000) == 3
+    assert count(segments, now_ms=10**15) == 0, "not without retention.ms"
+
+
+def test_the_file_of_a_segment_with_timestamps_does_not_count() -> None:
+    assert count([Aged(100, 0, 10**15)], now_ms=2_000, retention_ms=1_000) == 1
 
 
 def test_it_stops_at_the_first_that_stays() -> None:

@@ -218,6 +218,7 @@ class CleaningJob:
             for file in new.finish():
                 file.sync()
             new.age_by(self._header_time_ms)
+            new.set_modified_ms(group[-1].modified_ms)
             self.statistics.swaps += 1
             is_ready = True
         finally:

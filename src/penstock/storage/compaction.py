@@ -34,6 +34,7 @@ from penstock.records.shrinking import empty_batch, rewritten_batch
 from penstock.records.span_scan import RecordSpan, record_spans
 from penstock.storage.offset_map import OffsetMap
 from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.retention import newest_ms
 
 
 class CompactedSegment(Protocol):
@@ -45,6 +46,11 @@ class CompactedSegment(Protocol):
     @property
     def max_timestamp_ms(self) -> int:
         """Highest timestamp, or -1."""
+        ...
+
+    @property
+    def modified_ms(self) -> int:
+        """When its data was last written: its age if no record has a timestamp."""
         ...
 
     @property
@@ -109,7 +115,7 @@ def cleanable_range(
     ]
     if lag_ms_min > 0:
         for number in dirty_numbers:
-            if segments[number].max_timestamp_ms > now_ms - lag_ms_min:
+            if newest_ms(segments[number]) > now_ms - lag_ms_min:
                 limit = min(limit, bases[number])
                 break
     # The segment that holds the limit stays as a whole.

@@ -53,6 +53,21 @@ class FilePlace:
             raise FileNotFoundError(f"{self.path} is another file now")
         return self._filesystem.create_file(self.path + self._early_suffix)
 
+    @property
+    def modified_ms(self) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        if self._early_suffix:
+            try:
+                return self._filesystem.modified_ms(self.path + self._early_suffix)
+            except FileNotFoundError:
+                if not self._is_moving:
+                    raise
+        return self._filesystem.modified_ms(self.path)
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Set the time that `modified_ms` returns, under the present name."""
+        self._filesystem.set_modified_ms(self.path + self._early_suffix, modified_ms)
+
     def rename(self, suffix: str) -> None:
         """Exchange the early name for another one, or for the own name if `suffix` is empty."""
         old = self.path + self._early_suffix

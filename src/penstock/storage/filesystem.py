@@ -112,6 +112,14 @@ class FileSystem(Protocol):
         """Bytes in the file of this name."""
         ...
 
+    def modified_ms(self, path: str) -> int:
+        """When the file of this name was last written, in milliseconds since 1970."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time that `modified_ms` returns."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Give another name, atomically; a file of that name is replaced."""
         ...
@@ -261,6 +269,14 @@ class DiskFileSystem:
     def file_size(self, path: str) -> int:
         """Bytes in the file of this name."""
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When the file of this name was last written."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time that `modified_ms` returns."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def rename(self, source: str, target: str) -> None:
         """Give another name, atomically."""

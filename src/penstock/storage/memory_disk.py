@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer
 
+from penstock.core.clock import SystemClock
 from penstock.core.errors import DataDirectoryLockedError
 from penstock.storage.filesystem import File, Lock, Space
 
@@ -33,13 +34,14 @@ class Usage:
 class Inode:
     """A file's bytes, or a directory's names."""
 
-    __slots__ = ("_counted_bytes", "_usage", "data", "names", "number")
+    __slots__ = ("_counted_bytes", "_usage", "data", "modified_ms", "names", "number")
 
     def __init__(self, number: int, *, is_directory: bool, usage: Usage | None = None) -> None:
         self.number = number
         self.data = bytearray()
         self._usage = usage
         self._counted_bytes = 0
+        self.modified_ms = SystemClock().now_ms()
         self.names: dict[str, Inode] | None = {} if is_directory else None
 
     def entries(self) -> "dict[str, Inode]":
@@ -54,6 +56,7 @@ class Inode:
         if position > len(self.data):
             self.data.extend(bytes(position - len(self.data)))
         self.data[position : position + len(view)] = view
+        self.modified_ms = SystemClock().now_ms()
         self._count()
 
     def truncate(self, size: int) -> None:
@@ -62,10 +65,11 @@ class Inode:
             del self.data[size:]
         else:
             self.data.extend(bytes(size - len(self.data)))
+        self.modified_ms = SystemClock().now_ms()
         self._count()
 
     def _count(self) -> None:
-        """Tell how the size changed, while the file has a name."""
+        """Count how the size changed, while the file has a name."""
         if self._usage is not None:
             self._usage.add(len(self.data) - self._counted_bytes)
             self._counted_bytes = len(self.data)
@@ -200,6 +204,14 @@ class MemoryDisk:
     def file_size(self, path: str) -> int:
         """Bytes in the file of this name."""
         return len(self.find(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        """When the file of this name was last written."""
+        return self.find(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time that `modified_ms` returns."""
+        self.find(path).modified_ms = modified_ms
 
     def rename(self, source: str, target: str) -> None:
         """Give another name."""

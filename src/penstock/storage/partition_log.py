@@ -35,7 +35,7 @@ from penstock.storage.log_settings import LogSettings
 from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
 from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.retention import expired_count
-from penstock.storage.rolling import is_roll_due
+from penstock.storage.rolling import is_roll_due, is_untimed_roll_due
 from penstock.storage.segment import Segment, segment_name
 from penstock.storage.truncation import cut_segments
 
@@ -186,10 +186,9 @@ class PartitionLog:
 
     def _refuse(self) -> None:
         """Raise the reason why nothing can be appended or read."""
-        if self.problem is not None:
-            raise self.problem
-        if self._shared.failure is not None:
-            raise self._shared.failure
+        reason = self.problem or self._shared.failure
+        if reason is not None:
+            raise reason
 
     def _roll(self) -> Segment:
         """Seal the active segment and begin a new one at `end_offset`."""
@@ -301,10 +300,7 @@ class PartitionLog:
         return aborted_in(self, offset, limit, nowait=nowait)
 
     def first_undecided(self, high_watermark: int) -> int:
-        """Where the oldest undecided transaction begins, or `high_watermark`.
-
-        Nothing from there on may be shown to who reads committed records, nor be compacted.
-        """
+        """The last stable offset: nothing from there on is compacted or read as committed."""
         first_offset = self.producers.transactions.first_undecided(high_watermark)
         if first_offset < 0:
             return high_watermark
@@ -385,12 +381,15 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int) -> list[Segment]:
         """Detach the segments that retention lets go; the start moves with them.
 
-        The caller removes their files after the new log start is checkpointed, or a crash between
-        two removals would leave a hole.
+        The caller removes files after it wrote the new log start, or a crash would leave a hole.
         """
         if self.problem is not None or self._shared.failure is not None or self.is_swapping:
             return []
-        segments, settings = self.segments, self.settings
+        settings = self.settings
+        if is_untimed_roll_due(self.active, settings, now_ms):
+            with suppress(DiskFullError):
+                self.roll()
+        segments = self.segments
         ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
         count = expired_count(
             segments,

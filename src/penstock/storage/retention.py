@@ -3,7 +3,8 @@
 Oldest first, and it stops at the first segment that must stay, as Apache Kafka does. A segment may
 go only when all of it lies below the limit that the caller gives (the high watermark): what is not
 committed is never deleted. The last segment goes too when it is too old; the caller begins a new
-one first. A segment without timestamps does not age.
+one first. A segment whose records have no timestamps (-1) is as old as its file, as in Kafka: else
+it would keep everything behind it for ever.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,11 @@ class AgedSegment(Protocol):
     @property
     def max_timestamp_ms(self) -> int:
         """Highest timestamp, or -1."""
+        ...
+
+    @property
+    def modified_ms(self) -> int:
+        """When its data was last written. Asked for only when no record has a timestamp."""
         ...
 
 
@@ -55,9 +61,12 @@ def expired_count(
     return count
 
 
+def newest_ms(segment: AgedSegment) -> int:
+    """The time from which a segment's age counts."""
+    timestamp_ms = segment.max_timestamp_ms
+    return timestamp_ms if timestamp_ms >= 0 else segment.modified_ms
+
+
 def _is_old(segment: AgedSegment, now_ms: int, retention_ms: int) -> bool:
     """Whether the segment's newest record is older than the topic keeps."""
-    if retention_ms < 0:
-        return False
-    newest_ms = segment.max_timestamp_ms
-    return 0 <= newest_ms < now_ms - retention_ms
+    return retention_ms >= 0 and newest_ms(segment) < now_ms - retention_ms

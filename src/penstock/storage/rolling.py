@@ -1,7 +1,8 @@
 """When a log begins a new segment. Decides only; `partition_log` does it.
 
 By size, by the span of a relative offset, by the time between the first batch and the next, and by
-the size of an index, as in Kafka.
+the size of an index, as in Kafka. A segment whose first batch has no timestamp (-1) rolls by the
+broker's time: `is_untimed_roll_due` is asked by each look of retention, not by each append.
 """
 
 from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
@@ -26,3 +27,15 @@ def is_roll_due(
         index_bytes = max(active.offset_index.size, active.time_index.size)
         return index_bytes >= settings.index_bytes_max
     return False
+
+
+def is_untimed_roll_due(active: Segment, settings: LogSettings, now_ms: int) -> bool:
+    """Whether a segment that no timestamp can roll has been the active one for `segment_ms`.
+
+    Its time starts with the first look that finds data in it, also after a restart, as in Kafka.
+    """
+    if active.size == 0 or active.first_timestamp_ms >= 0:
+        return False
+    if active.untimed_since_ms < 0:
+        active.untimed_since_ms = now_ms
+    return now_ms - active.untimed_since_ms > settings.segment_ms

@@ -73,6 +73,7 @@ class Segment:
         "size",
         "time_index",
         "transactions",
+        "untimed_since_ms",
         "wants_index_write",
         "was_used",
     )
@@ -102,6 +103,8 @@ class Segment:
         """Whether enough index entries have gathered to be written."""
         self.bytes_since_index = 0
         self.first_timestamp_ms = NO_TIMESTAMP
+        self.untimed_since_ms = NO_TIMESTAMP
+        """When retention first saw it as the active one with a first batch without a timestamp."""
         self._max_timestamp_ms = _TIMES_UNKNOWN if size else NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self.offset_index = IndexFile(filesystem, open_files, name + ".index", OFFSET_ENTRY_BYTES)
@@ -279,6 +282,15 @@ class Segment:
         """Highest timestamp in the segment, or -1."""
         self.trust_times()
         return self._max_timestamp_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When its data was last written: its age if no record has a timestamp. A system call."""
+        return self._place.modified_ms
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Keep the age of the segments that compaction replaces."""
+        self._place.set_modified_ms(modified_ms)
 
     @property
     def max_timestamp_offset(self) -> int:

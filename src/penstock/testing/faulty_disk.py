@@ -129,6 +129,14 @@ class FaultyDisk:
         """Bytes in the file of this name."""
         return self._filesystem.file_size(path)
 
+    def modified_ms(self, path: str) -> int:
+        """When the file of this name was last written."""
+        return self._filesystem.modified_ms(path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time that `modified_ms` returns."""
+        self._filesystem.set_modified_ms(path, modified_ms)
+
     def rename(self, source: str, target: str) -> None:
         """Give another name."""
         self.before("rename", target)

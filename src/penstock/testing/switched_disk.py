@@ -93,6 +93,15 @@ class SwitchedDisk:
         """Bytes in the file of this name."""
         return self.filesystem.file_size(path)
 
+    def modified_ms(self, path: str) -> int:
+        """When the file of this name was last written."""
+        return self.filesystem.modified_ms(path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of the last write, unless the disk is cut off."""
+        if not self.is_cut_off:
+            self.filesystem.set_modified_ms(path, modified_ms)
+
     def rename(self, source: str, target: str) -> None:
         """Give another name, unless the disk is cut off."""
         if not self.is_cut_off:

@@ -98,6 +98,7 @@ class VolatileDisk(MemoryDisk):
         if inode.names is None:
             undo = self._undo.get(inode)
             copy.data = bytearray(inode.data) if undo is None else undo.undone(inode.data)
+            copy.modified_ms = inode.modified_ms
             return copy
         names = self._synced_names.get(inode, inode.names)
         copy.entries().update({name: self._durable(child) for name, child in names.items()})
