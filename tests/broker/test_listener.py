@@ -13,7 +13,8 @@ import pytest
 from penstock.broker import server
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.handlers import HANDLERS
-from penstock.broker.listener import ConnectionProtocol, ListenerState
+from penstock.broker.listener import ConnectionProtocol
+from penstock.broker.listener_state import ListenerState
 from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry

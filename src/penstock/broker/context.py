@@ -16,6 +16,7 @@ from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
+from penstock.broker.turns import TurnBudget
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
@@ -265,6 +266,7 @@ class BrokerServices:
     coordinators: Coordinators
     fetch_sessions: FetchSessionCache
     tasks: Tasks
+    turns: TurnBudget
     api_ranges: Mapping[int, VersionRange]
     accepts_produce: Callable[[], PenstockError | None]
     """None when the disk has room, else the reason why produce is refused."""

@@ -79,6 +79,7 @@ class Dispatcher:
         self._services: Final = services
         self.unsent_answers: Final = services.unsent_answers
         self.quotas: Final = services.quotas
+        self.turns: Final = services.turns
         self._handlers: Final = handlers
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.broker.budget import MemoryBudget, RequestBudget
+from penstock.broker.turns import TurnBudget
 from penstock.core.errors import FrameError, PeerError, UnsupportedApiError
 from penstock.core.metrics import Counter, Family, Registry, Row
 
@@ -93,3 +94,14 @@ def show_budgets(
 
     told = "Times a connection was not read from because a budget was spent."
     metrics.family("reads_paused_total", Family(told, ("reason",), pauses))
+
+
+def show_turns(metrics: Registry, turns: TurnBudget) -> None:
+    """Register how often requests had to wait for a later turn of the event loop."""
+    told = "Times that requests in memory waited for a later turn of the event loop."
+    metrics.family("turns_put_off_total", Family(told, (), lambda: [Row((), turns.yields)]))
+    metrics.gauge(
+        "turns_waiting",
+        "Connections whose requests wait for a later turn of the event loop.",
+        lambda: turns.waiting_count,
+    )

@@ -5,6 +5,8 @@ guaranteed for each connection:
 
 - reading pauses while its requests, its unsent answers or the node's memory budget are at a bound,
   and while a quota says that its client has to wait; answers still go out;
+- its requests are handled within its share of a turn of the event loop (`turns`); the rest waits
+  for a later turn, and nothing is read from it meanwhile;
 - a peer that breaks the protocol is disconnected and counted; the others notice nothing;
 - a request that was begun and not finished, a peer that takes no answer, and an idle connection are
   each ended after their time (`alarms`).
@@ -12,22 +14,17 @@ guaranteed for each connection:
 
 import asyncio
 import logging
-from collections import Counter as Multiset
 from typing import Final, cast
 
 from penstock.broker import endings
-from penstock.broker.alarms import NEVER, Alarms
-from penstock.broker.budget import MemoryBudget, RequestBudget
-from penstock.broker.dispatch import Dispatcher
+from penstock.broker.alarms import NEVER
+from penstock.broker.listener_state import ListenerState
 from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
 from penstock.core.errors import PeerError
 from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
-from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings
 from penstock.protocol.connection import ServerConnection
 from penstock.protocol.encoder_source import Buffer
-from penstock.protocol.framing import ReadArena
 
 logger = logging.getLogger(__name__)
 
@@ -39,53 +36,6 @@ _STALL_LOOKS: Final = 4
 """How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
 
 
-class ListenerState(Alarms):
-    """What the connections of one listener share."""
-
-    def __init__(
-        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
-    ) -> None:
-        self.settings = settings
-        self.dispatcher = dispatcher
-        self.loop = asyncio.get_running_loop()
-        super().__init__(self.loop)
-        # Halves, so that who sends and never finishes takes nothing from those who are answered.
-        self.handling = RequestBudget(
-            settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
-        )
-        self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
-        self.unsent = dispatcher.unsent_answers
-        self.quotas = dispatcher.quotas
-        self.arena = ReadArena()
-        self.connections: set[ConnectionProtocol] = set()
-        self.by_address: Multiset[str] = Multiset()
-        counter = metrics.counter
-        self.opened = counter(
-            "connections_opened_total", "Connections that came, refused ones too."
-        )
-        self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
-        self.endings = endings.Endings(metrics)
-        self.received = counter("received_bytes_total", "Bytes received.")
-        self.sent = counter("sent_bytes_total", "Bytes of answers.")
-        metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
-        endings.show_budgets(metrics, self.handling, self.receiving, self.unsent)
-
-    def follow(self, settings: ListenerSettings) -> None:
-        """Use other limits from now on; connections that are above them stay until they end."""
-        self.settings = settings
-        self.handling.requests_max = settings.requests_in_flight_max
-        self.handling.resize(settings.request_bytes_in_flight_max // 2)
-        self.receiving.resize(settings.request_bytes_in_flight_max // 2)
-        now = self.loop.time()
-        for connection in self.connections:
-            self.check_by(connection, connection.next_check(now))
-
-    def forget(self, connection: "ConnectionProtocol") -> None:
-        """The connection is gone."""
-        self.connections.discard(connection)
-        self.stop_checking(connection)
-
-
 class ConnectionProtocol(asyncio.BufferedProtocol):
     """One connection of a Kafka client."""
 
@@ -95,6 +45,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_frame_since",
         "_is_draining",
         "_is_held",
+        "_is_queued",
         "_is_writable",
         "_last_request_at",
         "_muted_until",
@@ -106,9 +57,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_stall",
         "_state",
         "_transport",
+        "_turns",
         "_unsent_counted",
         "check_at",
         "check_key",
+        "turn_tag",
     )
 
     def __init__(self, state: ListenerState) -> None:
@@ -123,6 +76,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._resume_soon,
             self._mute,
         )
+        self._turns = state.turns
+        self.turn_tag = 0.0
+        self._is_queued = False
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._frame_since: float | None = None
@@ -181,11 +137,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         """Bytes came."""
         self._state.received.value += nbytes
         self._session.received()
-        try:
-            self._reader.buffer_updated(nbytes)
-            self._handle_requests()
-        except PeerError as error:
-            self._peer_was_wrong(error)
+        self._reader.buffer_updated(nbytes)
+        self._handle_requests()
 
     def eof_received(self) -> bool:
         """The client will send no more. Answers to what it sent before still go out, soon."""
@@ -230,19 +183,38 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     # --- Requests ---
 
     def _handle_requests(self) -> None:
+        """Handle what was received, within this connection's share of the turn."""
         session = self._session
-        handled = self._handle_burst()
-        while session.wants_room and session.has_room and self._is_writable:
-            handled += self._handle_burst()
+        if self._is_queued:
+            return
+        begun = session.time
+        try:
+            self._handle_until(begun + self._turns.slice_seconds)
+        except PeerError as error:
+            session.resumed()
+            self._peer_was_wrong(error)
+        self._end_turn(session.time - begun)
+
+    def _end_turn(self, seconds: float) -> None:
+        self._turns.spend(self, seconds)
+        if self._is_queued:
+            self._turns.join(self, seconds)
+
+    def _handle_until(self, deadline: float) -> None:
+        session = self._session
+        handled = self._handle_burst(deadline)
+        while session.wants_room and session.has_room and self._is_writable and not self._is_queued:
+            handled += self._handle_burst(deadline)
         if session.is_closed:
+            self._is_queued = False
             return
         self._reserve_partial()
         self._watch_frame(handled)
         self._update_reading()
         self._close_if_drained()
 
-    def _handle_burst(self) -> int:
-        """Handle requests while there is room, then send what is ready; returns how many."""
+    def _handle_burst(self, deadline: float) -> int:
+        """Handle requests while there is room and time, send what is ready; returns how many."""
         session, connection = self._session, self._connection
         handled = 0
         session.wants_room = False
@@ -253,6 +225,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             while self._is_writable:
                 if not session.has_room:
                     session.wants_room = self._reader.has_unread
+                    break
+                if session.time >= deadline:
+                    self._is_queued = self._reader.has_unread
                     break
                 request = connection.next_request()
                 if request is None:
@@ -265,6 +240,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             if not session.is_closed:
                 session.end_burst()
         return handled
+
+    def continue_turn(self) -> None:
+        """Go on with requests that had to wait for another turn of the event loop."""
+        self._is_queued = False
+        if not self._session.is_closed:
+            self._session.resumed()
+            self._handle_requests()
 
     def _reserve_partial(self) -> None:
         """Count what is here of a request that is arriving; what it announces costs nothing."""
@@ -282,7 +264,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if handled:
             self._last_request_at = self._state.loop.time()
             self._frame_since = None
-        if self._session.wants_room or self._session.is_muted or not self._is_writable:
+        session = self._session
+        if session.wants_room or session.is_muted or self._is_queued or not self._is_writable:
             # What is missing may be here or on its way: it is we who do not look.
             self._frame_since = None
         elif self._reader.frame_started and self._frame_since is None:
@@ -293,7 +276,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = self._session.wants_room or self._session.is_muted
+        is_full = self._session.wants_room or self._session.is_muted or self._is_queued
         pause = not self._is_writable or is_full or self._is_draining
         if pause:
             self._state.receiving.finished(self._resume_soon)
@@ -348,10 +331,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._session.is_closed:
             return
         self._session.resumed()
-        try:
-            self._handle_requests()
-        except PeerError as error:
-            self._peer_was_wrong(error)
+        self._handle_requests()
 
     # --- Answers and endings ---
 
@@ -375,7 +355,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _is_drained(self) -> bool:
         """Whether everything that was received whole is answered."""
         session = self._session
-        return not (session.in_flight or session.wants_room or self._resumes)
+        return not (session.in_flight or session.wants_room or self._resumes or self._is_queued)
 
     def _peer_was_wrong(self, error: PeerError) -> None:
         self._state.endings.count_broken(error)

@@ -84,12 +84,12 @@ class Session:
         "_received_at",
         "_requests",
         "_slots",
-        "_time",
         "_write",
         "client_host",
         "is_closed",
         "is_muted",
         "on_room",
+        "time",
         "wants_room",
     )
 
@@ -122,7 +122,7 @@ class Session:
         self._received_at = 0.0
         """When the last bytes came: requests are whole since then, however late they are handled,
         because nothing is read while some are held back."""
-        self._time = 0.0
+        self.time = 0.0
         """The last look at the clock; requests that are handled in a row share them."""
         self.is_closed = False
         self.is_muted = False
@@ -148,11 +148,11 @@ class Session:
 
     def received(self) -> None:
         """Bytes came, just now."""
-        self._received_at = self._time = self._requests.monotonic()
+        self._received_at = self.time = self._requests.monotonic()
 
     def resumed(self) -> None:
         """What was held back is handled now."""
-        self._time = self._requests.monotonic()
+        self.time = self._requests.monotonic()
 
     def begin_burst(self) -> None:
         """Hold answers back until `end_burst`, so that pipelined requests share one write."""
@@ -187,8 +187,8 @@ class Session:
             self._budget.reserve(request.frame_bytes)
             self._complete(slot, answer)
         now = self._requests.monotonic()
-        self._requests.handled(request.api_key, now - self._time)
-        self._time = now
+        self._requests.handled(request.api_key, now - self.time)
+        self.time = now
 
     def _metered(self, request: Request) -> RequestMeter:
         meter = RequestMeter(self._quotas, request.client_id)
@@ -279,7 +279,7 @@ class Session:
         slots = self._slots
         out: list[Buffer] = []
         size_bytes = 0
-        now = self._time if self._is_collecting else self._requests.monotonic()
+        now = self.time if self._is_collecting else self._requests.monotonic()
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
             out += buffers

@@ -87,6 +87,21 @@ ERROR_MESSAGE_CHARACTERS_MAX: Final = 1_000
 """What an answer says about an error. Messages repeat names that the client sent, a string on the
 wire has at most 32,767 bytes, and a character at most four."""
 
+# --- Turns of the event loop ---
+
+TURN_SECONDS: Final = 0.01
+"""Work on requests in one turn of the event loop, over all connections. More than 128 clients with
+a small request each need, so that their records share one sync; a fifth of the longest pause that a
+client may cause, because one request may pass it."""
+
+CONNECTION_TURN_SECONDS: Final = 0.002
+"""Work on the requests of one connection in one turn, while others may wait: about a hundred small
+requests, and what a compaction step takes."""
+
+QUEUED_TURN_SECONDS: Final = 0.002
+"""Work in one turn that was put off in earlier turns. A request that arrives waits for this much
+and not for the whole queue."""
+
 # --- Parked requests ---
 
 PARKED_REQUESTS_MAX: Final = 100_000

@@ -25,6 +25,7 @@ from penstock.broker.handlers import HANDLERS
 from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
+from penstock.broker.turns import TurnBudget
 from penstock.client.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
@@ -126,6 +127,7 @@ async def start_parts(
         coordinators=coordinators,
         fetch_sessions=FetchSessionCache(lambda: secrets.randbits(SESSION_ID_BITS)),
         tasks=GroupTasks(tasks),
+        turns=TurnBudget(asyncio.get_running_loop().call_soon),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(disk),
         quotas=quotas,

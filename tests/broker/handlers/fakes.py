@@ -10,6 +10,7 @@ from uuid import UUID
 
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.turns import TurnBudget
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
@@ -186,6 +187,8 @@ class FakeServices:
         self.cold = ColdDisk()
         self.coordinators = FakeCoordinators()
         self.refusal: PenstockError | None = None
+        self.soon: list[Callable[[], None]] = []
+        """What the event loop would call in its next turn."""
         self.services = BrokerServices(
             current=CurrentSettings(Settings()),
             node_id=1,
@@ -203,9 +206,20 @@ class FakeServices:
             coordinators=self.coordinators,
             fetch_sessions=FetchSessionCache(lambda: 1),
             tasks=RunAtOnce(),
+            turns=TurnBudget(self.soon.append),
             api_ranges={},
             accepts_produce=lambda: self.refusal,
         )
+
+    def run_turns(self) -> int:
+        """Run turns of the event loop until nothing waits for one; returns how many."""
+        count = 0
+        while self.soon:
+            due, self.soon[:] = tuple(self.soon), []
+            for call in due:
+                call()
+            count += 1
+        return count
 
     def context(self, api_version: int) -> RequestContext:
         """The surroundings of one request."""

@@ -1,0 +1,79 @@
+"""`ListenerState`: what the connections of one listener share.
+
+Budgets, the turns of the event loop, counters and time limits belong to a listener and not to the
+process: a second listener, for other brokers, gets its own and cannot be starved by clients. It
+decides nothing: the budgets and `broker.listener` do.
+"""
+
+import asyncio
+from collections import Counter as Multiset
+from typing import Protocol
+
+from penstock.broker import endings
+from penstock.broker.alarms import Alarms, Checked
+from penstock.broker.budget import MemoryBudget, RequestBudget
+from penstock.broker.dispatch import Dispatcher
+from penstock.core.metrics import Registry
+from penstock.core.settings import ListenerSettings
+from penstock.protocol.framing import ReadArena
+
+
+class Served(Checked, Protocol):
+    """A connection of the listener."""
+
+    def next_check(self, now: float) -> float:
+        """When a time limit may be used up at the earliest."""
+        ...
+
+    def finish(self) -> None:
+        """Take no more requests; close when those that were accepted are answered."""
+        ...
+
+
+class ListenerState(Alarms):
+    """What the connections of one listener share."""
+
+    def __init__(
+        self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
+    ) -> None:
+        self.settings = settings
+        self.dispatcher = dispatcher
+        self.loop = asyncio.get_running_loop()
+        super().__init__(self.loop)
+        # Halves, so that who sends and never finishes takes nothing from those who are answered.
+        self.handling = RequestBudget(
+            settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
+        )
+        self.receiving = MemoryBudget(settings.request_bytes_in_flight_max // 2)
+        self.unsent = dispatcher.unsent_answers
+        self.quotas = dispatcher.quotas
+        self.turns = dispatcher.turns
+        self.arena = ReadArena()
+        self.connections: set[Served] = set()
+        self.by_address: Multiset[str] = Multiset()
+        counter = metrics.counter
+        self.opened = counter(
+            "connections_opened_total", "Connections that came, refused ones too."
+        )
+        self.closed = counter("connections_closed_total", "Connections that ended, for any reason.")
+        self.endings = endings.Endings(metrics)
+        self.received = counter("received_bytes_total", "Bytes received.")
+        self.sent = counter("sent_bytes_total", "Bytes of answers.")
+        metrics.gauge("connections", "Open connections.", lambda: len(self.connections))
+        endings.show_budgets(metrics, self.handling, self.receiving, self.unsent)
+        endings.show_turns(metrics, self.turns)
+
+    def follow(self, settings: ListenerSettings) -> None:
+        """Use other limits from now on; connections that are above them stay until they end."""
+        self.settings = settings
+        self.handling.requests_max = settings.requests_in_flight_max
+        self.handling.resize(settings.request_bytes_in_flight_max // 2)
+        self.receiving.resize(settings.request_bytes_in_flight_max // 2)
+        now = self.loop.time()
+        for connection in self.connections:
+            self.check_by(connection, connection.next_check(now))
+
+    def forget(self, connection: Served) -> None:
+        """The connection is gone."""
+        self.connections.discard(connection)
+        self.stop_checking(connection)

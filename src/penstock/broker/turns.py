@@ -1,0 +1,126 @@
+"""`TurnBudget`: the work that connections may do in one turn of the event loop, and who is next.
+
+A client chooses how many requests it sends at once. Without a bound, the requests of one connection
+run to their end while the others wait. What is guaranteed:
+
+- in one turn the connections together handle requests for `TURN_SECONDS`, and one connection for
+  `CONNECTION_TURN_SECONDS`; both may be passed by one request;
+- the work that is left waits in a queue and continues in later turns, each of them with at most
+  `QUEUED_TURN_SECONDS` for the queue, so that requests that arrive are not behind all of it;
+- the queue is fair by time: the work that has used least of the loop is next. A connection with a
+  small request does not wait for the rest of the expensive ones;
+- everything in the queue is continued after a bounded amount of other work.
+
+The queue is start-time fair queuing. `_virtual_seconds` is the start tag of the work that was
+continued last. The start tag of a new entry is that value, or the time at which the earlier work of
+the same owner ended, if that is later. An owner is never more than `TAG_SECONDS_MAX` behind the
+others for what it did while nobody waited.
+
+The seconds left are not reset at the start of each turn, because that would cost a callback each
+time. They are reset when they are used up: work then waits for the next turn, if need be once more
+than needed. Pure: the caller measures time, and `call_soon` schedules.
+"""
+
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from penstock.core.limits import (
+    CONNECTION_TURN_SECONDS,
+    QUEUED_TURN_SECONDS,
+    TURN_SECONDS,
+)
+
+logger = logging.getLogger(__name__)
+
+TAG_SECONDS_MAX = 2 * TURN_SECONDS
+
+
+class Resumable(Protocol):
+    """Work that can stop after a part and continue in a later turn."""
+
+    turn_tag: float
+    """Kept for the queue; 0 at first."""
+
+    def continue_turn(self) -> None:
+        """Continue for `TurnBudget.slice_seconds` at most, call `spend`, and `join` if need be."""
+        ...
+
+
+class TurnBudget:
+    """The turns of one listener."""
+
+    __slots__ = (
+        "_call_soon",
+        "_is_scheduled",
+        "_number",
+        "_queue",
+        "_virtual_seconds",
+        "left_seconds",
+        "yields",
+    )
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._is_scheduled = False
+        self._number = 0
+        self._queue: list[tuple[float, float, int, Resumable]] = []
+        self._virtual_seconds = 0.0
+        self.left_seconds = TURN_SECONDS
+        self.yields = 0
+        """How often work was put off to a later turn."""
+
+    @property
+    def slice_seconds(self) -> float:
+        """How long one owner may work now; not above 0 when it must wait for a later turn."""
+        return min(CONNECTION_TURN_SECONDS, self.left_seconds)
+
+    @property
+    def waiting_count(self) -> int:
+        """Owners that wait for a turn."""
+        return len(self._queue)
+
+    def spend(self, owner: Resumable, seconds: float) -> None:
+        """Count the work that an owner did just now."""
+        self.left_seconds -= seconds
+        if seconds >= CONNECTION_TURN_SECONDS or self._queue:
+            latest = self._virtual_seconds + TAG_SECONDS_MAX
+            owner.turn_tag = min(max(self._virtual_seconds, owner.turn_tag) + seconds, latest)
+
+    def join(self, owner: Resumable, seconds: float) -> None:
+        """Have `owner.continue_turn` called in a later turn. An owner is in the queue once.
+
+        `seconds` is what it has worked in this turn: among equals, those who worked least go first.
+        """
+        self.yields += 1
+        self._number += 1
+        tag = max(self._virtual_seconds, owner.turn_tag)
+        owner.turn_tag = tag
+        heappush(self._queue, (tag, seconds, self._number, owner))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        """Continue the work that waits, within its share of the turn; one piece at least."""
+        self._is_scheduled = False
+        self.left_seconds = TURN_SECONDS
+        stop_at = TURN_SECONDS - QUEUED_TURN_SECONDS
+        queue = self._queue
+        while queue:
+            tag, _, _, owner = heappop(queue)
+            if tag > self._virtual_seconds:
+                self._virtual_seconds = tag
+            try:
+                owner.continue_turn()
+            except Exception:
+                # The others must go on; an owner handles the errors that it knows of.
+                logger.exception("work that waited for its turn failed")
+            if self.left_seconds <= stop_at:
+                break
+        if queue:
+            self._schedule()
