@@ -22,10 +22,13 @@ from penstock.spark.tables.definition import (
     Transform,
     WriteMode,
 )
+from penstock.spark.tables.looking.check import check_pipeline
 from penstock.spark.tables.looking.preflight import preflight
-from penstock.spark.tables.opening import FormatMissingError
+from penstock.spark.tables.opening import FormatMissingError, open_table
+from penstock.spark.tables.port import TableRefusedError
 from penstock.spark.tables.run.events import NoObserver
 from penstock.testing import Broker
+from tests.spark.tables.foreign_delta import PLAIN, create_foreign, protocol_of
 from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
 
 SECONDS_MAX = 20
@@ -129,3 +132,22 @@ def test_spark_is_not_started_for_a_pipeline_that_is_refused(
             stop=Event(),
             started=lambda _: None,
         )
+
+
+def test_a_delta_table_that_cannot_be_written_is_refused_by_name(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    """By `check` and at the start of a run alike, and nothing is written; `status` reads it."""
+    world = new_world(tmp_path, bootstrap, "delta")
+    folder = tmp_path / "w" / "shop" / "orders"
+    create_foreign(folder, protocol_of("rowTracking", "domainMetadata"), fields=PLAIN)
+    for has_transform in (False, True):
+        text = refusal(world.definition, has_transform=has_transform)
+        assert "cannot be written (domainMetadata, rowTracking)" in text
+    report = check_pipeline(world.definition, has_transform=False)
+    (told,) = [one.text for one in report.checks if one.name == "table"]
+    assert "cannot be written (domainMetadata, rowTracking)" in told
+    assert [one.name for one in (folder / "_delta_log").iterdir()] == [f"{0:020d}.json"]
+    with pytest.raises(TableRefusedError):
+        open_table(world.definition.table, "shop.orders")
+    open_table(world.definition.table, "shop.orders", is_read_only=True).close()

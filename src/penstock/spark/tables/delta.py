@@ -44,6 +44,7 @@ from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileRec
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
 from penstock.spark.tables.delta_columns import columns_to_add, derived_fields, is_derived
+from penstock.spark.tables.delta_guard import open_delta, require_supported
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
@@ -100,12 +101,18 @@ class DeltaLakeTable:
         partitions: Sequence[PartitionField] = (),
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        has_upserts: bool = False,
+        is_read_only: bool = False,
     ) -> None:
+        """`has_upserts`: rows are changed by key. `is_read_only`: any table can be looked at."""
         self._uri = uri
         self._fields = tuple(partitions)
         self._clock = clock or SystemClock()
         self._options = dict(storage_options or {})
-        self._table = DeltaTable(uri, storage_options=dict(self._options))
+        self._has_upserts = has_upserts
+        self._table = open_delta(uri, self._options)
+        if not is_read_only:
+            self._require_supported()
         self._require_partitions()
         self._notes: dict[str, CommitNote] = {}
         self._notes_version = -1
@@ -121,6 +128,7 @@ class DeltaLakeTable:
         partitions: Sequence[PartitionField] = (),
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        has_upserts: bool = False,
     ) -> "DeltaLakeTable":
         """Make the table, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
@@ -135,10 +143,20 @@ class DeltaLakeTable:
             commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
-        return cls(uri, partitions=partitions, storage_options=storage_options, clock=clock)
+        return cls(
+            uri,
+            partitions=partitions,
+            storage_options=storage_options,
+            clock=clock,
+            has_upserts=has_upserts,
+        )
 
     def close(self) -> None:
         """Nothing stays open."""
+
+    def _require_supported(self) -> None:
+        """Of the version that was read: an owner may upgrade the table between two commits."""
+        require_supported(self._table, self._uri, has_upserts=self._has_upserts)
 
     def _require_partitions(self) -> None:
         """Files under other partitions than the table's would make it unreadable."""
@@ -327,6 +345,7 @@ class DeltaLakeTable:
             self._made(lambda: delta_growth.add_columns(self._table, more, properties))
 
     def _require(self, after: TableState) -> None:
+        self._require_supported()
         if after.version != self._table.version():
             raise TableMovedError(
                 f"the commit was decided from version {after.version}, and the table that was read "
@@ -380,6 +399,7 @@ class DeltaLakeTable:
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Remove old entries of the log, and files that only they refer to."""
         state = self.load()
+        self._require_supported()
         first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
         if first is None:
             return Expiry(state, 0)
@@ -395,13 +415,15 @@ class DeltaLakeTable:
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
+        self._table.update_incremental()
+        self._require_supported()
         count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
         for directory in (changes_directory(self._uri), f"{self._uri}/{STAGING_FOLDER}"):
             count += clean_changes(directory, older_than_ms=older_than_ms)
         return count
 
     def _open_version(self, version: int) -> DeltaTable:
-        return DeltaTable(self._uri, version=version, storage_options=dict(self._options))
+        return open_delta(self._uri, self._options, version)
 
 
 def _properties(note: CommitNote, now_ms: int) -> CommitProperties:

@@ -21,6 +21,9 @@ def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
     Those of deltalake are Python, called by Arrow's threads: a process that ends while one of them
     still lets go of a file is aborted, after all its work was done.
     """
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        # Arrow knows nothing of deleted rows; such a table is read whole. Only bad records are.
+        return ds.dataset(pa.table(table.scan().read_all()).cast(table.schema().to_arrow()))
     is_local = not urlsplit(uri).scheme
     own = fs.SubTreeFileSystem(uri, fs.LocalFileSystem()) if is_local else None
     return table.to_pyarrow_dataset(filesystem=own)

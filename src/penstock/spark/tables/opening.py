@@ -25,7 +25,7 @@ from penstock.spark.tables.catalog_problems import (
     sqlite_path,
 )
 from penstock.spark.tables.definition import PartitionField as DefinedField
-from penstock.spark.tables.definition import TableFormat, TableSettings
+from penstock.spark.tables.definition import TableFormat, TableSettings, WriteMode
 from penstock.spark.tables.file_partitions import PartitionField, Transform, require_partitionable
 from penstock.spark.tables.locations import of_delta
 from penstock.spark.tables.port import Table, TableError
@@ -44,8 +44,11 @@ class FormatMissingError(TableError):
     """The library of a format is not installed."""
 
 
-def open_table(settings: TableSettings, name: str) -> Table:
-    """The table of this name, as it is; `TableMissingError` when nobody has made it."""
+def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False) -> Table:
+    """The table of this name, as it is; `TableMissingError` when nobody has made it.
+
+    Opened to be written it is refused when it has features that Penstock does not write.
+    """
     module = _module(settings.format)
     path = sqlite_path(dict(settings.catalog))
     if path is not None and not Path(path).exists():
@@ -62,6 +65,8 @@ def open_table(settings: TableSettings, name: str) -> Table:
                     delta_location(settings, name),
                     partitions=partition_fields(settings, name),
                     storage_options=storage_options(settings),
+                    has_upserts=has_upserts(settings, name),
+                    is_read_only=is_read_only,
                 )
             )
         return _typed(module.IcebergTable(dict(settings.catalog), name))
@@ -99,6 +104,7 @@ def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
                     schema,
                     partitions=partition_fields(settings, name),
                     storage_options=storage_options(settings),
+                    has_upserts=has_upserts(settings, name),
                 )
             )
         return _typed(
@@ -133,6 +139,11 @@ def delta_location(settings: TableSettings, name: str) -> str:
 def storage_options(settings: TableSettings) -> dict[str, str]:
     """What the storage of a Delta table is told besides."""
     return {key: value for key, value in settings.catalog if key not in {"warehouse", "type"}}
+
+
+def has_upserts(settings: TableSettings, name: str) -> bool:
+    """Whether rows of this table are changed by key; bad records are appended."""
+    return settings.mode is WriteMode.UPSERT and name != settings.dlq_name
 
 
 def partition_fields(settings: TableSettings, name: str) -> tuple[PartitionField, ...]:

@@ -41,6 +41,10 @@ class LayoutChangedError(TableError):
     """The files were written for columns that the table has not any more: write them again."""
 
 
+class TableRefusedError(TableError):
+    """The table needs writers to do what Penstock does not; nothing was committed."""
+
+
 class PartitionsDifferError(TableError):
     """The table is partitioned in another way than the pipeline would write."""
 

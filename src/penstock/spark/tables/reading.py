@@ -68,7 +68,8 @@ class TableReader(Protocol):
 
 def open_reader(settings: TableSettings, name: str) -> TableReader:
     """A reader of the table of this name; `TableMissingError` when nobody has made it."""
-    open_table(settings, name).close()  # says what is missing: the table, or its format's library
+    # Says what is missing: the table, or the library of its format.
+    open_table(settings, name, is_read_only=True).close()
     module = import_module(f"penstock.spark.tables.{settings.format.value}_reading")
     if settings.format is TableFormat.DELTA:
         location = delta_location(settings, name)

@@ -98,7 +98,7 @@ class TableStatus:
 def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
     """Look at the table and the topics; `TableMissingError` when there is no table."""
     settings = definition.table
-    table = open_table(settings, settings.name)
+    table = open_table(settings, settings.name, is_read_only=True)
     try:
         state = table.load()
     finally:

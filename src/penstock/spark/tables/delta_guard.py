@@ -1,0 +1,77 @@
+"""Reads what a Delta table asks of its writers, and refuses tables that Penstock would write wrong.
+
+Guarantees: `open_delta` and `require_supported` raise `TableRefusedError` with every reason, each
+by the name of its feature. `require_supported` reads the version of the handle. Before a commit
+that is the version which the commit follows, so the next commit refuses a table that its owner has
+upgraded while a pipeline runs. The decision itself is `delta_protocol`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from penstock.spark.tables.delta_protocol import DeltaProtocol, Refusal, dropped, refusals
+from penstock.spark.tables.port import TableRefusedError
+
+_UNKNOWN: Final = re.compile(r"Feature '(?P<name>[^']+)' is not supported")
+"""How `deltalake` refuses to open a table with a feature that readers have to know."""
+_CATALOG: Final = "catalog-managed table"
+
+
+def open_delta(
+    uri: str, storage_options: Mapping[str, str], version: int | None = None
+) -> DeltaTable:
+    """A handle on the table; `TableRefusedError` when `deltalake` cannot read it at all."""
+    try:
+        return DeltaTable(uri, version=version, storage_options=dict(storage_options))
+    except DeltaError as error:
+        refusal = _unreadable(str(error))
+        if refusal is None:
+            raise
+        raise _refused(uri, [refusal]) from error
+
+
+def require_supported(table: DeltaTable, uri: str, *, has_upserts: bool) -> None:
+    """`TableRefusedError` when this version of the table asks for what Penstock does not write."""
+    found = refusals(protocol_of(table), has_upserts=has_upserts)
+    if found:
+        raise _refused(uri, found)
+
+
+def protocol_of(table: DeltaTable) -> DeltaProtocol:
+    """What the log says of the table, at the version of the handle."""
+    protocol = table.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return DeltaProtocol(
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(features),
+        table.metadata().configuration,
+        json.loads(table.schema().to_json())["fields"],
+    )
+
+
+def _unreadable(text: str) -> Refusal | None:
+    unknown = _UNKNOWN.search(text)
+    if unknown is not None:
+        name = unknown["name"]
+        return Refusal(
+            name, f"the table has the feature {name}, which is unsupported. {dropped(name)}"
+        )
+    if _CATALOG in text:
+        return Refusal(
+            "catalogManaged",
+            "the table has the feature catalogManaged, which is unsupported: only its catalog may "
+            "commit to it. Name another table.",
+        )
+    return None
+
+
+def _refused(uri: str, found: "tuple[Refusal, ...] | list[Refusal]") -> TableRefusedError:
+    reasons = " ".join(one.text for one in found)
+    names = ", ".join(dict.fromkeys(one.feature for one in found))
+    return TableRefusedError(f"the Delta table at {uri} cannot be written ({names}): {reasons}")

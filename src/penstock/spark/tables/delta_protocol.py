@@ -1,0 +1,215 @@
+"""Which Delta tables Penstock writes, decided from what a table's log says of it (pure).
+
+Guarantees: a table is written only when every feature that its protocol lists, and every promise
+that its properties and columns make, is kept by what Penstock and `deltalake` write. Everything
+else is refused by its name before anything is written, features that nobody knew when this was
+written included. What a feature asks of a writer is Delta's protocol; a feature that is listed and
+not in use (a protocol of version 5 lists column mapping) refuses nothing.
+
+| feature | in a table that Penstock writes |
+| --- | --- |
+| appendOnly | appends; upserts are refused while `delta.appendOnly` is true |
+| changeDataFeed | appends need no change files; the merge of an upsert writes them |
+| checkConstraints, invariants | each is a rule that rows have to keep, see `delta_rules` |
+| deletionVectors | appends and merges; a file with deleted rows is left alone by compaction |
+| timestampNtz | written |
+| columnMapping, generatedColumns, variantType | refused where a table or a column uses it |
+| v2Checkpoint | refused while `delta.checkpointPolicy` is v2 |
+| all others | refused |
+
+This reads no table: `delta` asks before every commit, for the version that the commit follows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+READER_VERSION_MAX: Final = 3
+WRITER_VERSION_MAX: Final = 7
+_IDENTITY_VERSION: Final = 6
+"""The protocol version that means identity columns, before features had names."""
+
+PASSIVE: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    }
+)
+"""Features that ask nothing of a writer until a property or a column uses them."""
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    "allowColumnDefaults": "A pipeline writes NULL where a value is missing, never the default.",
+    "catalogManaged": "Only the catalog may commit to this table.",
+    "catalogOwned-preview": "Only the catalog may commit to this table.",
+    "clustering": "Files would lie outside of the clustering.",
+    "identityColumns": "Only the engine that owns the identity column can number rows.",
+    "inCommitTimestamp": "Commits would have no timestamp of their own.",
+    "rowTracking": "Rows would have no row ids.",
+    "typeWidening": "Files from before a type change could not be read.",
+}
+"""Why a feature is refused, where a sentence helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaProtocol:
+    """What the log says of a table, at one version."""
+
+    reader_version: int
+    writer_version: int
+    features: frozenset[str]
+    """That the protocol lists; empty before version 7, where the number says them."""
+    properties: Mapping[str, str]
+    fields: Sequence[Mapping[str, Any]]
+    """The columns as the log's schema has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why Penstock does not write a table."""
+
+    feature: str
+    """As the protocol names it."""
+    text: str
+    """What it is in this table, and what to do."""
+
+
+def refusals(protocol: DeltaProtocol, *, has_upserts: bool) -> tuple[Refusal, ...]:
+    """Everything for which this table is not written; empty when it is."""
+    return (
+        *_versions(protocol),
+        *_features(protocol),
+        *_properties(protocol, has_upserts=has_upserts),
+        *_columns(protocol),
+    )
+
+
+def dropped(feature: str) -> str:
+    """How an owner removes a feature from a table."""
+    return f"Run ALTER TABLE ... DROP FEATURE {feature} in Spark, or name another table."
+
+
+def _versions(protocol: DeltaProtocol) -> Iterator[Refusal]:
+    reader, writer = protocol.reader_version, protocol.writer_version
+    if reader > READER_VERSION_MAX or writer > WRITER_VERSION_MAX:
+        yield Refusal(
+            f"protocol ({reader}, {writer})",
+            f"the table needs reader version {reader} and writer version {writer}, and Penstock "
+            f"knows versions up to {READER_VERSION_MAX} and {WRITER_VERSION_MAX}. Upgrade "
+            "Penstock, or name another table.",
+        )
+    elif writer == _IDENTITY_VERSION:
+        yield Refusal(
+            "identityColumns",
+            "the table has writer version 6, which means identityColumns. Upgrade it to version "
+            "7 without that feature, or name another table.",
+        )
+
+
+def _features(protocol: DeltaProtocol) -> Iterator[Refusal]:
+    for name in sorted(protocol.features - PASSIVE):
+        known = _REMEDIES.get(name.removesuffix("-preview"), _REMEDIES.get(name, ""))
+        reason = f" {known}" if known else ""
+        yield Refusal(
+            name, f"the table has the feature {name}, which is unsupported.{reason} {dropped(name)}"
+        )
+
+
+def _properties(protocol: DeltaProtocol, *, has_upserts: bool) -> Iterator[Refusal]:
+    properties = protocol.properties
+    mode = properties.get("delta.columnMapping.mode", "none").lower()
+    if mode != "none":
+        yield Refusal(
+            "columnMapping",
+            f"the table has column mapping (delta.columnMapping.mode = {mode}), which is "
+            "unsupported: its files name columns otherwise than its schema. "
+            + dropped("columnMapping"),
+        )
+    if properties.get("delta.checkpointPolicy", "classic").lower() != "classic":
+        yield Refusal(
+            "v2Checkpoint",
+            "the table has checkpoints of version 2 (delta.checkpointPolicy), which is "
+            "unsupported. Set delta.checkpointPolicy to classic, or name another table.",
+        )
+    formats = properties.get("delta.universalFormat.enabledFormats", "")
+    if formats:
+        yield Refusal(
+            "universalFormat",
+            f"the table is read as {formats} too (delta.universalFormat.enabledFormats), and "
+            "Penstock does not write that metadata. Unset the property, or name another table.",
+        )
+    if has_upserts and _is_true(properties, "delta.appendOnly"):
+        yield Refusal(
+            "appendOnly",
+            "delta.appendOnly is true, so rows may not be changed, and table.mode is upsert. Set "
+            'table.mode to "append", unset the property, or name another table.',
+        )
+
+
+def _columns(protocol: DeltaProtocol) -> Iterator[Refusal]:
+    for path, field in fields_within(protocol.fields):
+        metadata = field.get("metadata") or {}
+        if "delta.generationExpression" in metadata:
+            yield Refusal(
+                "generatedColumns",
+                f"column '{path}' is generated ({metadata['delta.generationExpression']}), which "
+                "is unsupported. Name a table without generated columns.",
+            )
+        if any(key.startswith("delta.identity.") for key in metadata):
+            yield Refusal(
+                "identityColumns",
+                f"column '{path}' is an identity column, which is unsupported. Name a table "
+                "without identity columns.",
+            )
+        if "CURRENT_DEFAULT" in metadata:
+            yield Refusal(
+                "allowColumnDefaults",
+                f"column '{path}' has a default ({metadata['CURRENT_DEFAULT']}), and a pipeline "
+                "writes NULL where a value is missing. Drop the default, or name another table.",
+            )
+        declared = str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+        if declared.lower().startswith("char"):
+            yield Refusal(
+                "char",
+                f"column '{path}' is {declared}, whose values are padded, which is unsupported. "
+                "Declare it as varchar or string, or name another table.",
+            )
+        if field.get("type") == "variant":
+            yield Refusal(
+                "variantType",
+                f"column '{path}' is of type variant, which is unsupported. Name a table without "
+                "such columns.",
+            )
+
+
+def fields_within(
+    fields: Sequence[Mapping[str, Any]], path: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every column and every field inside of one, with its path."""
+    for field in fields:
+        name = f"{path}{field['name']}"
+        yield name, field
+        yield from _inside(field.get("type"), f"{name}.")
+
+
+def _inside(kind: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(kind, Mapping):
+        return
+    yield from fields_within(kind.get("fields") or (), path)
+    for part, name in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        if part in kind:
+            if kind[part] == "variant":
+                yield f"{path}{name}", {"type": "variant"}
+            yield from _inside(kind[part], f"{path}{name}.")
+
+
+def _is_true(properties: Mapping[str, str], key: str) -> bool:
+    return properties.get(key, "").strip().lower() == "true"
