@@ -227,19 +227,19 @@ def test_a_topic_that_is_gone(penstock: Penstock, groups: dict[str, FakeGroup]) 
 
 
 def test_delete(penstock: Penstock, groups: dict[str, FakeGroup], fake: FakeCluster) -> None:
-    assert penstock("group", "delete", "billing") == (0, "billing deleted\n", "")
+    assert penstock("group", "delete", "--yes", "billing") == (0, "billing deleted\n", "")
     assert "billing" not in groups
-    refused = penstock("group", "delete", "audit")
+    refused = penstock("group", "delete", "--yes", "audit")
     assert (refused.code, refused.output) == (1, "")
-    assert refused.errors == (
-        "penstock: group audit has members. Stop them, wait until their sessions end, "
-        "and try again.\n"
-    )
+    assert refused.errors.splitlines() == [
+        "error: group 'audit' has members.",
+        "hint: Stop them, or wait until their sessions end, then repeat the command.",
+    ]
     groups["billing"] = FakeGroup()
     fake.fail_next(delete_groups.DeleteGroupsRequest, "lost")
-    assert penstock("group", "delete", "billing").code == 4
+    assert penstock("group", "delete", "--yes", "billing").code == 4
     groups["billing"] = FakeGroup()
-    deleted = penstock("group", "delete", "billing", "--json")
+    deleted = penstock("group", "delete", "--yes", "billing", "--json")
     assert json.loads(deleted.output) == [{"group": "billing", "deleted": True}]
 
 
@@ -324,7 +324,7 @@ def test_a_group_with_members_is_not_reset(
     fake.fail_next(offset_commit.OffsetCommitRequest, ErrorCode.UNKNOWN_MEMBER_ID)
     raced = penstock("group", "reset-offsets", "billing", *words)
     assert raced.code == 1
-    assert "group billing has members" in raced.errors
+    assert "group 'billing' has members" in raced.errors
     assert groups["billing"].offsets == {P0: 4}
 
 
@@ -341,7 +341,7 @@ def test_nothing_to_reset(penstock: Penstock) -> None:
         (("describe", "audit", "--all"), 2, "Name a group"),
         (("describe", "nothing"), 1, "there is no group nothing"),
         (("lag", "nothing"), 1, "there is no group nothing"),
-        (("delete", "nothing"), 1, "there is no group nothing"),
+        (("delete", "--yes", "nothing"), 1, "there is no group nothing"),
         (("delete",), 2, "Missing argument"),
         (("list", "--state", "tired"), 2, "tired"),
         (("reset-offsets", "billing", "--to-latest"), 2, "--all-topics"),

@@ -72,8 +72,17 @@ def test_what_a_command_does_not_need_is_not_imported(words: list[str], absent: 
 def test_wrong_usage_is_2_with_a_hint(penstock: Penstock) -> None:
     outcome = penstock("topci")
     assert outcome.code == 2
-    assert "No such command 'topci'" in outcome.errors
-    assert penstock("topic", "create").code == 2
+    assert outcome.errors.splitlines() == [
+        "error: No such command 'topci'.",
+        "hint: Did you mean `penstock topic`?",
+    ]
+    assert "`penstock --help` lists the commands" in penstock("xyzzy").errors
+    missing = penstock("topic", "create")
+    assert missing.code == 2
+    assert missing.errors.splitlines() == [
+        "error: Missing argument 'NAME'.",
+        "hint: `penstock topic create --help` shows the options and an example.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +104,7 @@ def test_each_failure_has_its_code_and_at_most_two_lines(
     monkeypatch.setattr(main_module.penstock, "main", fail)
     outcome = penstock("version")
     assert outcome.code == code
-    assert outcome.errors.startswith("penstock: x")
+    assert outcome.errors.startswith("error: x")
     assert len(outcome.errors.splitlines()) <= 2
     assert outcome.output == ""
 
@@ -119,7 +128,7 @@ def test_a_file_that_cannot_be_read_is_named(
 
     monkeypatch.setattr(main_module.penstock, "main", refuse)
     outcome = penstock("version")
-    assert outcome == (1, "", "penstock: secret.toml: Permission denied\n")
+    assert outcome == (1, "", "error: secret.toml: Permission denied\n")
 
 
 def test_a_reader_that_has_enough_is_no_failure() -> None:

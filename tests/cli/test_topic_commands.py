@@ -44,7 +44,7 @@ def test_create_list_describe_delete(penstock: Penstock) -> None:
     described = penstock("topic", "describe", "orders").output
     assert "retention.ms" in described
     assert "cleanup.policy" not in described
-    assert penstock("topic", "delete", "orders").output == "orders deleted\n"
+    assert penstock("topic", "delete", "--yes", "orders").output == "orders deleted\n"
     assert "no topics" in penstock("topic", "list").output
 
 
@@ -60,7 +60,7 @@ def test_json_of_each(penstock: Penstock) -> None:
     assert {"name": "cleanup.policy", "value": "delete", "source": "default"} in described[
         "configs"
     ]
-    deleted = json.loads(penstock("topic", "delete", "orders", "--json").output)
+    deleted = json.loads(penstock("topic", "delete", "--yes", "orders", "--json").output)
     assert deleted == [{"name": "orders", "deleted": True}]
 
 
@@ -225,7 +225,7 @@ def test_a_refused_record(penstock: Penstock, fake: FakeCluster, lines: Path) ->
         ("topic", "describe", "nothing"),
         ("topic", "configure", "nothing", "retention.ms=1"),
         ("topic", "alter", "nothing", "--partitions", "2"),
-        ("topic", "delete", "nothing"),
+        ("topic", "delete", "--yes", "nothing"),
     ],
 )
 def test_a_topic_that_is_not_there_comes_with_a_remedy(

@@ -94,7 +94,7 @@ def test_hanging(penstock: Penstock) -> None:
 
 
 def test_abort(penstock: Penstock, fake: FakeCluster) -> None:
-    words = ("txn", "abort", "--topic", "orders", "--partition", "0", "--start-offset")
+    words = ("txn", "abort", "--yes", "--topic", "orders", "--partition", "0", "--start-offset")
     done = penstock(*words, "42")
     text = "the transaction of producer 8 at offset 42 of orders-0 is aborted\n"
     assert done == (0, text, "")
@@ -107,7 +107,17 @@ def test_abort(penstock: Penstock, fake: FakeCluster) -> None:
 def test_a_living_transaction_is_aborted_only_by_force(
     penstock: Penstock, fake: FakeCluster
 ) -> None:
-    words = ("txn", "abort", "--topic", "orders", "--partition", "0", "--start-offset", "40")
+    words = (
+        "txn",
+        "abort",
+        "--yes",
+        "--topic",
+        "orders",
+        "--partition",
+        "0",
+        "--start-offset",
+        "40",
+    )
     refused = penstock(*words)
     assert (refused.code, refused.output) == (1, "")
     assert "belongs to pay, which is Ongoing" in refused.errors
@@ -120,7 +130,17 @@ def test_a_living_transaction_is_aborted_only_by_force(
 
 def test_an_abort_whose_answer_is_lost_is_4(penstock: Penstock, fake: FakeCluster) -> None:
     fake.fail_next(write_txn_markers.WriteTxnMarkersRequest, "lost")
-    words = ("txn", "abort", "--topic", "orders", "--partition", "0", "--start-offset", "42")
+    words = (
+        "txn",
+        "abort",
+        "--yes",
+        "--topic",
+        "orders",
+        "--partition",
+        "0",
+        "--start-offset",
+        "42",
+    )
     assert penstock(*words).code == 4
 
 

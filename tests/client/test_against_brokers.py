@@ -183,7 +183,7 @@ def test_the_commands(broker: RunningBroker) -> None:
     assert sorted(followed.split()) == [b"1", b"2", b"3"]
     (described,) = json.loads(run(broker, "topic", "describe", "cli", "--json"))
     assert sum(part["end_offset"] for part in described["partitions"]) == 3
-    assert run(broker, "topic", "delete", "cli") == b"cli deleted\n"
+    assert run(broker, "topic", "delete", "--yes", "cli") == b"cli deleted\n"
 
 
 def test_the_dump_of_a_segment(broker: RunningBroker, cluster: Cluster, topic: str) -> None:

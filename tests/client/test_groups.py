@@ -137,9 +137,9 @@ def test_a_group_with_members_is_not_changed(
     coordinators: FakeCoordinators, groups: Groups
 ) -> None:
     coordinators.groups["billing"] = FakeGroup(members=[FakeMember("m-1")])
-    with pytest.raises(GroupNotEmptyError, match="billing has members"):
+    with pytest.raises(GroupNotEmptyError, match="'billing' has members"):
         groups.delete("billing")
-    with pytest.raises(GroupNotEmptyError, match="billing has members"):
+    with pytest.raises(GroupNotEmptyError, match="'billing' has members"):
         groups.commit("billing", {P0: 1})
 
 

@@ -124,7 +124,10 @@ def test_describe_shows_what_kafkas_tool_shows(
         address = f"{place['host']}:{place['port']}"
         shown = [group, address, f"({place['broker']})", document["assignor"], "Stable", "2"]
         assert shown in lines
-        for words in (("delete", group), ("reset-offsets", group, "--all-topics", "--to-latest")):
+        for words in (
+            ("delete", "--yes", group),
+            ("reset-offsets", group, "--all-topics", "--to-latest"),
+        ):
             refused = commands.run("group", *words)
             assert refused.returncode == 1
             assert "members" in refused.stderr
@@ -132,7 +135,7 @@ def test_describe_shows_what_kafkas_tool_shows(
     assert (document["state"], document["member_count"]) == ("Empty", 0)
     assert our_rows(document) == kafka_rows(broker, group)
     assert commands.document("group", "lag", group)["lag"] == 45
-    assert commands.lines("group", "delete", group) == [f"{group} deleted"]
+    assert commands.lines("group", "delete", "--yes", group) == [f"{group} deleted"]
     assert commands.run("group", "describe", group).returncode == 1
 
 
@@ -146,7 +149,7 @@ def test_list_shows_what_kafkas_tool_shows(broker: RunningBroker, commands: Comm
         assert ours == sorted([name, kind.lower(), state] for name, kind, state in lines[1:])
         assert ["listed", "classic", "Empty"] in ours
         assert ["listed-new", "consumer", "Stable"] in ours
-    commands.lines("group", "delete", "listed")
+    commands.lines("group", "delete", "--yes", "listed")
 
 
 def test_plans_are_exchanged_with_kafkas_tool(
@@ -169,7 +172,7 @@ def test_plans_are_exchanged_with_kafkas_tool(
     commands.lines("group", "reset-offsets", "copied", "--from-file", str(plan), "--execute")
     assert committed(commands, "copied") == [10, 20, 30, 0, 0]
     for group in ("moved", "copied"):
-        commands.lines("group", "delete", group)
+        commands.lines("group", "delete", "--yes", group)
 
 
 def committed(commands: Commands, group: str) -> list[int]:

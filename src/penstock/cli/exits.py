@@ -1,4 +1,4 @@
-"""Exit codes and the words for a failure: what happened, why, and what to do next.
+"""Exit codes, and the message of a failure: `error:` what happened, `hint:` what to do.
 
     0    done
     1    the work failed: the broker refused, a file is damaged or missing
@@ -14,6 +14,8 @@ A script may repeat after 3 without harm; after 4 it must look first.
 
 import errno
 from typing import Final
+
+import click
 
 from penstock.cli.pipeline_words import PipelineBrokerError
 from penstock.core.errors import (
@@ -57,8 +59,8 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
         AdminUnreachableError,
         UNREACHABLE,
         (
-            "Name the admin port with --admin: a broker says it in its log when it starts, and has "
-            "none with --no-admin."
+            "Name the admin port with --admin. A broker logs it when it starts, and has none with "
+            "--no-admin."
         ),
     ),
     (PipelineBrokerError, UNREACHABLE, ""),
@@ -84,18 +86,32 @@ def code_of(error: PenstockError) -> int:
     return next((code for kind, code, _ in _NEXT_STEPS if isinstance(error, kind)), FAILED)
 
 
+def message(what: str, hint: str) -> str:
+    """Return the message of a failure; without a hint it has no second line."""
+    return f"error: {what}\nhint: {hint}" if hint else f"error: {what}"
+
+
 def explanation(error: PenstockError) -> str:
-    """One or two lines for a person."""
-    step = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
+    """Return the message of an error that Penstock raised. Its own hint goes first."""
+    hint = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
     if isinstance(error, BrokerAnswerError):
-        step = _ANSWER_STEPS.get(error.name, step)
-    return f"penstock: {error}\n{step}".rstrip()
+        hint = _ANSWER_STEPS.get(error.name, hint)
+    return message(str(error), error.hint or hint)
+
+
+def explanation_of_wrong_usage(error: click.ClickException) -> str:
+    """Return the message of a command line that cannot be run as it is."""
+    hint: str = getattr(error, "hint", "")
+    context = getattr(error, "ctx", None)
+    if not hint and context is not None:
+        hint = f"`{context.command_path} --help` shows the options and an example."
+    return message(error.format_message(), hint)
 
 
 def explanation_of_system_error(error: OSError) -> str:
-    """What the operating system refused; for a full disk also what to do."""
+    """Return the message of what the operating system refused."""
     reason = error.strerror or str(error)
-    told = f"penstock: {error.filename}: {reason}" if error.filename else f"penstock: {reason}"
-    if error.errno == errno.ENOSPC:
-        told += "\nMake room on that disk, then run the command again."
-    return told
+    hint = (
+        "Free space on that disk, then repeat the command." if error.errno == errno.ENOSPC else ""
+    )
+    return message(f"{error.filename}: {reason}" if error.filename else reason, hint)

@@ -14,6 +14,7 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
+from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.group_reset import reset_offsets
 from penstock.cli.group_text import (
     group_document,
@@ -246,19 +247,19 @@ def configure(
 @click.argument(
     "names", metavar="GROUPS...", nargs=-1, required=True, shell_complete=complete_groups
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
 @timeout_option
 @json_option()
 def delete(
     names: tuple[str, ...], yes: bool, bootstrap: str, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Delete GROUPS and the offsets they committed. A terminal is asked first.
+    """Delete GROUPS and the offsets they committed.
 
-    A group that has members is not deleted.
+    Asks first on a terminal; without one it refuses unless --yes is given. A group that has
+    members is not deleted.
     """
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} and their offsets?", yes=yes)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         groups = Groups(cluster)
         for name in names:

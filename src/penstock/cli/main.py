@@ -4,13 +4,12 @@ A command's module is imported only when the command is asked for, so that `pens
 pay for tables and `penstock topic list` not for a broker. The table below is therefore the one list
 of commands, with the line that the help shows.
 
-Every failure that Penstock raises on purpose ends here as one or two lines on standard error and
-an exit code of `cli.exits`; there is no traceback for it. A traceback means a defect of ours.
+Every failure that Penstock raises on purpose ends here as `error:` and `hint:` on standard error
+and an exit code of `cli.exits`; there is no traceback for it. A traceback means a defect of ours.
 """
 
 import gc
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -19,8 +18,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock.cli import exits
-from penstock.cli.options import add_style_options, examples
+from penstock.cli.options import WrongUsageError, add_style_options, examples
 from penstock.cli.output import Style, choose_style
+from penstock.cli.streams import open_missing_streams, silence
 from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -45,6 +45,8 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "version": ("penstock.cli.version", "version", "Show the version of Penstock."),
 }
 """Name to module, attribute and help line."""
+
+_COMMANDS_HINT: Final = "`penstock --help` lists the commands."
 
 
 class ReaderGoneError(Exception):
@@ -72,6 +74,19 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         add_style_options(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of these words; an unknown name is wrong usage, with the nearest one."""
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
+            close = difflib.get_close_matches(name, _COMMANDS, n=1)
+            hint = f"Did you mean `penstock {close[0]}`?" if close else _COMMANDS_HINT
+            raise WrongUsageError(f"No such command '{name}'.", hint=hint)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; a broken pipe gets past click, which would make it a failure."""
@@ -139,29 +154,29 @@ def run(arguments: Sequence[str]) -> int:
         result = penstock.main(list(arguments), prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _failed(exits.explanation_of_wrong_usage(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
     except PenstockError as error:
-        click.echo(exits.explanation(error), err=True)
-        return exits.code_of(error)
+        return _failed(exits.explanation(error), exits.code_of(error))
     except (ReaderGoneError, BrokenPipeError):
-        return _reader_gone()
+        silence(sys.stdout)  # `| head` has read enough
+        return exits.DONE
     except OSError as error:
-        click.echo(exits.explanation_of_system_error(error), err=True)
-        return exits.FAILED
+        silence(sys.stdout)  # it may be what failed, and is flushed again at the end
+        return _failed(exits.explanation_of_system_error(error), exits.FAILED)
     return result if isinstance(result, int) else exits.DONE
 
 
-def _reader_gone() -> int:
-    """`| head` has read enough. Nothing is wrong, and Python must not flush into the pipe."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-    os.close(devnull)
-    return exits.DONE
+def _failed(message: str, code: int) -> int:
+    try:
+        click.echo(message, err=True)
+    except OSError:
+        silence(sys.stderr)  # nobody reads it; the exit code still says that it failed
+    return code
 
 
 def main() -> None:
     """The entry point of the `penstock` command."""
+    open_missing_streams()
     sys.exit(run(sys.argv[1:]))

@@ -25,12 +25,22 @@ def examples(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+class WrongUsageError(click.UsageError):
+    """A command line that cannot be run as it is, with what to do about it."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 @contextmanager
 def blamed_on(option: str) -> Iterator[None]:
     """What cannot be read inside is a mistake in this option: wrong usage, not failed work."""
     try:
         yield
     except InvalidRequestError as error:
+        if error.hint:
+            raise WrongUsageError(f"{option}: {error}", hint=error.hint) from error
         raise click.BadParameter(str(error), param_hint=option) from error
 
 

@@ -62,9 +62,16 @@ def console(*, stderr: bool = False) -> "Console":
     """Where rich draws; it looks at the terminal and NO_COLOR itself unless it was told."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        """Raises when nobody reads, as plain output does; rich would exit with 1."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            raise BrokenPipeError
+
     if _style is Style.COLOR:
-        return Console(stderr=stderr, force_terminal=True, no_color=False)
-    return Console(stderr=stderr)
+        return PipeConsole(stderr=stderr, force_terminal=True, no_color=False)
+    return PipeConsole(stderr=stderr)
 
 
 def print_json(document: object) -> None:

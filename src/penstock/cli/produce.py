@@ -27,6 +27,7 @@ from penstock.cli.options import (
 from penstock.cli.output import note, print_json
 from penstock.cli.progress import progress_line
 from penstock.cli.record_text import LineFormat, parse_headers
+from penstock.cli.streams import input_descriptor
 from penstock.client.topic_writer import TopicWriter
 from penstock.core.errors import PenstockError
 from penstock.records.compression import CODEC_NAMES
@@ -126,7 +127,7 @@ def _separator(text: str | None) -> bytes | None:
 @contextmanager
 def _input(path: str | None) -> Iterator[int]:
     if path is None:
-        yield sys.stdin.fileno()
+        yield input_descriptor()
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,13 +1,13 @@
 """`penstock topic`: create, list, describe, change and delete topics of any Kafka cluster."""
 
 import base64
-import sys
 import uuid
 
 import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
+from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     bootstrap_option,
@@ -215,16 +215,18 @@ def configure(
     epilog=examples("penstock topic delete orders", "penstock topic delete --yes orders payments"),
 )
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_topics)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
 @timeout_option
 @json_option()
 def delete(
     names: tuple[str, ...], yes: bool, bootstrap: str, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Delete the topics NAMES and all their records. A terminal is asked first."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+    """Delete the topics NAMES and all their records.
+
+    Asks first on a terminal; without one it refuses unless --yes is given.
+    """
+    confirm(f"Delete {', '.join(names)} and all records?", yes=yes)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         for name in names:
             cluster.delete_topic(name)

@@ -6,7 +6,6 @@ transaction that its coordinator knows is NOT aborted without `--force`: the coo
 itself when its timeout has passed.
 """
 
-import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
+from penstock.cli.confirmation import check_can_ask, confirm, yes_option
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
@@ -260,7 +260,7 @@ def hanging(
     help="Where it begins; `penstock txn producers TOPIC --open` shows it.",
 )
 @click.option("--force", is_flag=True, help="Also when a coordinator knows it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
 @timeout_option
 @json_option()
@@ -274,11 +274,13 @@ def abort(
     timeout_seconds: float,
     as_json: bool,
 ) -> None:
-    """Abort the transaction that begins at an offset of a partition. A terminal is asked first.
+    """Abort the transaction that begins at an offset of a partition.
 
-    Its records there are skipped by everybody who reads committed records. One that a coordinator
-    knows is left alone without --force: its producer could still commit the rest of it.
+    Asks first on a terminal; without one it refuses unless --yes is given. Consumers with
+    read_committed skip its records there. A transaction that a coordinator knows is left alone
+    without --force: its producer could still commit the rest of it.
     """
+    check_can_ask(yes=yes)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         (at,) = cluster.partitions_of(topic, [partition])
         transactions = Transactions(cluster)
@@ -287,12 +289,11 @@ def abort(
         if owner is not None:
             raise LivingTransactionError(
                 f"this transaction does not hang: it belongs to {owner.transactional_id}, which is "
-                f"{owner.state}. Its coordinator aborts it after {owner.timeout_ms} ms. "
-                "To abort this part of it all the same, add --force."
+                f"{owner.state}. Its coordinator aborts it after {owner.timeout_ms} ms.",
+                hint="Add --force to abort this part of it anyway.",
             )
-        if not yes and sys.stdin.isatty():
-            whose = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
-            click.confirm(f"Abort the transaction of {whose} in {at}?", abort=True, err=True)
+        whose = f"producer {producer.producer_id}, epoch {producer.producer_epoch}"
+        confirm(f"Abort the transaction of {whose} in {at}?", yes=yes)
         transactions.abort(at, producer)
     if as_json:
         print_json({**_producer(at, producer), "aborted": True})

@@ -155,8 +155,8 @@ class Groups:
         except BrokerAnswerError as error:
             if error.code in _NOT_EMPTY:
                 raise GroupNotEmptyError(
-                    f"group {group_id} has members. Stop them, wait until their sessions end, "
-                    "and try again."
+                    f"group {group_id!r} has members.",
+                    hint="Stop them, or wait until their sessions end, then repeat the command.",
                 ) from error
             if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
                 raise UnknownGroupError(

@@ -8,7 +8,14 @@ ours is none of these: it is an `AssertionError`, and it is a crash.
 
 
 class PenstockError(Exception):
-    """Base of every error that Penstock raises on purpose."""
+    """Base of every error that Penstock raises on purpose.
+
+    `hint` is one sentence for the command line: what to do. It is not part of the message.
+    """
+
+    def __init__(self, *words: object, hint: str = "") -> None:
+        super().__init__(*words)
+        self.hint = hint
 
 
 # --- The peer was wrong: the connection is closed, nobody else notices. ---
