@@ -228,6 +228,7 @@ class MemoryJournal:
     read_error: PenstockError | None = None
     waits: list[tuple[int, Callable[[PenstockError | None], None]]] = field(default_factory=list)
     start_offset: int = 0
+    skipped: list[tuple[int, Exception]] = field(default_factory=list)
 
     @property
     def end_offset(self) -> int:
@@ -258,6 +259,9 @@ class MemoryJournal:
             raise self.read_error
         entry = next(entry for entry in self.entries if entry.base_offset >= offset)
         return [entry.batch], entry.base_offset + entry.size
+
+    def note_skipped(self, offset: int, error: Exception) -> None:
+        self.skipped.append((offset, error))
 
     def commit(self, offset: int | None = None) -> None:
         """The high watermark reaches an offset, or the end."""

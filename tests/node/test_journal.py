@@ -10,9 +10,11 @@ from penstock.coordinator.shard import StoredRecord
 from penstock.core.errors import BatchTooLargeError
 from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX
 from penstock.node.journal import PartitionJournal
+from penstock.node.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import decode_group_record
 from penstock.storage.service import StorageService
 from tests.replication.replicas import Node
+from tests.storage.logs import Clock
 
 LONG = "g" * 32_000
 
@@ -42,7 +44,8 @@ class Many(Sequence[StoredRecord]):
 def test_a_change_that_is_too_large_is_refused_as_soon_as_it_is() -> None:
     node = Node()
     storage = cast("StorageService", None)
-    journal = PartitionJournal(node.partition, node.replicas, storage, decode_group_record)
+    skipped = SkippedRecords(Clock())
+    journal = PartitionJournal(node.partition, node.replicas, storage, decode_group_record, skipped)
     records = Many()
     with pytest.raises(BatchTooLargeError, match="100000 records"):
         journal.append(records, None, 0)

@@ -8,6 +8,8 @@ replies and effects when everything before them is committed. What it adds:
   told `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
   failed just before, so that a full disk does not make it read without end. If the log cannot be
   read, the shard stays away until somebody asks after `RETRY_SECONDS`;
+- a record that cannot be decoded or replayed is skipped at a load, counted and logged: one bad
+  record must not take away the groups of its partition;
 - an append that is refused because of the producer it belongs to, or of an outcome that can be
   taken back, costs nobody else anything: the replies of that outcome are replaced. One client is at
   fault or must come back, and others must not pay for it.
@@ -59,6 +61,9 @@ RETRY_SECONDS: Final = 1.0
 """Between two attempts to load a shard whose log could not be read, or that failed twice."""
 RETRY: Final = ("driver-retry",)
 """The timer of the next attempt, for a shard that failed twice in a short time."""
+
+_BAD_RECORD: Final = (PenstockError, AssertionError, LookupError, TypeError, ValueError)
+"""What `Shard.replay` may raise for a record that no shard of ours wrote."""
 
 Answer = Deferred[Message | PenstockError]
 """What a request waits for."""
@@ -269,7 +274,7 @@ class ShardDriver:
                 if life != self._life:
                     return
                 for batch in batches:
-                    _replay_batch(shard, batch)
+                    _replay_batch(shard, batch, journal)
                 assert behind > offset, "a read of the log makes progress"
                 offset = behind
         except Exception:
@@ -356,14 +361,17 @@ class ShardDriver:
         self._shard.validate()
 
 
-def _replay_batch(shard: Shard, batch: LoadedBatch) -> None:
+def _replay_batch(shard: Shard, batch: LoadedBatch, journal: Journal) -> None:
     if batch.commits is not None:
         assert batch.producer is not None
         shard.replay_marker(batch.producer, commits=batch.commits)
         return
     producer, replay = batch.producer, shard.replay
     for offset, record in batch.records:
-        replay(record, producer, offset)
+        try:
+            replay(record, producer, offset)
+        except _BAD_RECORD as error:
+            journal.note_skipped(offset, error)
 
 
 def _broken(name: str) -> PenstockError:

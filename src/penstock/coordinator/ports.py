@@ -61,8 +61,13 @@ class Journal(Protocol):
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         """Some batches from `offset` on, and the offset behind them.
 
-        A short piece of work at a time, so that others get a turn in between.
+        A short piece of work at a time, so that others get a turn in between. Records that cannot
+        be decoded are left out and noted as by `note_skipped`.
         """
+        ...
+
+    def note_skipped(self, offset: int, error: Exception) -> None:
+        """Count and log that the record at `offset` cannot be used; the load goes on without it."""
         ...
 
 

@@ -154,6 +154,10 @@ evicted first, so that every replica of a partition evicts the same ones."""
 
 # --- Coordinators ---
 
+SKIPPED_RECORD_LINES_PER_MINUTE_MAX: Final = 20
+"""Log lines a minute about records of internal topics that a load skipped: enough to find them, few
+enough for a partition full of them."""
+
 COORDINATOR_BATCH_BYTES_MAX: Final = 16_777_216
 """Largest change of one group or transaction: a group of 10,000 members that each bring 1.5 KB.
 Kafka stops at max.message.bytes of the internal topic, 1 MiB, and such a group fails."""

@@ -37,9 +37,17 @@ def register_coordinators(
     def transactions() -> Iterator[Row]:
         return _counted(coordinators.runtime("transaction"), _transaction_states)
 
+    def skipped() -> Iterator[Row]:
+        for topic, count in coordinators.skipped.counts.items():
+            yield Row((topic,), count)
+
     labels = ("group", "topic", "partition")
     metrics.family(GROUP_LAG, Family("Records that a group has not read.", labels, lag))
     metrics.family("groups", Family("Groups by type and state.", ("type", "state"), groups))
+    metrics.family(
+        "coordinator_skipped_records_total",
+        Family("Records of internal topics that a load could not use.", ("topic",), skipped),
+    )
     metrics.family("transactions", Family("Transactional ids by state.", ("state",), transactions))
 
 

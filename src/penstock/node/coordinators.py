@@ -36,6 +36,7 @@ from penstock.core.errors import (
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.node.adapters import LoopTimer
+from penstock.node.skipped_records import SkippedRecords
 from penstock.node.topic_administration import Topics
 from penstock.protocol.codec import Message
 from penstock.replication.manager import ReplicaManager
@@ -113,6 +114,7 @@ class NodeCoordinators:
         self._replicas = replicas
         self._storage = storage
         self._clock = clock
+        self.skipped: Final = SkippedRecords(clock)
         self._tasks = OwnTasks(tasks)
         self._loop: Final = asyncio.get_running_loop()
         self._kinds: dict[CoordinatorKind, Kind] = {}
@@ -177,7 +179,8 @@ class NodeCoordinators:
             from penstock.node.journal import PartitionJournal
 
             decode = self._kinds[kind].decode
-            runtime.open(partition, PartitionJournal(hosted, self._replicas, self._storage, decode))
+            journal = PartitionJournal(hosted, self._replicas, self._storage, decode, self.skipped)
+            runtime.open(partition, journal)
         return runtime
 
     def _make_runtime(self, kind: CoordinatorKind) -> Runtime:

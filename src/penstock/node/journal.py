@@ -11,8 +11,9 @@ from typing import Final
 
 from penstock.coordinator.ports import LoadedBatch, OffsetRecord
 from penstock.coordinator.shard import Producer, StoredRecord
-from penstock.core.errors import BatchTooLargeError, PenstockError
+from penstock.core.errors import BatchTooLargeError, PenstockError, StoredRecordError
 from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES
+from penstock.node.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import TypedRecord, encode
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchBuilder
@@ -39,11 +40,13 @@ class PartitionJournal:
         replicas: ReplicaManager,
         storage: StorageService,
         decode: Decode,
+        skipped: SkippedRecords,
     ) -> None:
         self.partition: Final = partition
         self._replicas = replicas
         self._storage = storage
         self._decode = decode
+        self._skipped = skipped
 
     @property
     def start_offset(self) -> int:
@@ -119,6 +122,10 @@ class PartitionJournal:
             )
         return self._loaded(memoryview(found.records), offset, end_offset)
 
+    def note_skipped(self, offset: int, error: Exception) -> None:
+        """Count and log that the record at `offset` cannot be used."""
+        self._skipped.note(self.partition.name, offset, error)
+
     def _loaded(
         self, view: memoryview, offset: int, end_offset: int
     ) -> tuple[list[LoadedBatch], int]:
@@ -166,9 +173,13 @@ class PartitionJournal:
     ) -> None:
         decode = self._decode
         for record_offset, key, value in stored_records(view, position, header):
-            if record_offset < offset or key is None:
+            if record_offset < offset:
                 continue
-            typed = decode(key, value)
+            try:
+                typed = decode(key or b"", value)
+            except StoredRecordError as error:
+                self.note_skipped(record_offset, error)
+                continue
             if typed is not None:
                 # Without the classes' own constructors, which cost as much as the decoding.
                 record = tuple.__new__(StoredRecord, typed)

@@ -99,6 +99,17 @@ def test_clients_do_not_write_to_it(ready: Asker, version: int) -> None:
     assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+def test_the_admin_client_does_not_write_to_it_either(penstock: Asker) -> None:
+    """Kafka lets this client id write, so any client could poison the groups of a partition."""
+    groups.ready(penstock, "any")
+    with Asker(penstock.port, client_id="__admin_client") as asker:
+        request = produce_request(OFFSETS, {0: batch_of(b"value")})
+        answer = asker.ask(request, 12, produce.ProduceResponse)
+    (found,) = answer.responses[0].partition_responses
+    assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "internal topic __consumer_offsets" in (found.error_message or "")
+
+
 def test_a_key_type_that_nobody_knows_is_refused(asker: Asker) -> None:
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=("x",))
     (found,) = asker.ask(request, 5, find_coordinator.FindCoordinatorResponse).coordinators

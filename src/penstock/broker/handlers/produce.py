@@ -37,6 +37,7 @@ from penstock.core.errors import (
     DiskFullError,
     InvalidBatchError,
     InvalidTimestampError,
+    InvalidTopicNameError,
     PenstockError,
     RecordsError,
     TooManyWaitersError,
@@ -65,8 +66,6 @@ from penstock.storage.log_types import AppendInfo
 from penstock.storage.open_transactions import NO_GUARD
 
 ACKS_NONE: Final = 0
-ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Kafka's name for itself: the only client that may write to the topics of coordinators."""
 ACKS_ALLOWED: Final = (-1, 0, 1)
 
 _Appended = dict[HostedPartition, int]
@@ -77,6 +76,7 @@ _EXPLAINED: Final = (
     DiskFullError,
     InvalidBatchError,
     InvalidTimestampError,
+    InvalidTopicNameError,
     UnknownTopicOrPartitionError,
 )
 """Errors whose text helps the client; of others it gets the code."""
@@ -180,8 +180,11 @@ def _append(
         partition = services.replicas.partition(TopicPartition(topic, data.index))
         if partition in appended:
             return _refused(data.index, ErrorCode.INVALID_REQUEST, services)
-        if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
-            return _refused(data.index, ErrorCode.INVALID_TOPIC_EXCEPTION, services)
+        if partition.is_internal:
+            # Kafka lets the client id `__admin_client` write here, and any client can have it.
+            raise InvalidTopicNameError(
+                f"Cannot append to internal topic {topic}: only coordinators write to it"
+            )
         # Before the batch is looked at: a refused one has cost time too.
         appended[partition] = _NOTHING
         if check is not None and partition in check.errors:

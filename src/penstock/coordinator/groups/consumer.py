@@ -145,8 +145,10 @@ class ConsumerGroups:
         if group is None:
             if value is None:
                 return True  # what is to be forgotten is not known
-            group = self._state.consumer[group_id] = cast("Group", ConsumerGroup(group_id))
+            group = cast("Group", ConsumerGroup(group_id))
         cast("ConsumerGroup", group).apply(key, value)
+        # Afterwards: a record that cannot be applied creates no group.
+        self._state.consumer[group_id] = group
         return True
 
     def validate(self) -> None:

@@ -3,7 +3,7 @@
 The first two bytes of a key are the type of the record, the first two of a value the version of its
 schema. `__consumer_offsets` and `__transaction_state` number their types each for itself, so there
 is a `decode` for each. A type that is not known is None: the log of a newer broker is read as far
-as it is understood. A known record that cannot be read is a `StoredRecordError`.
+as it is understood. A known record that cannot be read is a `StoredRecordError`; a load skips it.
 
 This file does NOT know batches, offsets or what a record means.
 """
@@ -122,8 +122,8 @@ def _decode(types: _Types, key: Buffer, value: Buffer | None) -> TypedRecord | N
         return decoded, _decoder(value_class, version)(view, _NUMBER_BYTES, length, length)
     except WIRE_ERRORS as error:
         raise StoredRecordError(
-            f"a record of an internal topic does not follow its schema: {error}. Its partition is "
-            "not served; look at it with `penstock log dump`."
+            f"a record of an internal topic does not follow its schema: {error}. "
+            "Show it with `penstock log dump`."
         ) from error
 
 
@@ -132,8 +132,8 @@ def _decoder(record_class: type[Message], version: int) -> Decoder:
     low, high = record_class.VERSIONS
     if not low <= version <= high:
         raise StoredRecordError(
-            f"version {version} of {record_class.__name__} is newer than this broker knows: the "
-            "internal topic was written by a newer broker. Run that one."
+            f"version {version} of {record_class.__name__} is unknown (known: {low} to {high}): "
+            "a newer broker may have written the record."
         )
     shape = _shape(record_class, version)
     return cast("Decoder", DecoderSource(shape, _classes(shape, record_class)).compile())
