@@ -56,6 +56,7 @@ class FakeCluster:
         self.auto_create = False
         self.replication_factor = 1
         self.is_down = False
+        self.ports_down: set[int] = set()
         self.slept: list[float] = []
 
     def add_topic(self, name: str, partitions: int = 1) -> None:
@@ -80,7 +81,7 @@ class FakeCluster:
         return None
 
     def connect(self, address: Address) -> "FakeConnection":
-        if self.is_down:
+        if self.is_down or address.port in self.ports_down:
             raise BrokerUnreachableError(f"{address}: connection refused")
         broker_id = address.port - 9000 if address.port > 9000 else self.broker_ids[0]
         self.opened.append(FakeConnection(self, broker_id))

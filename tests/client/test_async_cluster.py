@@ -13,6 +13,7 @@ from penstock.client.calls import LATEST_TIMESTAMP, NewTopic, create, describe_b
 from penstock.client.cluster_view import PartitionDescription
 from penstock.client.pool import breaks_connection
 from penstock.core.errors import (
+    AdvertisedAddressError,
     AnswerLostError,
     BrokerAnswerError,
     BrokerUnreachableError,
@@ -139,6 +140,23 @@ def test_what_is_not_repeatable_is_repeated_only_when_nothing_was_done() -> None
                 lambda: setting.cluster.at(Address("fake", 9001), call), repeatable=False
             )
         assert setting.count_of(create_topics.CreateTopicsRequest) == 3
+
+    run(test)
+
+
+def test_an_address_that_a_broker_named_is_told_as_such() -> None:
+    async def test(setting: Setting) -> None:
+        setting.fake.add_topic("orders")
+        await setting.cluster.describe(None)
+        await setting.cluster.close()
+        setting.fake.ports_down = {9001, 9002, 9003}
+        with pytest.raises(AdvertisedAddressError, match="advertises this address for broker 1"):
+            await setting.cluster.look_up_offsets({AT: LATEST_TIMESTAMP}, is_read_committed=False)
+        await setting.cluster.close()
+        setting.fake.is_down = True  # then the address is not to blame
+        with pytest.raises(BrokerUnreachableError) as caught:
+            await setting.cluster.describe(None)
+        assert "advertises" not in f"{caught.value}{caught.value.hint}"
 
     run(test)
 

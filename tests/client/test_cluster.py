@@ -8,6 +8,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.cluster_view import PartitionDescription
 from penstock.client.offset_lookup import FoundOffset
 from penstock.core.errors import (
+    AdvertisedAddressError,
     AnswerLostError,
     BrokerAnswerError,
     BrokerUnreachableError,
@@ -48,6 +49,30 @@ def test_the_second_bootstrap_address_helps(fake: FakeCluster) -> None:
     fake.add_topic("orders")
     cluster = Cluster([Address("dead", 1), Address("bootstrap", 9000)], connect)  # type: ignore[arg-type]
     assert [topic.name for topic in cluster.all_topics()] == ["orders"]
+
+
+def test_an_address_that_a_broker_named_is_told_as_such(fake: FakeCluster) -> None:
+    """A wrong advertised address: whoever reads of it must learn where it comes from."""
+    clock = StepClock()
+    fake.ports_down = {9001}
+    asked = [Address("bootstrap", 9000)]
+    cluster = Cluster(asked, fake.connect, timeout_seconds=1.0, clock=clock, sleep=clock.sleep)
+    assert cluster.all_topics() == []
+    with pytest.raises(AdvertisedAddressError) as caught:
+        cluster.create_topic(NewTopic("orders", 1, 1, {}))
+    named = cluster.brokers()[1]
+    assert str(caught.value) == (
+        f"{named}: connection refused The cluster at bootstrap:9000 advertises this address "
+        "for broker 1."
+    )
+    assert "`penstock doctor --bootstrap-server bootstrap:9000`" in caught.value.hint
+    # A bootstrap address is the caller's own, whatever the broker says.
+    direct = Cluster(
+        [named, *asked], fake.connect, timeout_seconds=1.0, clock=clock, sleep=clock.sleep
+    )
+    with pytest.raises(BrokerUnreachableError) as own:
+        direct.create_topic(NewTopic("orders", 1, 1, {}))
+    assert not isinstance(own.value, AdvertisedAddressError)
 
 
 def test_reads_are_repeated_after_a_lost_answer(fake: FakeCluster, cluster: Cluster) -> None:

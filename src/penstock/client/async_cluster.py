@@ -23,6 +23,7 @@ from penstock.client.cluster_view import (
     Leader,
     TopicDescription,
     check_topics,
+    join_unreachable,
     present_topics,
 )
 from penstock.client.offset_lookup import FoundOffset, OffsetLookUp
@@ -151,13 +152,13 @@ class AsyncCluster:
 
     async def anywhere(self, call: Call[Result]) -> Result:
         """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
-        problems = []
+        problems: list[BrokerUnreachableError] = []
         for address in self._view.candidates(self._bootstrap):
             try:
                 return await self.at(address, call)
             except BrokerUnreachableError as error:
-                problems.append(str(error))
-        raise BrokerUnreachableError("; ".join(problems))
+                problems.append(error)
+        raise join_unreachable(problems)
 
     async def repeat(self, attempt: Callable[[], Awaitable[Result]], *, repeatable: bool) -> Result:
         """Make an attempt until it succeeds, must not be repeated, or the time is over.
@@ -181,7 +182,10 @@ class AsyncCluster:
         async with self._opening.setdefault(address, asyncio.Lock()):
             connection = self._open.get(address)
             if connection is None or not connection.is_open:
-                connection = self._open[address] = await self._connect(address)
+                try:
+                    connection = self._open[address] = await self._connect(address)
+                except BrokerUnreachableError as error:
+                    raise self._view.unreachable(address, self._bootstrap, error) from error
             return connection
 
     async def _learn(self, names: Iterable[str] | None) -> MetadataResponse:

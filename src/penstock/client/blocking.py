@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.client.addresses import Address
 from penstock.client.call import Call, Ticket
+from penstock.client.strangers import not_a_broker
 from penstock.client.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
@@ -79,7 +80,7 @@ def connect(
         connection.negotiate()
     except PenstockError as error:
         connection.close()
-        raise BrokerUnreachableError(f"{address} does not answer as a broker: {error}") from error
+        raise not_a_broker(address, error) from error
     return connection
 
 

@@ -19,13 +19,14 @@ from typing import Final, Protocol, Self, TypeVar
 
 from penstock.client import calls
 from penstock.client.addresses import Address
-from penstock.client.call import Call, raise_error
+from penstock.client.call import Call, Connection, raise_error
 from penstock.client.calls import NewTopic
 from penstock.client.cluster_view import (
     ClusterView,
     Leader,
     TopicDescription,
     check_topics,
+    join_unreachable,
     present_topics,
     topic_problem,
     unknown_topic,
@@ -72,7 +73,8 @@ class Cluster:
         """`timeout_seconds` is for a call with all its repetitions, the other for one of them."""
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
-        self._pool = ConnectionPool(connect)
+        self._connect = connect
+        self._pool = ConnectionPool(self._open_connection)
         self._timeout_seconds = timeout_seconds
         self._request_timeout_seconds = request_timeout_seconds or timeout_seconds
         self._repeats_first_contact = repeats_first_contact
@@ -286,13 +288,13 @@ class Cluster:
 
     def anywhere(self, call: Call[Result]) -> Result:
         """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
-        problems = []
+        problems: list[BrokerUnreachableError] = []
         for address in self._view.candidates(self._bootstrap):
             try:
                 return self.at(address, call)
             except BrokerUnreachableError as error:
-                problems.append(str(error))
-        raise BrokerUnreachableError("; ".join(problems))
+                problems.append(error)
+        raise join_unreachable(problems)
 
     def repeat(self, attempt: Callable[[], Result], *, repeatable: bool) -> Result:
         """Make an attempt until it succeeds, must not be repeated, or the time is over."""
@@ -337,6 +339,12 @@ class Cluster:
         self._learn([])
         address = self._view.controller()
         return self.anywhere(call) if address is None else self.at(address, call)
+
+    def _open_connection(self, address: Address) -> Connection:
+        try:
+            return self._connect(address)
+        except BrokerUnreachableError as error:
+            raise self._view.unreachable(address, self._bootstrap, error) from error
 
     # --- What is known ---
 

@@ -6,13 +6,17 @@ NOT ask anybody.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.client.addresses import Address
 from penstock.client.call import raise_error
-from penstock.core.errors import UnknownTopicOrPartitionError
+from penstock.core.errors import (
+    AdvertisedAddressError,
+    BrokerUnreachableError,
+    UnknownTopicOrPartitionError,
+)
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -95,6 +99,25 @@ class ClusterView:
         first = self._turn % len(known) if known else 0
         return list(dict.fromkeys([*known[first:], *known[:first], *bootstrap]))
 
+    def unreachable(
+        self, address: Address, bootstrap: Sequence[Address], error: BrokerUnreachableError
+    ) -> BrokerUnreachableError:
+        """Return the error for this address, which says so when a broker named the address.
+
+        A client reaches the bootstrap address and is sent to one that it cannot reach: the most
+        frequent mistake of a setup, and nobody finds it who is told of the second address only.
+        """
+        broker_id = next((id_ for id_, known in self.brokers.items() if known == address), None)
+        if broker_id is None or address in bootstrap:
+            return error
+        asked = ",".join(map(str, bootstrap))
+        return AdvertisedAddressError(
+            f"{error} The cluster at {asked} advertises this address for broker {broker_id}.",
+            hint=f"Correct the advertised address of the broker: "
+            f"`penstock doctor --bootstrap-server {asked}` checks it.",
+            unreachable=error,
+        )
+
     def leader(self, at: TopicPartition) -> Leader:
         """Who leads a partition; an error that is worth repeating when that is not known now."""
         topic = self._topics.get(at.topic)
@@ -106,6 +129,18 @@ class ClusterView:
             raise_error(ErrorCode.LEADER_NOT_AVAILABLE, None, str(at))
             raise AssertionError("unreachable")
         return Leader(address, partition.leader_epoch)
+
+
+def join_unreachable(problems: Sequence[BrokerUnreachableError]) -> BrokerUnreachableError:
+    """Return one error for all addresses that were tried, with the first hint that there is.
+
+    The bootstrap addresses are among them, so an advertised address is not to blame.
+    """
+    plain = [
+        one.unreachable if isinstance(one, AdvertisedAddressError) else one for one in problems
+    ]
+    hint = next((one.hint for one in plain if one.hint), "")
+    return BrokerUnreachableError("; ".join(map(str, plain)), hint=hint)
 
 
 def described(topic: MetadataResponseTopic) -> TopicDescription:

@@ -28,6 +28,7 @@ from penstock.client.blocking import (
     reason,
 )
 from penstock.client.call import Call
+from penstock.client.strangers import not_a_broker
 from penstock.client.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
@@ -72,7 +73,7 @@ async def connect(
         await connection.negotiate()
     except PenstockError as error:
         await connection.close()
-        raise BrokerUnreachableError(f"{address} does not answer as a broker: {error}") from error
+        raise not_a_broker(address, error) from error
     except asyncio.CancelledError:
         await connection.close()
         raise

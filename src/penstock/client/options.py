@@ -55,7 +55,8 @@ def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> Cl
     try:
         bootstrap = parse_addresses(settings[BOOTSTRAP_SERVERS])
     except InvalidRequestError as error:
-        raise ConfigError(f"{prefix}{BOOTSTRAP_SERVERS}: {error}") from error
+        text = f"{error} {error.hint}".rstrip()
+        raise ConfigError(f"{prefix}{BOOTSTRAP_SERVERS}: {text}") from error
     client_id = settings.get(CLIENT_ID, CLIENT_NAME)
     if len(client_id.encode()) > CLIENT_ID_BYTES_MAX:
         raise ConfigError(f"{prefix}{CLIENT_ID} is longer than {CLIENT_ID_BYTES_MAX} bytes.")

@@ -28,6 +28,11 @@ class PeerError(PenstockError):
 class FrameError(PeerError):
     """A frame's length is impossible or above the bound for its API and state."""
 
+    def __init__(self, *words: object, length: int = 0) -> None:
+        super().__init__(*words)
+        self.length = length
+        """What the first four bytes of the frame say."""
+
 
 class MalformedRequestError(PeerError):
     """The bytes of a request do not follow its schema."""
@@ -279,6 +284,15 @@ class ClientError(PenstockError):
 
 class BrokerUnreachableError(ClientError):
     """No broker took the request: no connection, or none of it was sent. Safe to repeat."""
+
+
+class AdvertisedAddressError(BrokerUnreachableError):
+    """A broker that answers named an address for its clients, and nobody answers there."""
+
+    def __init__(self, message: str, *, hint: str, unreachable: BrokerUnreachableError) -> None:
+        super().__init__(message, hint=hint)
+        self.unreachable = unreachable
+        """The same failure without where the address comes from."""
 
 
 class AdminUnreachableError(BrokerUnreachableError):

@@ -235,7 +235,8 @@ class FrameReader:
                 bound = self.produce_bytes_max
         if not self.bytes_min <= length <= bound:
             raise FrameError(
-                f"a frame of {length} bytes: at least {self.bytes_min}, at most {bound}"
+                f"a frame of {length} bytes: at least {self.bytes_min}, at most {bound}",
+                length=length,
             )
         assert isinstance(length, int)
         return length
