@@ -84,14 +84,14 @@ class Connector:
             "kafka.bootstrap.servers": request["bootstrap"],
             "subscribe": request["topic"],
             "startingOffsets": "earliest",
+            "includeHeaders": "true",
             **SOURCE_OPTIONS,
             **request.get("source_options", {}),
         }
         read = self._spark.readStream.format("kafka").options(**options).load()
         parsed = f.from_json(f.col("value").cast("string"), SCHEMA)
-        names = ("topic", "partition", "offset", "timestamp", "key")
-        found = [f.col(name).alias(own) for name, own in zip(names, METADATA, strict=True)]
-        return read.select(*found, parsed.alias("event")).select(*METADATA, "event.*")
+        record = f.struct(*METADATA).alias("_kafka")
+        return read.select(record, parsed.alias("event")).select("_kafka", "event.*")
 
     def _writer(self, request: Request, place: Path) -> tuple[DataStreamWriter, str]:
         """Into an empty table; where it lies."""
@@ -129,11 +129,10 @@ class Connector:
     def _count(self, request: Request, place: Path, path: str) -> Answer:
         """What was written: rows, files, bytes, and rows whose columns are all empty."""
         if request["sink"] == "iceberg":
-            # Without `_partition`: Iceberg has a column of that name for itself.
-            found = self._spark.table(f"ice.bench.{place.name}").drop("_partition")
+            found = self._spark.table(f"ice.bench.{place.name}")
         else:
             found = self._spark.read.format(request["sink"]).load(path)
-        rows, parsed = found.agg(f.count("_offset"), f.count(COLUMNS[0])).collect()[0]
+        rows, parsed = found.agg(f.count("_kafka.offset"), f.count(COLUMNS[0])).collect()[0]
         files = [one for one in Path(path).rglob("*.parquet") if "_delta_log" not in one.parts]
         size = sum(one.stat().st_size for one in files)
         return {"rows": rows, "parsed": parsed, "files": len(files), "file_bytes": size}

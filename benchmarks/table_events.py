@@ -10,8 +10,8 @@ SCHEMA = (
     "paid boolean, created bigint, session string, note string"
 )
 COLUMNS = tuple(part.split()[0] for part in SCHEMA.split(", "))
-METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key")
-"""What a table of Penstock has besides; every contestant writes it."""
+METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
+"""The fields of the column `_kafka` that a table of Penstock has; every contestant writes it."""
 BROKEN = b'{"id": 17, "user": "user-0'
 """Cut off, as by a producer that died."""
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
@@ -103,7 +104,8 @@ def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -
     parts = [np.empty(0)]
     for commit in commits:
         for file in commit.files:
-            column = pq.read_table(file, columns=["_timestamp"])["_timestamp"]
+            rows = pq.read_table(file, columns=["_kafka.timestamp"])
+            column = pc.struct_field(rows["_kafka"], "timestamp")
             stamps = column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
             chosen = stamps[(stamps >= begin_ms) & (stamps < end_ms)]
             parts.append(commit.at_ms - chosen)

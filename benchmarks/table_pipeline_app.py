@@ -142,8 +142,9 @@ class Pipelines:
             if not running.await_end(RUN_SECONDS_MAX):
                 raise TimeoutError(f"no end in {RUN_SECONDS_MAX} s: {running.query.status}")
         seconds = time.perf_counter() - begun
-        found = read_back(request["sink"], place, ("_partition", "_offset", COLUMNS[0]))
-        keys = pc.add(pc.shift_left(found["_partition"].cast(pa.int64()), 40), found["_offset"])
+        found = read_back(request["sink"], place, ("_kafka", COLUMNS[0]))
+        partitions, offsets = (pc.struct_field(found["_kafka"], n) for n in ("partition", "offset"))
+        keys = pc.add(pc.shift_left(partitions.cast(pa.int64()), 40), offsets)
         return {
             "seconds": seconds,
             "rows": len(pc.unique(keys)),

@@ -225,7 +225,8 @@ def notes(
         *machine_notes(),
         (
             f"{options.records:,} JSON records of {size:.0f} B on {PARTITIONS} partitions of one "
-            f"Penstock broker, {len(COLUMNS)} columns by `from_json`, and {', '.join(METADATA)}"
+            f"Penstock broker, {len(COLUMNS)} columns by `from_json`, and "
+            f"`_kafka` with {', '.join(METADATA)}"
         ),
         f"local[2]; ours on PySpark {pyspark.__version__}; Delta {DELTA_VERSION}, {ICEBERG}",
         *(

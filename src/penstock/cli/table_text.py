@@ -25,6 +25,8 @@ Document = dict[str, Any]
 
 CELL_CHARACTERS_MAX: Final = 40
 REJECTS_SHOWN_MAX: Final = 10
+_RECORD: Final = {"topic", "partition", "offset", "timestamp", "key", "headers"}
+"""The fields of the column `_kafka`, which is shown as `orders-0@17`."""
 _BEFORE_FUNCTION: Final = " before the function; Spark is not started for a check"
 
 
@@ -95,6 +97,8 @@ def _cell(value: object) -> str | None:
         return None
     if isinstance(value, datetime):
         return _moment(value)
+    if isinstance(value, dict) and value.keys() == _RECORD:
+        return f"{value['topic']}-{value['partition']}@{value['offset']}"
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     clean = "".join(one if one.isprintable() else "·" for one in text)
     return clean if len(clean) <= CELL_CHARACTERS_MAX else f"{clean[: CELL_CHARACTERS_MAX - 1]}…"
@@ -134,7 +138,7 @@ def status_document(status: TableStatus) -> Document:
         "file_bytes": facts.file_bytes,
         "snapshots": facts.snapshot_count,
         "oldest_snapshot_ms": facts.oldest_snapshot_ms,
-        "newest_record_ms": facts.newest_record_ms,
+        "newest_record_ms": status.newest_record_ms,
         "freshness_ms": status.freshness_ms,
         "bad_records": status.bad_record_count,
         "pipelines": [_pipeline_document(one) for one in status.pipelines],

@@ -16,7 +16,16 @@ from uuid import UUID
 import fastavro
 
 NAMES = ("a", "b", "c", "d", "A", "value", "key", "element", "name")
-RESERVED = ("_offset", "_KEY", "_value", "_change_offset", "_Change_deleted", "ts_day", "TS_Month")
+RESERVED = (
+    "_kafka",
+    "_KAFKA_KEY",
+    "_file",
+    "_value",
+    "_change_offset",
+    "_Change_deleted",
+    "ts_day",
+    "TS_Month",
+)
 PLAIN: tuple[Any, ...] = (
     "boolean",
     "int",

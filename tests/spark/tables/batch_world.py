@@ -31,7 +31,7 @@ from penstock.spark.tables.commit_stops import CommitStoppedError
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.database import new_database
-from penstock.spark.tables.definition import PipelineDefinition, RunMode
+from penstock.spark.tables.definition import Metadata, PipelineDefinition, RunMode
 from penstock.spark.tables.planner import Plan
 from penstock.spark.tables.port import AnswerLostError, Table
 from penstock.spark.tables.rejects import REJECTS
@@ -46,7 +46,7 @@ from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter
 from penstock.spark.tables.upsert import Changes
 from penstock.spark.tables.value_parsers import new_parser, plan_parser
-from tests.spark.tables.pipeline_world import World
+from tests.spark.tables.pipeline_world import World, with_places
 from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
 
 TOPIC = "orders"
@@ -159,7 +159,7 @@ class BatchWorld:
 
     def __post_init__(self) -> None:
         value_schema = new_parser(self._parser(self.definition(RULES[0]))).schema
-        schemas = {"rows": table_schema(value_schema, has_metadata=True), "rejects": REJECTS}
+        schemas = {"rows": table_schema(value_schema, Metadata.STRUCT), "rejects": REJECTS}
         for name, schema in schemas.items():
             folder = self.folder / name
             folder.mkdir(parents=True)
@@ -226,7 +226,7 @@ class BatchWorld:
     def wrong(self) -> str:
         """What is not in exactly one of both tables; nothing when all is well."""
         rows, rejects = self.rows.read(), self.rejects.read()
-        held = Counter(_places(rows, "_partition", "_offset"))
+        held = Counter(_places(with_places(rows), "partition", "offset"))
         bad = Counter(_places(rejects, "partition", "offset"))
         both = held + bad
         expected = Counter(EVERYTHING)

@@ -27,9 +27,9 @@ SCHEMA = pa.schema(
         pa.field("id", pa.int64()),
         pa.field("amount", pa.int32()),
         pa.field("tags", pa.list_(pa.string())),
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("_kafka_partition", pa.int32()),
+        pa.field("_kafka_offset", pa.int64()),
+        pa.field("_kafka_timestamp", pa.timestamp("us", "UTC")),
     ]
 )
 
@@ -50,9 +50,9 @@ def change_rows(
             "id": key,
             "amount": amount,
             "tags": None if is_deleted else [f"tag {amount}"],
-            "_partition": None if is_deleted else partition,
-            "_offset": None if is_deleted else number,
-            "_timestamp": None if is_deleted else START + timedelta(hours=number),
+            "_kafka_partition": None if is_deleted else partition,
+            "_kafka_offset": None if is_deleted else number,
+            "_kafka_timestamp": None if is_deleted else START + timedelta(hours=number),
             "_change_deleted": is_deleted,
             "_change_topic": "orders",
             "_change_partition": partition,

@@ -31,10 +31,10 @@ def column(
 
 PLAIN = (column("id"), column("amount", "double"))
 ROWS = (
-    column("_topic", "string"),
-    column("_partition", "integer"),
-    column("_offset"),
-    column("_timestamp", "timestamp"),
+    column("_kafka_topic", "string"),
+    column("_kafka_partition", "integer"),
+    column("_kafka_offset"),
+    column("_kafka_timestamp", "timestamp"),
     column("amount", "integer"),
     column("name", "string"),
 )

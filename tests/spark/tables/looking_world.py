@@ -13,11 +13,12 @@ from penstock.client.blocking import connect
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.topic_writer import TopicWriter
+from penstock.spark.tables.columns import with_metadata
 from penstock.spark.tables.commit import Offer
 from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.definition import Metadata, PipelineDefinition
 from penstock.spark.tables.definition_file import load_definition
 from penstock.spark.tables.opening import make_table
 from penstock.spark.tables.rejects import REJECTS
@@ -98,13 +99,18 @@ def fill_tables(world: World, end: int = 4) -> None:
         {
             "id": pa.array([1], pa.int64()),
             "amount": pa.array([2.5]),
-            "_topic": pa.array(["orders"]),
-            "_partition": pa.array([0], pa.int32()),
-            "_offset": pa.array([0], pa.int64()),
-            "_timestamp": pa.array([moment.as_py()], pa.timestamp("us", "UTC")),
-            "_key": pa.array([b"key"]),
         }
     )
+    source = pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array(["orders"]),
+            "partition": pa.array([0], pa.int32()),
+            "offset": pa.array([0], pa.int64()),
+            "timestamp": pa.array([moment.as_py()], pa.timestamp("us", "UTC")),
+            "key": pa.array([b"key"]),
+        }
+    )
+    rows = with_metadata(rows, source, Metadata.STRUCT)
     rejects = pa.RecordBatch.from_pylist(
         [
             {
@@ -130,5 +136,5 @@ def fill_tables(world: World, end: int = 4) -> None:
         committer = TableCommitter(table, "orders", "run")
         committer.take()
         receipts = list(write_files([batch], table.layout(batch.schema), "task"))
-        counts = CommitCounts(1, 2, {"positive_amount": 1})
+        counts = CommitCounts(1, 2, {"positive_amount": 1}, 1_700_000_000_000)
         committer.commit(Offer(committer.driver, _ranges(end), counts), receipts)

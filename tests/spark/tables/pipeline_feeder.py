@@ -18,7 +18,7 @@ from itertools import count
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.spark.tables.pipeline_world import World
+from tests.spark.tables.pipeline_world import World, with_places
 from tests.spark.topics import new_producer
 
 PARTITIONS = 3
@@ -151,7 +151,8 @@ class Ledger:
             place: value for place, value in self._values.items() if place[1] < ends[place[0]]
         }
         rows, rejects = read_calmly(world.rows), read_calmly(world.rejects)
-        held = _before(ends, rows, ("_partition", "_offset"), ("id", "amount"))
+        rows = with_places(rows)
+        held = _before(ends, rows, ("partition", "offset"), ("id", "amount"))
         bad = _before(ends, rejects, ("partition", "offset"), ("value",))
         found = Counter(place for place, _ in (*held, *bad))
         wanted = Counter(dict.fromkeys(expected, 1))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.definition_reader import read_definition
@@ -109,10 +110,17 @@ class World:
 
     def offsets(self) -> list[tuple[int, int]]:
         """(partition, offset) of each row in order; a double is there twice."""
-        return offsets_of(self.rows(), "_partition", "_offset")
+        return offsets_of(with_places(self.rows()), "partition", "offset")
 
     def rejected(self) -> list[tuple[int, int]]:
         return offsets_of(self.rejects(), "partition", "offset")
+
+
+def with_places(rows: pa.Table) -> pa.Table:
+    """Rows with the columns `partition` and `offset` of the record that each came from."""
+    for name in ("partition", "offset"):
+        rows = rows.append_column(name, pc.struct_field(rows["_kafka"], name))
+    return rows
 
 
 def offsets_of(table: pa.Table, partition: str, offset: str) -> list[tuple[int, int]]:

@@ -24,10 +24,10 @@ from tests.spark.tables.fake_table import FakeTable, Store
 
 SCHEMA = pa.schema(
     [
-        pa.field("_topic", pa.string()),
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("_kafka_topic", pa.string()),
+        pa.field("_kafka_partition", pa.int32()),
+        pa.field("_kafka_offset", pa.int64()),
+        pa.field("_kafka_timestamp", pa.timestamp("us", "UTC")),
         pa.field("amount", pa.int32()),
         pa.field("name", pa.string()),
     ]
@@ -164,10 +164,10 @@ def rows_of(partition: int, start: int, end: int, **extra: pa.Array) -> pa.Recor
     """A record for each offset, a minute apart."""
     offsets = list(range(start, end))
     columns = {
-        "_topic": pa.array(["orders"] * len(offsets)),
-        "_partition": pa.array([partition] * len(offsets), pa.int32()),
-        "_offset": pa.array(offsets, pa.int64()),
-        "_timestamp": pa.array(
+        "_kafka_topic": pa.array(["orders"] * len(offsets)),
+        "_kafka_partition": pa.array([partition] * len(offsets), pa.int32()),
+        "_kafka_offset": pa.array(offsets, pa.int64()),
+        "_kafka_timestamp": pa.array(
             [START + timedelta(minutes=n) for n in offsets], pa.timestamp("us", "UTC")
         ),
         "amount": pa.array([n % 7 - 3 for n in offsets], pa.int32()),
@@ -209,7 +209,9 @@ def commit_of(state: TableState, driver: Driver, *found: tuple[int, int, int]) -
 
 def offsets_in(table: pa.Table) -> list[tuple[int, int]]:
     """(partition, offset) of each row, in order; a double is there twice."""
-    return sorted(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+    return sorted(
+        zip(table["_kafka_partition"].to_pylist(), table["_kafka_offset"].to_pylist(), strict=True)
+    )
 
 
 def span(partition: int, start: int, end: int) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ from penstock.spark.tables.file_partitions import (
 )
 from tests.spark.tables.table_kinds import SCHEMA, rows_of
 
-DAY = PartitionField("_timestamp", Transform.DAY)
+DAY = PartitionField("_kafka_timestamp", Transform.DAY)
 
 
 def layout(folder: Path, *fields: PartitionField) -> FileLayout:
@@ -40,7 +40,7 @@ def test_a_receipt_says_what_is_in_the_file_and_can_be_sent(tmp_path: Path) -> N
     assert receipt.size_bytes == path.stat().st_size
     assert receipt.metadata().num_rows == 15
     assert receipt.metadata().num_row_groups == 1
-    assert pq.read_table(path)["_offset"].to_pylist() == list(range(15))
+    assert pq.read_table(path)["_kafka_offset"].to_pylist() == list(range(15))
 
 
 def test_no_rows_are_no_files(tmp_path: Path) -> None:
@@ -52,15 +52,15 @@ def test_rows_of_two_days_go_to_two_files(tmp_path: Path) -> None:
     days = [(date(2026, 1, 31) - date(1970, 1, 1)).days, (date(2026, 2, 1) - date(1970, 1, 1)).days]
     assert [one.partition for one in receipts] == [(days[0],), (days[1],)]
     assert [one.row_count for one in receipts] == [90, 110]
-    assert receipts[0].path.startswith("_timestamp_day=2026-01-31/task-")
+    assert receipts[0].path.startswith("_kafka_timestamp_day=2026-01-31/task-")
 
 
 def test_columns_that_the_partition_says_are_left_out(tmp_path: Path) -> None:
-    field = PartitionField("_partition")
-    plan = FileLayout(str(tmp_path), SCHEMA, (field,), frozenset({"_partition"}))
+    field = PartitionField("_kafka_partition")
+    plan = FileLayout(str(tmp_path), SCHEMA, (field,), frozenset({"_kafka_partition"}))
     receipts = write_files([rows_of(0, 0, 5), rows_of(1, 0, 7)], plan, "task")
     assert {one.partition: one.row_count for one in receipts} == {(0,): 5, (1,): 7}
-    assert "_partition" not in pq.ParquetFile(tmp_path / receipts[0].path).schema_arrow.names
+    assert "_kafka_partition" not in pq.ParquetFile(tmp_path / receipts[0].path).schema_arrow.names
 
 
 def test_a_full_file_is_closed_and_the_next_one_begun(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_full_file_is_closed_and_the_next_one_begun(tmp_path: Path) -> None:
 def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "OPEN_FILES_MAX", 2)
     rows = [rows_of(n % 3, n, n + 1) for n in range(9)]
-    receipts = write_files(rows, layout(tmp_path, PartitionField("_partition")), "task")
+    receipts = write_files(rows, layout(tmp_path, PartitionField("_kafka_partition")), "task")
     assert sum(one.row_count for one in receipts) == 9
     assert len(receipts) > 3
 
@@ -131,7 +131,10 @@ def test_rows_are_split_by_several_columns_with_nulls() -> None:
 
 
 def test_partition_expressions() -> None:
-    assert read_partition_fields(["day(_timestamp)", "country"]) == (DAY, PartitionField("country"))
+    assert read_partition_fields(["day(_kafka_timestamp)", "country"]) == (
+        DAY,
+        PartitionField("country"),
+    )
     for wrong in ("week(x)", "day(x", "day()", "day(a)b"):
         with pytest.raises(OptionError, match="partition_by"):
             read_partition_fields([wrong])
@@ -181,3 +184,14 @@ def test_statistics_for_delta_never_exclude_a_value(tmp_path: Path) -> None:
     assert found["minValues"]["number"] == found["maxValues"]["number"] == -(2**60)
     assert found["nullCount"] == {"at": 0, "text": 0, "number": 1, "f": 0, "raw": 1}
     assert "raw" not in found["minValues"]
+
+
+def test_rows_are_split_by_a_field_of_a_struct(tmp_path: Path) -> None:
+    """A null struct is a null partition, and the partition has a name that Delta can have."""
+    kafka = pa.array([{"partition": 1}, {"partition": 2}, None, {"partition": 1}])
+    rows = pa.RecordBatch.from_pydict({"n": pa.array([0, 1, 2, 3]), "_kafka": kafka})
+    field = PartitionField("_kafka.partition")
+    assert (field.name, field.is_derived) == ("_kafka_partition", True)
+    receipts = write_files([rows], FileLayout(str(tmp_path), rows.schema, (field,)), "task")
+    found = {one.partition: pq.read_table(tmp_path / one.path)["n"].to_pylist() for one in receipts}
+    assert found == {(1,): [0, 3], (2,): [1], (None,): [2]}

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import Action, Expectation
+from penstock.spark.tables.definition import METADATA_FIELDS, Action, Expectation, Metadata
 from penstock.spark.tables.file_partitions import PartitionField, Transform
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import StageOrder, StageReport, _write_rows
@@ -29,6 +29,7 @@ def order_for(folder: Path, **more: Any) -> StageOrder:  # noqa: ANN401
         "expectations": (),
         "pipeline": "orders",
         "key": (),
+        "metadata": Metadata.FLAT,
     }
     return StageOrder(**{**given, **more})
 
@@ -48,9 +49,10 @@ def rows_of(
     columns = {
         "id": pa.array(ids, pa.int64()),
         "at": pa.array([GOOD_US + 3_600_000_000] * len(ids), pa.timestamp("us", ZONE)),
-        **{f"_{name}": source.column(name) for name in source.schema.names},
+        **{f"_kafka_{name}": source.column(name) for name in METADATA_FIELDS},
+        "_value": source.column("value"),
     }
-    columns["_timestamp"] = columns["_timestamp"].cast(pa.timestamp("us", ZONE))
+    columns["_kafka_timestamp"] = columns["_kafka_timestamp"].cast(pa.timestamp("us", ZONE))
     if answers is not None:
         columns[answer_name(0)] = pa.array(answers, pa.bool_())
     return pa.RecordBatch.from_pydict(columns)

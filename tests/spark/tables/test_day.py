@@ -142,7 +142,7 @@ class Day:
             receipt
             for n in range(PARTITIONS)
             for receipt in write_files(
-                [rows_of(n, minute * ROWS, (minute + 1) * ROWS, _timestamp=times)],
+                [rows_of(n, minute * ROWS, (minute + 1) * ROWS, _kafka_timestamp=times)],
                 layout,
                 f"task-{n}",
             )
@@ -204,7 +204,7 @@ def new_day(name: str, folder: Path) -> Day:
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(("name", "by"), CASES)
 def test_with_care_nothing_grows(name: str, by: str, tmp_path: Path) -> None:
-    fields = (PartitionField("_timestamp", Transform.DAY),) if by == "day" else ()
+    fields = (PartitionField("_kafka_timestamp", Transform.DAY),) if by == "day" else ()
     day = new_day(name, tmp_path)
     print(f"\n{name}, partition_by {by}, with care")
     day.run(HOURS, fields, is_cared_for=True)

@@ -11,6 +11,7 @@ from penstock.spark.tables.definition import (
     Action,
     Expectation,
     MaintenanceSettings,
+    Metadata,
     PartitionField,
     PipelineDefinition,
     RunMode,
@@ -39,7 +40,7 @@ topics = ["orders"]                       # or pattern = "orders\\\\..*"
 format = "iceberg"                        # or "delta"
 name = "shop.orders"                      # bad records go to shop.orders__dlq
 catalog = { type = "sql", uri = "sqlite:///catalog.db", warehouse = "file:///warehouse" }
-partition_by = ["day(_timestamp)"]        # optional, like everything below
+partition_by = ["day(_kafka.timestamp)"]        # optional, like everything below
 mode = "append"                           # or "upsert", with key = ["id"]
 
 [value]
@@ -93,9 +94,9 @@ def test_the_file_of_the_guide_reads_as_it_stands(tmp_path: Path) -> None:
     assert definition.table.format is TableFormat.ICEBERG
     assert definition.table.dlq_name == "shop.orders__dlq"
     assert dict(definition.table.catalog)["uri"] == "sqlite:///catalog.db"
-    assert definition.table.partition_by == (PartitionField(Transform.DAY, "_timestamp"),)
+    assert definition.table.partition_by == (PartitionField(Transform.DAY, "_kafka.timestamp"),)
     assert definition.table.mode is WriteMode.APPEND
-    assert definition.table.has_metadata_columns
+    assert definition.table.metadata is Metadata.STRUCT
     assert definition.value.format is ValueFormat.JSON
     assert definition.value.schema_source is SchemaSource.DDL
     assert definition.expectations == (
@@ -212,14 +213,24 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"table": {"partition_by": ["year(x)"]}}, "table.partition_by", "no transform"),
     ({"table": {"partition_by": [f"c{n}" for n in range(9)]}}, "table.partition_by", "9 parts"),
     (
-        {"table": {"partition_by": ["day(_timestamp)"], "metadata_columns": False}},
+        {"table": {"partition_by": ["day(_kafka.timestamp)"], "metadata": "none"}},
         "table.partition_by",
-        "no column _timestamp",
+        "no column _kafka.timestamp",
+    ),
+    (
+        {"table": {"partition_by": ["day(_kafka.timestamp)"], "metadata": "flat"}},
+        "table.partition_by",
+        'metadata is "flat"',
+    ),
+    (
+        {"table": {"mode": "upsert", "key": ["_kafka.key"]}},
+        "table.key",
+        "no column '_kafka.key'",
     ),
     ({"table": {"mode": "upsert"}}, "table.key", "needs it"),
     ({"table": {"key": ["id"]}}, "table.key", "does not use it"),
     ({"table": {"mode": "upsert", "key": ["id"]}}, "table.key", "raw values have no column"),
-    ({"table": {"metadata_columns": "no"}}, "table.metadata_columns", "a text"),
+    ({"table": {"metadata": "no"}}, "table.metadata", "not a choice"),
     ({"value": {"schema": "id int"}}, "value.schema", "raw values have no schema"),
     ({"value": {"format": "avro"}}, "value.schema", "without it"),
     ({"value": {"format": "avro", "schema": "id int"}}, "value.schema", "neither a file"),

@@ -279,7 +279,7 @@ def test_rows_that_others_deleted_and_a_time_before_it(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.batch()
     shop.batch()
-    DeltaTable(shop.kind.uri).delete("_offset >= 10")
+    DeltaTable(shop.kind.uri).delete("_kafka_offset >= 10")
     before = shop.date_log()
     shop.restore(before)
     assert shop.held() == 10

@@ -32,7 +32,7 @@ NOT_SHOWN = {
 }
 BEYOND_US = 1_700_000_000_000_000_000
 """What a producer gives that counts microseconds where Kafka counts milliseconds."""
-DAY = {"partition_by": ["day(_timestamp)"]}
+DAY = {"partition_by": ["day(_kafka.timestamp)"]}
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -124,13 +124,13 @@ def test_it_can_be_put_in_again_without_its_timestamp(tmp_path: Path, format_: s
     world.bring([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
     world.replay()
     assert world.reasons() == {}
-    assert world.held("id", "_timestamp")[1] == (1, None)
+    assert world.held("id", "_kafka")[1][1]["timestamp"] is None
     assert len(world.held("id")) == 2
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_table_without_metadata_does_not_mind_timestamps(tmp_path: Path, format_: str) -> None:
-    world = ValueWorld(tmp_path, format_, "id bigint", {"metadata_columns": False})
+    world = ValueWorld(tmp_path, format_, "id bigint", {"metadata": "none"})
     world.bring([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
     assert world.held("id") == [(0,), (1,)]
     assert world.reasons() == {}

@@ -14,12 +14,13 @@ FORMATS = ("delta", "iceberg")
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_the_key_of_the_record_may_be_the_key_of_the_table(tmp_path: Path, format_: str) -> None:
-    world = ValueWorld(tmp_path, format_, "n int", {"mode": "upsert", "key": ["_key"]})
+    keyed = {"mode": "upsert", "key": ["_kafka_key"], "metadata": "flat"}
+    world = ValueWorld(tmp_path, format_, "n int", keyed)
     values = [{"n": 1}, {"n": 2}, {"n": 3}, None, {"n": 4}, None]
     world.bring(values, None, [b"a", b"b", b"a", b"b", None, None])
-    assert world.held("_key", "n") == [(b"a", 3)]
+    assert world.held("_kafka_key", "n") == [(b"a", 3)]
     reasons = world.reasons()
-    assert reasons.pop(4) == "column '_key' of the key has no value"
+    assert reasons.pop(4) == "column '_kafka_key' of the key has no value"
     assert list(reasons) == [5]
 
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from penstock.spark.tables.columns import table_schema
+from penstock.spark.tables.columns import table_schema, with_metadata
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import SchemaSource, ValueFormat, ValueSettings
+from penstock.spark.tables.definition import Metadata, SchemaSource, ValueFormat, ValueSettings
 from penstock.spark.tables.looking.sample import parse_sample
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import (
@@ -149,6 +149,7 @@ def staged(folder: Path, rows: pa.RecordBatch, **more: Any) -> StageReport:  # n
         expectations=(),
         pipeline="orders",
         key=(),
+        metadata=Metadata.STRUCT,
         **more,
     )
     [answer] = _write_rows(order, iter([rows]))
@@ -166,7 +167,8 @@ def rows_of(times_us: list[int], countries: list[str | None], *, whole: bool) ->
     }
     if whole:
         source = records([{}] * len(times_us))
-        columns |= {f"_{name}": source.column(name) for name in source.schema.names}
+        columns["_value"] = source.column("value")
+        return with_metadata(pa.RecordBatch.from_pydict(columns), source, Metadata.STRUCT)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -187,18 +189,20 @@ def test_a_row_whose_record_is_not_known_is_an_error_that_says_so(tmp_path: Path
 # --- In a sample ---
 
 
-@pytest.mark.parametrize("has_metadata", [True, False])
-def test_a_sample_has_the_rejects_of_the_pipeline(tmp_path: Path, *, has_metadata: bool) -> None:
+@pytest.mark.parametrize("form", Metadata)
+def test_a_sample_has_the_rejects_of_the_pipeline(tmp_path: Path, form: Metadata) -> None:
     definition = World(tmp_path, "delta", "127.0.0.1:1", "orders").definition(
         value={"format": "json", "schema": "at timestamp, country string"},
-        table={"metadata_columns": has_metadata, "partition_by": ["country"]},
+        table={"metadata": form.value, "partition_by": ["country"]},
     )
     parser = new_parser(plan_parser(definition.value, ("orders",)))
     values = [{"at": 0}, {"at": 0}, {"at": 1 << 40}, {"country": ""}]
     given = pa.Table.from_batches([records(values, [GOOD_US, BEYOND_US, GOOD_US, GOOD_US])])
     sample = parse_sample(given, parser, definition, asks_rules=True)
-    assert [one.offset for one in sample.rejects] == ([1, 2, 3] if has_metadata else [2, 3])
+    assert [one.offset for one in sample.rejects] == (
+        [2, 3] if form is Metadata.NONE else [1, 2, 3]
+    )
     sample = parse_sample(given, parser, definition, asks_rules=False, has_transform=True)
     assert 3 not in [one.offset for one in sample.rejects], "a function may fill it"
-    columns = table_schema(parser.schema, has_metadata=has_metadata)
+    columns = table_schema(parser.schema, form)
     assert sample.columns == tuple(columns.names)

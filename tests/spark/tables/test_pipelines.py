@@ -35,7 +35,7 @@ topics = ["orders", "returns"]
 format = "iceberg"
 name = "shop.orders"
 catalog = { type = "sql", uri = "sqlite:///catalog.db", warehouse = "file:///warehouse" }
-partition_by = ["day(_timestamp)"]
+partition_by = ["day(_kafka.timestamp)"]
 
 [value]
 format = "json"
@@ -89,7 +89,7 @@ def test_both_ways_give_the_same_definition() -> None:
                 "uri": "sqlite:///catalog.db",
                 "warehouse": "file:///warehouse",
             },
-            "partition_by": ["day(_timestamp)"],
+            "partition_by": ["day(_kafka.timestamp)"],
         },
         value={"format": "json", "schema": "id bigint, amount double"},
         trigger={"interval": "5 seconds"},

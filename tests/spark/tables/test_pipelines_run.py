@@ -183,14 +183,12 @@ def test_rules_that_only_spark_understands_choose_the_way_through_it(
 
 def test_a_function_between_topic_and_table(spark: SparkSession, world: World) -> None:
     def doubled(rows: DataFrame) -> DataFrame:
-        return rows.where("id <> 3").selectExpr(
-            "id", "amount * 2 AS twice", "_partition", "_offset"
-        )
+        return rows.where("id <> 3").selectExpr("id", "amount * 2 AS twice", "_kafka")
 
     send(world, 0, *(order(n) for n in range(5)), b"bad")
     run_once(spark, world, transform=doubled)
     rows = world.rows().sort_by("id")
-    assert rows.column_names == ["id", "twice", "_partition", "_offset"]
+    assert rows.column_names == ["id", "twice", "_kafka"]
     assert rows["id"].to_pylist() == [0, 1, 2, 4]
     assert rows["twice"].to_pylist() == [0.0, 0.5, 1.0, 2.0]
     assert world.rejected() == [(0, 5)]

@@ -19,7 +19,7 @@ def test_deletions_have_the_key_that_comes_with_their_batch(tmp_path: Path) -> N
         one.folder.mkdir()
         one.create()
     definition = World(tmp_path, "iceberg", "127.0.0.1:1", "t").definition(
-        table={"mode": "upsert", "key": ["id"], "metadata_columns": False},
+        table={"mode": "upsert", "key": ["id"], "metadata": "none"},
         value={"format": "json", "schema": "id bigint, name string"},
     )
     parser = plan_parser(definition.value, definition.source.topics)

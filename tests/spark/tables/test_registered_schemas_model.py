@@ -68,7 +68,7 @@ class Play:
 
     def _check(self) -> None:
         rows = self.world.world.rows().to_pylist()
-        held = {(one["_partition"], one["_offset"]): one for one in rows}
+        held = {(one["_kafka"]["partition"], one["_kafka"]["offset"]): one for one in rows}
         assert len(held) == len(rows), "a record is there twice"
         bad = self.world.world.rejected()
         assert len(set(bad)) == len(bad), "a reject is there twice"

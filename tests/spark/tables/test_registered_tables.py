@@ -178,8 +178,9 @@ def test_local_times_in_a_map(tmp_path: Path, format_: str, *, is_new: bool) -> 
 @pytest.mark.parametrize(
     ("name", "table"),
     [
-        ("_offset", {}),
-        ("_KEY", {"metadata_columns": False}),
+        ("_kafka", {}),
+        ("_KAFKA_key", {"metadata": "none"}),
+        ("_partition", {}),
         ("_value", {}),
         ("_change_offset", {}),
         ("_change_offset", {"mode": "upsert", "key": ["id"]}),
@@ -272,7 +273,7 @@ def test_columns_without_end_are_rejects(
 @FORMATS
 @pytest.mark.parametrize(
     "newest",
-    [struct(id=TEXT), struct(ID=NUMBER), struct(id=NUMBER, _key=TEXT), {"type": "string"}],
+    [struct(id=TEXT), struct(ID=NUMBER), struct(id=NUMBER, _kafka_key=TEXT), {"type": "string"}],
     ids=["type", "case", "reserved", "no object"],
 )
 def test_a_newest_schema_that_does_not_fit_stops_no_start(

@@ -35,7 +35,7 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
-BY_DAY = (PartitionField("_timestamp", Transform.DAY),)
+BY_DAY = (PartitionField("_kafka_timestamp", Transform.DAY),)
 OLD_MS = 2**60
 """Everything is older."""
 
@@ -46,13 +46,13 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     return found
 
 
-@pytest.mark.parametrize("partitions", [(), (PartitionField("_timestamp", Transform.HOUR),)])
+@pytest.mark.parametrize("partitions", [(), (PartitionField("_kafka_timestamp", Transform.HOUR),)])
 def test_a_definition_cannot_change_the_partitions_of_a_delta_table(
     tmp_path: Path, partitions: tuple[PartitionField, ...]
 ) -> None:
     kind = DeltaKind(tmp_path)
     kind.create(BY_DAY)
-    with pytest.raises(PartitionsDifferError, match=r"_timestamp_day.*partition_by"):
+    with pytest.raises(PartitionsDifferError, match=r"_kafka_timestamp_day.*partition_by"):
         DeltaLakeTable(kind.uri, partitions=partitions)
 
 
@@ -63,11 +63,11 @@ def test_files_of_other_partitions_are_not_committed(tmp_path: Path) -> None:
     files = written(table, (0, 0, 5))
     catalog = load_catalog("default", **kind.catalog)
     with catalog.load_table("shop.orders").update_spec() as change:
-        change.remove_field("_timestamp_day")
-        change.add_field("_timestamp", HourTransform(), "_timestamp_hour")
+        change.remove_field("_kafka_timestamp_day")
+        change.add_field("_kafka_timestamp", HourTransform(), "_kafka_timestamp_hour")
     catalog.close()
     commit = commit_of(table.load(), driver, (0, 0, 5))
-    with pytest.raises(LayoutChangedError, match="_timestamp_day"):
+    with pytest.raises(LayoutChangedError, match="_kafka_timestamp_day"):
         table.append(commit, files)
     table.append(commit, written(table, (0, 0, 5)))
     assert offsets_in(kind.read()) == span(0, 0, 5)
@@ -111,7 +111,7 @@ def test_orphans_of_a_table_are_not_the_files_of_one_inside(tmp_path: Path) -> N
     os.utime(staged, (1, 1))
     assert table.remove_orphans(older_than_ms=OLD_MS) == 1
     assert not staged.exists()
-    assert sum(batch.num_rows for batch in inner.scan(["_offset"])) == 3
+    assert sum(batch.num_rows for batch in inner.scan(["_kafka_offset"])) == 3
 
 
 def test_rejects_of_other_pipelines_stay(kind: Kind) -> None:

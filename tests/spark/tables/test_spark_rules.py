@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import Expectation
+from penstock.spark.tables.definition import Expectation, Metadata
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import StageOrder, _run
@@ -97,16 +97,18 @@ def test_the_record_is_at_hand_whenever_the_function_keeps_it(
 ) -> None:
     """So that a time beyond all readers is a reject, without a key and without a rule."""
     source = pa.Table.from_batches([records([{}, {}])])
-    renamed = source.rename_columns([f"_{name}" for name in source.column_names])
+    names = ["_value" if name == "value" else f"_kafka_{name}" for name in source.column_names]
+    renamed = source.rename_columns(names)
     pq.write_table(renamed, tmp_path / "staged.parquet")
     frame = session.read.parquet(str(tmp_path / "staged.parquet"))
-    made = frame.selectExpr("*", "timestamp_seconds(_offset * 300000000000) AS at")
+    made = frame.selectExpr("*", "timestamp_seconds(_kafka_offset * 300000000000) AS at")
     order = StageOrder(
         FileLayout(str(tmp_path / "rows"), parse_ddl("at timestamp")),
         FileLayout(str(tmp_path / "rejects"), REJECTS),
         (),
         "orders",
         (),
+        Metadata.FLAT,
     )
     [report] = _run(made, ["at"], order, 100.0)
     assert (report.rows, report.rejects) == (1, 1)

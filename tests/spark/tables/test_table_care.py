@@ -36,7 +36,7 @@ from tests.spark.tables.table_kinds import (
 LATER_MS = 4_000_000_000_000
 MISSING = r"(?i)not found|no such file|does not exist"
 SETTINGS = MaintenanceSettings(expire_snapshots_ms=HOUR_MS)
-BY_NAME = (PartitionField("name"), PartitionField("_timestamp", Transform.DAY))
+BY_NAME = (PartitionField("name"), PartitionField("_kafka_timestamp", Transform.DAY))
 
 
 @pytest.fixture
@@ -415,7 +415,7 @@ def test_the_next_batch_knows_what_the_care_committed(
 
 @only_real
 def test_partitions_are_put_together_each_for_itself(kind: Kind, clock: SetClock) -> None:
-    days = (PartitionField("_timestamp", Transform.DAY),)
+    days = (PartitionField("_kafka_timestamp", Transform.DAY),)
     pipeline = Pipeline(kind, clock, days)
     caretaker = Caretaker(pipeline.committer, SETTINGS, clock, CarePolicy(files_min=4))
     pipeline.batches(12)  # from 22:30 on, nine of them to midnight

@@ -7,8 +7,16 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.decode.columns import spark_schema
-from penstock.spark.tables.columns import METADATA, fit, table_schema, with_metadata
+from penstock.spark.tables.columns import (
+    ICEBERG_NAMES,
+    fit,
+    records_of,
+    table_schema,
+    with_metadata,
+    with_record,
+)
 from penstock.spark.tables.ddl import parse_ddl
+from penstock.spark.tables.definition import METADATA_FIELDS, Metadata
 from penstock.spark.tables.definition_errors import SchemaError
 
 VALUE = parse_ddl("id bigint, amount double")
@@ -32,30 +40,44 @@ def records(count: int) -> pa.RecordBatch:
 
 
 def test_metadata_comes_last_and_can_be_turned_off() -> None:
-    assert table_schema(VALUE, has_metadata=True).names == ["id", "amount", *METADATA.names]
-    assert table_schema(VALUE, has_metadata=False) == VALUE
+    assert table_schema(VALUE, Metadata.STRUCT).names == ["id", "amount", "_kafka"]
+    flat = [f"_kafka_{name}" for name in METADATA_FIELDS]
+    assert table_schema(VALUE, Metadata.FLAT).names == ["id", "amount", *flat]
+    assert table_schema(VALUE, Metadata.NONE) == VALUE
+
+
+@pytest.mark.parametrize("form", Metadata)
+def test_no_metadata_column_has_a_name_of_icebergs(form: Metadata) -> None:
+    """`SELECT *` in Spark failed on every Iceberg table, by the column `_partition`."""
+    assert not ICEBERG_NAMES & set(table_schema(VALUE, form).names)
+    with pytest.raises(SchemaError, match="_partition"):
+        table_schema(parse_ddl("_partition int"), form)
 
 
 def test_a_value_cannot_have_the_name_of_metadata() -> None:
-    clash = parse_ddl("_Offset bigint")
-    for has_metadata in (True, False):  # rows have these columns on their way in any case
-        with pytest.raises(SchemaError, match="_Offset"):
-            table_schema(clash, has_metadata=has_metadata)
+    for name in ("_Kafka", "_kafka_Offset"):
+        for form in Metadata:  # rows have these columns on their way in any case
+            with pytest.raises(SchemaError, match=name):
+                table_schema(parse_ddl(f"{name} bigint"), form)
 
 
 def test_rows_get_the_metadata_of_their_records() -> None:
     values = pa.RecordBatch.from_pydict({"id": [1, 2], "amount": [0.5, None]}, schema=VALUE)
-    rows = with_metadata(values, records(2))
-    assert rows.schema == table_schema(VALUE, has_metadata=True)
-    assert rows.to_pylist()[1] == {
-        "id": 2,
-        "amount": None,
-        "_topic": "orders",
-        "_partition": 3,
-        "_offset": 1,
-        "_timestamp": TIME,
-        "_key": b"k",
+    told = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 1,
+        "timestamp": TIME,
+        "key": b"k",
+        "headers": None,
     }
+    flat = {f"_kafka_{name}": value for name, value in told.items()}
+    for form, expected in ((Metadata.STRUCT, {"_kafka": told}), (Metadata.FLAT, flat)):
+        rows = with_metadata(values, records(2), form)
+        assert rows.schema == table_schema(VALUE, form)
+        assert rows.to_pylist()[1] == {"id": 2, "amount": None, **expected}
+        whole = records_of(with_record(rows, records(2)), form)
+        assert whole.to_pylist()[1] == {**told, "value": b"v"}
 
 
 def test_rows_are_fitted_to_a_wider_schema() -> None:

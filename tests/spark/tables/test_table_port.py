@@ -204,7 +204,7 @@ def test_a_column_is_added_with_the_files_that_have_it(kind: Kind) -> None:
     rows = rows_of(0, 10, 15, city=pa.array(["Bern"] * 5))
     files = write_files([rows], table.layout(wider), "task")
     table.append(commit_of(state, driver, (0, 10, 15)), files, wider)
-    found = kind.read().sort_by("_offset")
+    found = kind.read().sort_by("_kafka_offset")
     assert found["city"].to_pylist() == [None] * 10 + ["Bern"] * 5
     assert offsets_in(found) == span(0, 0, 15)
     assert kind.open().load() == table.load()
@@ -244,9 +244,9 @@ def test_a_type_that_cannot_be_changed_is_told(kind: Kind) -> None:
 @pytest.mark.parametrize("transform", [Transform.DAY, Transform.HOUR, Transform.MONTH])
 def test_the_name_of_a_partition_is_not_for_a_column(kind: Kind, transform: Transform) -> None:
     """Delta would read the partition's value in its place."""
-    partitions = (PartitionField("_timestamp", transform),)
-    clash = SCHEMA.append(pa.field(f"_timestamp_{transform}".upper(), pa.string()))
-    plain = SCHEMA.append(pa.field(f"_timestamp_{transform}", pa.string()))
+    partitions = (PartitionField("_kafka_timestamp", transform),)
+    clash = SCHEMA.append(pa.field(f"_kafka_timestamp_{transform}".upper(), pa.string()))
+    plain = SCHEMA.append(pa.field(f"_kafka_timestamp_{transform}", pa.string()))
     table = kind.create(partitions)
     driver, state = taken(table, "run-a")
     for schema in (clash, plain):

@@ -34,10 +34,10 @@ from tests.spark.tables.table_kinds import (
 )
 
 PARTITIONS = (
-    PartitionField("_timestamp", Transform.DAY),
-    PartitionField("_timestamp", Transform.HOUR),
-    PartitionField("_timestamp", Transform.MONTH),
-    PartitionField("_partition"),
+    PartitionField("_kafka_timestamp", Transform.DAY),
+    PartitionField("_kafka_timestamp", Transform.HOUR),
+    PartitionField("_kafka_timestamp", Transform.MONTH),
+    PartitionField("_kafka_partition"),
     PartitionField("name"),
 )
 
@@ -60,7 +60,7 @@ def test_rows_come_back_through_the_formats_own_reader(
     kind: Kind = kind_of(tmp_path)
     table = kind.create(fields)
     filled(table)
-    found = kind.read().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    found = kind.read().sort_by([("_kafka_partition", "ascending"), ("_kafka_offset", "ascending")])
     assert offsets_in(found) == span(0, 0, 160) + span(1, 0, 30)
     expected = pa.concat_tables(
         [
@@ -81,8 +81,8 @@ def test_duckdb_reads_the_files_of_a_delta_table(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.register("orders", rows)
         found = connection.sql(
-            "select _partition, count(*), count(distinct _offset), max(city) from orders "
-            "where _timestamp_day >= date '2026-01-31' group by 1 order by 1"
+            "select _kafka_partition, count(*), count(distinct _kafka_offset), max(city) "
+            "from orders where _kafka_timestamp_day >= date '2026-01-31' group by 1 order by 1"
         ).fetchall()
     assert found == [(0, 160, 160, "Bern"), (1, 30, 30, None)]
 
@@ -93,8 +93,8 @@ def test_duckdb_reads_the_files_of_an_iceberg_table(tmp_path: Path) -> None:
     with load_catalog("default", **kind.catalog) as catalog, duckdb.connect() as connection:
         catalog.load_table("shop.orders").scan().to_duckdb("orders", connection)
         found = connection.sql(
-            "select _partition, count(*), count(distinct _offset), max(city) from orders "
-            "group by 1 order by 1"
+            "select _kafka_partition, count(*), count(distinct _kafka_offset), max(city) "
+            "from orders group by 1 order by 1"
         ).fetchall()
     assert found == [(0, 160, 160, "Bern"), (1, 30, 30, None)]
 
@@ -111,14 +111,16 @@ def test_statistics_let_a_reader_skip_files_and_never_rows(
         state = table.append(commit, written(table, (0, start, start + 100)))
     for offset in (0, 99, 100, 199):
         if isinstance(kind, DeltaKind):
-            rows = DeltaTable(kind.uri).to_pyarrow_table(filters=pc.field("_offset") == offset)
+            rows = DeltaTable(kind.uri).to_pyarrow_table(
+                filters=pc.field("_kafka_offset") == offset
+            )
         else:
             assert isinstance(kind, IcebergKind)
             with load_catalog("default", **kind.catalog) as catalog:
-                scan = catalog.load_table("shop.orders").scan(f"_offset == {offset}")
+                scan = catalog.load_table("shop.orders").scan(f"_kafka_offset == {offset}")
                 assert len(list(scan.plan_files())) == 1
                 rows = scan.to_arrow()
-        assert rows["_offset"].to_pylist() == [offset]
+        assert rows["_kafka_offset"].to_pylist() == [offset]
 
 
 def test_iceberg_widens_a_column_in_the_same_commit(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_iceberg_widens_a_column_in_the_same_commit(tmp_path: Path) -> None:
     big = pa.array([2**40] * 5, pa.int64())
     files = write_files([rows_of(0, 5, 10, amount=big)], table.layout(wider), "task")
     state = table.append(commit_of(state, driver, (0, 5, 10)), files, wider)
-    found = kind.read().sort_by("_offset")["amount"].to_pylist()
+    found = kind.read().sort_by("_kafka_offset")["amount"].to_pylist()
     assert found == [-3, -2, -1, 0, 1] + [2**40] * 5
     table.compact(state, target_bytes=2**20)
     assert sorted(kind.read()["amount"].to_pylist()) == sorted(found)
@@ -242,7 +244,7 @@ def test_nested_columns_come_back_and_are_compacted(
         files = write_files([rows], table.layout(wider), "task")
         state = table.append(commit_of(state, driver, (0, start, start + 2)), files, wider)
     for _ in range(2):
-        found = kind.read().sort_by("_offset")
+        found = kind.read().sort_by("_kafka_offset")
         assert found["detail"].to_pylist() == details * 2
         assert found["prices"].to_pylist() == found_prices * 2
         table.compact(table.load(), target_bytes=2**20)

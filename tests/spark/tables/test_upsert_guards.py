@@ -93,11 +93,15 @@ def test_without_the_day_of_a_row_that_moves(
         return pa.array([0] * len(column), pa.int32()).cast(pa.date32())
 
     monkeypatch.setattr(delta_upsert, "derived_column", first_day)
-    table = DeltaKind(tmp_path, schema=SCHEMA).create([PartitionField("_timestamp", Transform.DAY)])
+    table = DeltaKind(tmp_path, schema=SCHEMA).create(
+        [PartitionField("_kafka_timestamp", Transform.DAY)]
+    )
     driver, state = taken(table, "run-a")
     changes = written_changes(table, change_rows([(1, 1)], 0))
     table.upsert(commit_of(state, driver, (0, 0, 1)), changes)
-    assert [dict(one.partition) for one in table.live_files()] == [{"_timestamp_day": "1970-01-01"}]
+    assert [dict(one.partition) for one in table.live_files()] == [
+        {"_kafka_timestamp_day": "1970-01-01"}
+    ]
 
 
 def test_with_statistics_that_are_read_wrongly(

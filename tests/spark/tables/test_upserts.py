@@ -39,12 +39,12 @@ from tests.spark.tables.table_kinds import (
 )
 
 KINDS = {"fake": FakeKind, "delta": DeltaKind, "iceberg": IcebergKind}
-DAY = (PartitionField("_timestamp", Transform.DAY),)
+DAY = (PartitionField("_kafka_timestamp", Transform.DAY),)
 PARTITIONS = {
     "none": (),
     "day": DAY,
-    "hour": (PartitionField("_timestamp", Transform.HOUR),),
-    "month and key": (PartitionField("_timestamp", Transform.MONTH), PartitionField("id")),
+    "hour": (PartitionField("_kafka_timestamp", Transform.HOUR),),
+    "month and key": (PartitionField("_kafka_timestamp", Transform.MONTH), PartitionField("id")),
     "a column": (PartitionField("amount"),),
 }
 INSERTS: Sequence[Change] = [(key, key * 10) for key in range(10)]
@@ -96,7 +96,7 @@ def test_partitions_are_those_of_the_rows(kind: Kind) -> None:
     table.upsert(commit_of(state, driver, (0, 2, 41)), written_changes(table, later))
     assert rows_in(kind.read()) == applied(applied({}, first), later)
     if not isinstance(kind, FakeKind):
-        found = {dict(one.partition)["_timestamp_day"] for one in table.live_files()}
+        found = {dict(one.partition)["_kafka_timestamp_day"] for one in table.live_files()}
         assert found == {"2026-01-31", "2026-02-02"}
 
 
@@ -149,7 +149,7 @@ def test_a_key_of_several_columns(kind: Kind) -> None:
     )
     found = kind.read()
     kept = sorted(
-        zip(*(found[name].to_pylist() for name in ("id", "amount", "_offset")), strict=True)
+        zip(*(found[name].to_pylist() for name in ("id", "amount", "_kafka_offset")), strict=True)
     )
     assert kept == [(1, 1, 0), (1, 2, 4), (2, 2, 3), (3, 1, 6)]
 

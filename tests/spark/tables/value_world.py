@@ -81,8 +81,7 @@ class ValueWorld:
 
     def __post_init__(self) -> None:
         definition = self.definition()
-        has_metadata = definition.table.has_metadata_columns
-        schema = table_schema(self._value_schema(definition), has_metadata=has_metadata)
+        schema = table_schema(self._value_schema(definition), definition.table.metadata)
         for name, columns in {"rows": schema, "rejects": REJECTS}.items():
             folder = self.folder / name
             folder.mkdir(parents=True)

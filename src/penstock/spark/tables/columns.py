@@ -1,9 +1,11 @@
 """The columns of a table: those of the value, and those that say where a record came from (pure).
 
-Guarantees: `table_schema` gives the value's columns first and then `METADATA`, unless those are
-turned off; a value's column that has the name of one that rows get on their way is refused, in
-whatever case, because tables compare names without it. `fit` gives rows exactly
-the table's schema: columns in its order, narrower numbers widened, what is not there null.
+Guarantees: `table_schema` gives the value's columns first and then the metadata of the record: one
+struct `_kafka`, a flat column for each of its fields, or none. Rows have the metadata on their way
+in any case, so that rules and functions see it. A value's column with a name that rows or a format
+need themselves is refused, in whatever case, because tables compare names without it. `fit` gives
+rows exactly the table's schema: columns in its order, narrower numbers widened, what is not there
+null.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,39 +15,69 @@ import pyarrow as pa
 
 from penstock.spark.decode.buffers import HEADERS
 from penstock.spark.option_values import shown
+from penstock.spark.tables.definition import KAFKA, METADATA_FIELDS, Metadata
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.nested_arrays import list_of, map_of, struct_of
 
-METADATA: Final = pa.schema(
-    [
-        pa.field("_topic", pa.string()),
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("_key", pa.binary()),
-    ]
-)
-"""Where a row came from; each is named after the column of the source that it is a copy of."""
-TIMESTAMP: Final = METADATA.names[3]
-RECORD: Final = pa.schema([pa.field("_value", pa.binary()), pa.field("_headers", HEADERS)])
-"""The rest of a record, beside its row for as long as the row may still be quarantined."""
+_FIELDS: Final = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("key", pa.binary()),
+    pa.field("headers", HEADERS),
+]
+assert tuple(one.name for one in _FIELDS) == METADATA_FIELDS
+_STRUCT: Final = pa.schema([pa.field(KAFKA, pa.struct(_FIELDS))])
+_FLAT: Final = pa.schema([one.with_name(f"{KAFKA}_{one.name}") for one in _FIELDS])
+VALUE: Final = pa.field("_value", pa.binary())
+"""The bytes of a record, beside its row for as long as the row may still be quarantined."""
 CHANGE_PREFIX: Final = "_change_"
 """Of the columns that rows have beside them on their way into an upsert."""
-RESERVED: Final = frozenset({*METADATA.names, *RECORD.names})
+ICEBERG_NAMES: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_commit_snapshot_id",
+    }
+)
+"""Iceberg's own metadata columns: `SELECT *` in Spark fails on a table that has one of them. They
+are refused for Delta too, so that the format of a pipeline stays one word."""
 RAW_COLUMN: Final = "value"
 """The one column of values that are not parsed."""
 
 
-def table_schema(value: pa.Schema, *, has_metadata: bool) -> pa.Schema:
+def metadata_columns(form: Metadata) -> pa.Schema:
+    """The metadata that rows have on their way; with `NONE` the table does not get it."""
+    return _FLAT if form is Metadata.FLAT else _STRUCT
+
+
+def record_columns(form: Metadata) -> pa.Schema:
+    """The columns from which a whole record can be built again."""
+    return pa.schema([*metadata_columns(form), VALUE])
+
+
+def with_metadata_columns(value: pa.Schema, form: Metadata) -> pa.Schema:
+    """The columns that rules and functions see."""
+    return pa.schema([*value, *metadata_columns(form)])
+
+
+def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
     """The schema of a table that holds such values."""
     taken = reserved_among(value.names)
     if taken is not None:
         raise SchemaError(
             "the schema of the values",
-            f"the column {shown(taken)} has the name of a column that rows have on their way.",
-            f"Rename it: {', '.join(sorted(RESERVED))} and {CHANGE_PREFIX}* are not for values.",
+            f"the column {shown(taken)} has the name of a column that rows or Iceberg need.",
+            f"Rename it: {KAFKA}*, {VALUE.name}, {CHANGE_PREFIX}* and "
+            f"{', '.join(sorted(ICEBERG_NAMES))} are not for values.",
         )
-    return pa.schema([*value, *METADATA]) if has_metadata else pa.schema(list(value))
+    return pa.schema(list(value)) if form is Metadata.NONE else with_metadata_columns(value, form)
 
 
 def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str | None:
@@ -53,29 +85,44 @@ def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str |
 
     `derived` are the names of columns that the table's partitions make.
     """
-    taken = RESERVED | {name.lower() for name in derived}
+    taken = ICEBERG_NAMES | {VALUE.name} | {name.lower() for name in derived}
+    prefixes = (CHANGE_PREFIX, KAFKA)
     return next(
-        (name for name in names if name.lower() in taken or name.lower().startswith(CHANGE_PREFIX)),
+        (name for name in names if name.lower() in taken or name.lower().startswith(prefixes)),
         None,
     )
 
 
-def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBatch:
+def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:
     """The parsed rows beside the metadata of the records that they were parsed from."""
     assert values.num_rows == source.num_rows, "a row for each record"
-    columns = [source.column(name.removeprefix("_")) for name in METADATA.names]
-    return pa.RecordBatch.from_arrays(
-        [*values.columns, *columns], schema=pa.schema([*values.schema, *METADATA])
-    )
+    columns = [_source_column(source, one) for one in _FIELDS]
+    if form is not Metadata.FLAT:
+        columns = [pa.StructArray.from_arrays(columns, fields=_FIELDS)]
+    schema = with_metadata_columns(values.schema, form)
+    return pa.RecordBatch.from_arrays([*values.columns, *columns], schema=schema)
+
+
+def _source_column(source: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """Headers may not have been read."""
+    if field.name not in source.schema.names:
+        return pa.nulls(source.num_rows, field.type)
+    return source.column(field.name)
 
 
 def with_record(rows: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with the bytes that they were parsed from."""
     assert rows.num_rows == source.num_rows, "a row for each record"
-    columns = [source.column(name.removeprefix("_")) for name in RECORD.names]
-    return pa.RecordBatch.from_arrays(
-        [*rows.columns, *columns], schema=pa.schema([*rows.schema, *RECORD])
-    )
+    return rows.append_column(VALUE, source.column("value"))
+
+
+def records_of(rows: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:
+    """The records that rows came from, with the names and types of the source's columns."""
+    *metadata, value = fit(rows, record_columns(form)).columns
+    if form is not Metadata.FLAT:
+        metadata = metadata[0].flatten()
+    names = [*METADATA_FIELDS, "value"]
+    return pa.RecordBatch.from_arrays([*metadata, value], names=names)
 
 
 def fit(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

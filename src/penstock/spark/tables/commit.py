@@ -280,7 +280,10 @@ def note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> C
         held=held,
         topic_ids={topic: ids[topic] for topic in ids if topic in topics},
         cluster_id=note.cluster_id if note.cluster_id is not None else ranges.cluster_id,
-        counts=counts,
+        counts=replace(counts, newest_ms=None),
+        newest_ms=max(
+            (one for one in (note.newest_ms, counts.newest_ms) if one is not None), default=None
+        ),
     )
 
 

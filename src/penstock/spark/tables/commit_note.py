@@ -4,7 +4,8 @@
      "sequence": 17, "cluster_id": "MkU3OEVB…",
      "topics": {"orders": {"id": "cu1-…", "begins": 0, "ends": [200, 180], "counts": [100, 80],
                            "epochs": 3}},
-     "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2}}
+     "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
+     "newest_ms": 1767225600000}
 
 A note stands alone: it says what came with its commit, and what the pipeline holds after it. Of
 `ends[i]` offsets that are held of a partition, from `begins[i]` on, the last `counts[i]` came with
@@ -37,6 +38,10 @@ EXPECTATIONS_MAX: Final = 100
 """Expectations of one pipeline that are counted in a note."""
 NAME_CHARACTERS_MAX: Final = 100
 """Of a pipeline or an expectation: they are part of property names and of every note."""
+
+
+TIMESTAMP_MS_MIN: Final = -(2**63)
+"""Kafka's timestamps are signed; those of before 1970 are negative."""
 
 
 class NoteError(SparkQueryError):
@@ -111,6 +116,8 @@ class CommitCounts:
     rejects: int = 0
     expectations: Mapping[str, int] = field(default_factory=dict)
     """Records that broke a rule, by its name."""
+    newest_ms: int | None = None
+    """The timestamp of the newest record; a note has it for all its commits together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,8 @@ class CommitNote:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str | None = None
     counts: CommitCounts = field(default_factory=CommitCounts)
+    newest_ms: int | None = None
+    """The timestamp of the newest record of all commits."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """What came with this commit."""
@@ -158,6 +167,8 @@ def write_note(note: CommitNote) -> str:
     document["rejects"] = note.counts.rejects
     if note.counts.expectations:
         document["expectations"] = dict(sorted(note.counts.expectations.items()))
+    if note.newest_ms is not None:
+        document["newest_ms"] = note.newest_ms
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > NOTE_CHARACTERS_MAX or len(note.counts.expectations) > EXPECTATIONS_MAX:
         raise NoteError(
@@ -216,7 +227,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
         if "id" in topic:
             topic_ids[name] = text_of(topic["id"], "id")
         held.update(_read_topic(name, topic))
-    cluster_id = document.get("cluster_id")
+    cluster_id, newest_ms = document.get("cluster_id"), document.get("newest_ms")
     expectations = object_of(document.get("expectations", {}), "expectations")
     return CommitNote(
         pipeline=text_of(document.get("pipeline"), "pipeline"),
@@ -232,6 +243,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
             _number(document.get("rejects"), 0),
             {name: _number(value, 0) for name, value in expectations.items()},
         ),
+        newest_ms=None if newest_ms is None else _number(newest_ms, TIMESTAMP_MS_MIN),
     )
 
 

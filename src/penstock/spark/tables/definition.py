@@ -15,6 +15,11 @@ DLQ_SUFFIX: Final = "__dlq"
 """Bad records of `shop.orders` go to `shop.orders__dlq`."""
 
 
+KAFKA: Final = "_kafka"
+"""The column that says which record a row came from."""
+METADATA_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
+"""The fields of that column."""
+
 APPEND_OFFSETS_MAX: Final = 10_000_000
 """Of a batch, when the definition sets no limit: some seconds of work on two cores."""
 UPSERT_OFFSETS_MAX: Final = 1_000_000
@@ -46,6 +51,23 @@ class WriteMode(Enum):
     """It is one more row."""
     UPSERT = "upsert"
     """It replaces the row of its key."""
+
+
+class Metadata(Enum):
+    """How a row says which record it came from."""
+
+    STRUCT = "struct"
+    """One column `_kafka` with the fields of `METADATA_FIELDS`."""
+    FLAT = "flat"
+    """A column for each field: `_kafka_topic`, `_kafka_partition` and so on."""
+    NONE = "none"
+    """The table has no such column."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields, as `partition_by` and rules write them."""
+        separator = "_" if self is Metadata.FLAT else "."
+        return tuple(f"{KAFKA}{separator}{name}" for name in METADATA_FIELDS)
 
 
 class ValueFormat(Enum):
@@ -147,8 +169,7 @@ class TableSettings:
     mode: WriteMode = WriteMode.APPEND
     key: tuple[str, ...] = ()
     """The columns of the key, for upserts."""
-    has_metadata_columns: bool = True
-    """Whether `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` are columns."""
+    metadata: Metadata = Metadata.STRUCT
 
     @property
     def dlq_name(self) -> str:

@@ -16,9 +16,11 @@ from penstock.spark.option_values import shown
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.subscription import is_topic_name
 from penstock.spark.tables.definition import (
+    KAFKA,
     Action,
     Expectation,
     MaintenanceSettings,
+    Metadata,
     PartitionField,
     PipelineDefinition,
     PipelineSettings,
@@ -78,6 +80,13 @@ _OWN_OPTIONS: Final[Mapping[str, str]] = {
     "kafka.isolation.level": "nothing: a table holds committed records only",
 }
 """Options of the source that the definition says elsewhere."""
+
+
+_RECORD_KEY: Final = f"{KAFKA}_key"
+_METADATA_REMEDY: Final = (
+    'With metadata = "struct" write _kafka.timestamp, with "flat" _kafka_timestamp; with "none" '
+    "partition by a column of the value."
+)
 
 
 def read_definition(document: object, where: str) -> PipelineDefinition:
@@ -160,11 +169,11 @@ def _table(section: Section) -> TableSettings:
         catalog=_catalog(section, format_),
         partition_by=tuple(
             _partition_field(section, text)
-            for text in section.texts("partition_by", '["day(_timestamp)"]')
+            for text in section.texts("partition_by", '["day(_kafka.timestamp)"]')
         ),
         mode=section.choice("mode", WriteMode, WriteMode.APPEND),
         key=section.texts("key", '["id"]'),
-        has_metadata_columns=section.boolean("metadata_columns", default=True),
+        metadata=section.choice("metadata", Metadata, Metadata.STRUCT),
     )
     if len(found.partition_by) > PARTITION_FIELDS_MAX:
         section.fail(
@@ -223,7 +232,7 @@ def _partition_field(section: Section, text: str) -> PartitionField:
         section.fail(
             "partition_by",
             f"{shown(text)} cannot be read.",
-            'Write a column or a transform of one: "country", "day(_timestamp)".',
+            'Write a column or a transform of one: "country", "day(_kafka.timestamp)".',
         )
     word = found.group(1) or "identity"
     if word not in {one.value for one in Transform}:
@@ -372,25 +381,32 @@ def _maintenance(section: Section) -> MaintenanceSettings:
 
 def _require_consistent(definition: PipelineDefinition, where: str) -> None:
     table, value = definition.table, definition.value
-    metadata = {"_topic", "_partition", "_offset", "_timestamp", "_key"}
+    names = () if table.metadata is Metadata.NONE else table.metadata.names
     for one in table.partition_by:
-        if not table.has_metadata_columns and one.column in metadata:
+        if one.column.startswith(KAFKA) and one.column not in names:
             raise DefinitionError(
                 where,
                 "table.partition_by",
-                f"there is no column {one.column}: metadata_columns is false.",
-                "Set metadata_columns = true, or partition by a column of the value.",
+                f'there is no column {one.column}: metadata is "{table.metadata.value}".',
+                f"{did_you_mean(one.column, names)}{_METADATA_REMEDY}",
             )
-    if value.format is ValueFormat.RAW and table.mode is WriteMode.UPSERT:
-        columns = {"value"} | (metadata if table.has_metadata_columns else set())
-        wrong = [name for name in table.key if name not in columns]
-        if wrong:
-            raise DefinitionError(
-                where,
-                "table.key",
-                f"raw values have no column {shown(wrong[0])}.",
-                'Use key = ["_key"], or set value.format.',
-            )
+    wrong = [name for name in table.key if name.startswith(KAFKA) and not _is_key(name, table)]
+    if value.format is ValueFormat.RAW:
+        wrong += [name for name in table.key if name != "value" and not name.startswith(KAFKA)]
+    if wrong:
+        raise DefinitionError(
+            where,
+            "table.key",
+            f"raw values have no column {shown(wrong[0])}."
+            if value.format is ValueFormat.RAW
+            else f"there is no column {shown(wrong[0])} that can be a key.",
+            f'For the key of the record write key = ["{_RECORD_KEY}"] and metadata = "flat".',
+        )
+
+
+def _is_key(name: str, table: TableSettings) -> bool:
+    """Whether a metadata column can be a key: fields of a struct cannot."""
+    return table.metadata is Metadata.FLAT and name in table.metadata.names
 
 
 def _require_source(definition: PipelineDefinition, where: str) -> None:

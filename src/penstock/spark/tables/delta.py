@@ -43,7 +43,7 @@ from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, w
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
-from penstock.spark.tables.delta_columns import columns_to_add, derived_fields, is_derived
+from penstock.spark.tables.delta_columns import columns_to_add, derived_fields
 from penstock.spark.tables.delta_guard import open_delta, require_supported
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
@@ -133,7 +133,9 @@ class DeltaLakeTable:
         """Make the table, or open it when somebody has made it."""
         require_partitionable(partitions, schema)
         names = [one.name for one in partitions]
-        first = pa.schema([*delta_growth.columns_at_first(schema), *derived_fields(partitions)])
+        first = pa.schema(
+            [*delta_growth.columns_at_first(schema), *derived_fields(partitions, schema)]
+        )
         DeltaTable.create(
             uri,
             Schema.from_arrow(first),
@@ -187,7 +189,7 @@ class DeltaLakeTable:
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""
         require_partitionable(self._fields, schema)
-        plain = {one.name for one in self._fields if not is_derived(one)}
+        plain = {one.name for one in self._fields if not one.is_derived}
         return FileLayout(self._uri, schema, self._fields, frozenset(plain))
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,8 @@
 """The columns of a Delta table: those of its rows, and those that partitions have made (pure).
 
-Delta has no transforms, so a partition by day, hour or month is a column of its own, named
-`<column>_day` and so on. Its values come from the partition and never from a row: a column of the
-rows that has its name is refused (`require_partitionable`).
+Delta has no transforms and no partitions by fields of structs, so a partition by day, hour, month
+or field is a column of its own, named `<column>_day` and so on. Its values come from the partition
+and never from a row: a column of the rows that has its name is refused (`require_partitionable`).
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from penstock.spark.tables.file_partitions import (
     PartitionField,
     Transform,
     derived_names,
+    field_at,
     text_of,
     values_of,
 )
@@ -20,19 +21,16 @@ from penstock.spark.tables.port import SchemaRefusedError
 from penstock.spark.tables.schema_changes import Incompatible, change_of
 
 
-def is_derived(field: PartitionField) -> bool:
-    """Whether the partition has a column of its own."""
-    return field.transform is not Transform.IDENTITY
-
-
-def derived_fields(partitions: Sequence[PartitionField]) -> list[pa.Field]:
-    """The columns that these partitions make."""
-    return [pa.field(one.name, _derived_type(one)) for one in partitions if is_derived(one)]
+def derived_fields(partitions: Sequence[PartitionField], schema: pa.Schema) -> list[pa.Field]:
+    """The columns that these partitions make, of rows with this schema."""
+    return [pa.field(one.name, _derived_type(one, schema)) for one in partitions if one.is_derived]
 
 
 def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
     """The values of a partition's own column: dates, or texts."""
     values = values_of(column, field.transform)
+    if field.transform is Transform.IDENTITY:
+        return values
     if field.transform is Transform.DAY:
         return values.cast(pa.date32())
     encoded = values.dictionary_encode()
@@ -76,7 +74,11 @@ def _grown(held: pa.Field, field: pa.Field) -> pa.Field:
     return change.schema.field(0)
 
 
-def _derived_type(field: PartitionField) -> pa.DataType:
+def _derived_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
+    if field.transform is Transform.IDENTITY:
+        found = field_at(schema, field.column)
+        assert found is not None, "the partitions were looked at"
+        return found.type
     return pa.date32() if field.transform is Transform.DAY else pa.string()
 
 

@@ -1,7 +1,6 @@
 """A Delta table for somebody who looks at it, by the `deltalake` package. It commits nothing."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +11,7 @@ from pyarrow import fs
 
 from penstock.spark.tables.commit_note import read_note
 from penstock.spark.tables.delta_history import NOTE_KEY
-from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
+from penstock.spark.tables.reading import COMMITS_MAX, CommitSeen, TableFacts
 
 
 def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
@@ -40,7 +39,6 @@ class DeltaReader:
         """Its size and its age."""
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         entries = self._table.history()
-        newest = [one.get(f"max.{TIMESTAMP_COLUMN}") for one in files]
         return TableFacts(
             version=self._table.version(),
             row_count=sum(one.get("num_records") or 0 for one in files),
@@ -48,7 +46,6 @@ class DeltaReader:
             file_bytes=sum(one["size_bytes"] for one in files),
             snapshot_count=len(entries),
             oldest_snapshot_ms=min((one["timestamp"] for one in entries), default=None),
-            newest_record_ms=max((_ms(one) for one in newest if one is not None), default=None),
             commits=tuple(_commits(entries[:COMMITS_MAX])),
         )
 
@@ -74,7 +71,3 @@ def _commits(entries: Sequence[Mapping[str, Any]]) -> list[CommitSeen]:
         for entry in entries
         if entry.get(NOTE_KEY) is not None
     ]
-
-
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)

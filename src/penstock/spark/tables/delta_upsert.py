@@ -19,8 +19,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from penstock.spark.tables.change_files import ReducedChanges
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.delta_bounds import writer_properties
-from penstock.spark.tables.delta_columns import derived_column, is_derived
-from penstock.spark.tables.file_partitions import PartitionField
+from penstock.spark.tables.delta_columns import derived_column
+from penstock.spark.tables.file_partitions import PartitionField, column_at
 from penstock.spark.tables.upsert import DELETED, Changes, require_key
 
 
@@ -32,7 +32,7 @@ def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[Partition
     require_key(changes.key, schema)
     reduced = ReducedChanges(changes)
     reduced.require_columns_of(schema)
-    derived = [one for one in fields if is_derived(one)]
+    derived = [one for one in fields if one.is_derived]
     # Not as strict as the table's: a deletion has only its key.
     columns = pa.schema([pa.field(one.name, one.type) for one in schema])
     parts = [_source(batch, columns, derived) for batch in reduced.rows()]
@@ -68,7 +68,7 @@ def _source(
 ) -> pa.RecordBatch:
     rows = fit(changes, columns)
     for one in derived:
-        rows = rows.append_column(one.name, derived_column(rows.column(one.column), one))
+        rows = rows.append_column(one.name, derived_column(column_at(rows, one.column), one))
     return rows.append_column(DELETED, changes.column(DELETED))
 
 

@@ -44,15 +44,19 @@ class PartitionField:
     transform: Transform = Transform.IDENTITY
 
     @property
+    def is_derived(self) -> bool:
+        """Whether Delta needs a column of its own for it: it is not a column of the rows."""
+        return self.transform is not Transform.IDENTITY or "." in self.column
+
+    @property
     def name(self) -> str:
         """Of the partition; the name of the column of its own that Delta needs."""
-        if self.transform is Transform.IDENTITY:
-            return self.column
-        return f"{self.column}_{self.transform.value}"
+        column = self.column.replace(".", "_")
+        return column if self.transform is Transform.IDENTITY else f"{column}_{self.transform}"
 
 
 def read_partition_fields(expressions: Sequence[str]) -> tuple[PartitionField, ...]:
-    """`day(_timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
+    """`day(_kafka.timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
     if len(expressions) > FIELDS_MAX:
         raise OptionError(
             "partition_by",
@@ -80,25 +84,47 @@ def _read_field(text: str) -> PartitionField:
 
 
 def derived_names(fields: Sequence[PartitionField]) -> set[str]:
-    """The names that partitions by day, hour or month have: no column of the rows may have them."""
-    return {one.name for one in fields if one.transform is not Transform.IDENTITY}
+    """The names of partitions that are no column's: no column of the rows may have them."""
+    return {one.name for one in fields if one.is_derived}
+
+
+def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
+    """The column of this name, or the field that a path such as `_kafka.offset` names, or None."""
+    if path in schema.names:
+        return schema.field(path)
+    name, *rest = path.split(".")
+    field = schema.field(name) if name in schema.names else None
+    for one in rest:
+        if field is None or not pa.types.is_struct(field.type):
+            return None
+        index = field.type.get_field_index(one)
+        field = field.type.field(index) if index >= 0 else None
+    return field
+
+
+def column_at(rows: pa.RecordBatch | pa.Table, path: str) -> pa.Array:
+    """The values of the column or field of this path, null where a struct around it is."""
+    if path in rows.schema.names:
+        return rows.column(path)
+    name, *rest = path.split(".")
+    return pc.struct_field(rows.column(name), rest)
 
 
 def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
     """`OptionError` when a column is not there, its type has no such partition, or its name."""
     _require_names(fields, schema)
     for one in fields:
-        index = schema.get_field_index(one.column)
-        if index < 0:
+        field = field_at(schema, one.column)
+        if field is None:
             raise OptionError(
                 "partition_by",
                 f"the table has no column '{one.column}'.",
                 f"Its columns are {', '.join(schema.names)[:500]}.",
             )
-        if not _fits(schema.field(index).type, one.transform):
+        if not _fits(field.type, one.transform):
             raise OptionError(
                 "partition_by",
-                f"column '{one.column}' is of type {schema.field(index).type}, which cannot be "
+                f"column '{one.column}' is of type {field.type}, which cannot be "
                 f"partitioned by {one.transform.value}.",
                 "Partition by day, hour or month of a timestamp, by day or month of a date, or by "
                 "a column of texts, whole numbers, booleans or dates.",
@@ -150,7 +176,7 @@ def split_rows(
 
 def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.Array, list[Any]]:
     """A number for each row, equal for rows of one partition, and the values by column."""
-    columns = [values_of(rows.column(one.column), one.transform) for one in fields]
+    columns = [values_of(column_at(rows, one.column), one.transform) for one in fields]
     codes = pa.array([0] * 0, pa.int64())
     for index, column in enumerate(columns):
         encoded = column.dictionary_encode(null_encoding="encode")

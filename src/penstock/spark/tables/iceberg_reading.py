@@ -5,16 +5,13 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import load_catalog
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import PrimitiveType
 
 from penstock.spark.tables.iceberg import CATALOG_NAME, PIPELINE_KEY
 from penstock.spark.tables.iceberg_rows import IcebergRows
-from penstock.spark.tables.reading import COMMITS_MAX, TIMESTAMP_COLUMN, CommitSeen, TableFacts
+from penstock.spark.tables.reading import COMMITS_MAX, CommitSeen, TableFacts
 
 NO_SNAPSHOT = -1
 
@@ -39,7 +36,6 @@ class IcebergReader:
             file_bytes=sum(one.file_size_in_bytes for one in files),
             snapshot_count=len(snapshots),
             oldest_snapshot_ms=min((one.timestamp_ms for one in snapshots), default=None),
-            newest_record_ms=self._newest_record_ms(files),
             commits=tuple(_commits(snapshots[: -COMMITS_MAX - 1 : -1])),
         )
 
@@ -66,20 +62,6 @@ class IcebergReader:
     def close(self) -> None:
         """Let go of the catalog."""
         self._catalog.close()
-
-    def _newest_record_ms(self, files: Sequence[DataFile]) -> int | None:
-        schema = self._table.schema()
-        if TIMESTAMP_COLUMN not in schema.column_names:
-            return None
-        field = schema.find_field(TIMESTAMP_COLUMN)
-        if not isinstance(field.field_type, PrimitiveType):
-            return None
-        bounds = [
-            int(from_bytes(field.field_type, one.upper_bounds[field.field_id]))
-            for one in files
-            if one.upper_bounds and field.field_id in one.upper_bounds
-        ]
-        return max(bounds) // 1000 if bounds else None  # Iceberg's times are in microseconds
 
 
 def _is_equal(name: str, value: str | int) -> BooleanExpression:

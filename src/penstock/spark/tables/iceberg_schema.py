@@ -66,9 +66,15 @@ def fields_of(table: Table) -> tuple[PartitionField, ...]:
     """How the table is partitioned; `TableError` when Penstock cannot write such partitions."""
     schema = table.schema()
     return tuple(
-        PartitionField(schema.find_field(one.source_id).name, _transform_of(one.transform, table))
+        PartitionField(_path_of(schema, one.source_id), _transform_of(one.transform, table))
         for one in table.spec().fields
     )
+
+
+def _path_of(schema: Schema, field_id: int) -> str:
+    path = schema.find_column_name(field_id)
+    assert path is not None, "a partition is of a column that the table has"
+    return path
 
 
 def partition_reader(table: Table) -> Callable[[DataFile], Partition]:

@@ -19,7 +19,6 @@ from penstock.spark.tables.opening import delta_location, open_table, storage_op
 
 COMMITS_MAX: Final = 1_000
 """Newest commits that are looked at; the last one of a pipeline is among them, or long ago."""
-TIMESTAMP_COLUMN: Final = "_timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,6 @@ class TableFacts:
     snapshot_count: int
     """States that can still be read; versions, in Delta."""
     oldest_snapshot_ms: int | None
-    newest_record_ms: int | None
-    """The newest `_timestamp`, from the statistics of the files; None without that column."""
     commits: tuple[CommitSeen, ...]
     """Of pipelines, the newest first."""
 

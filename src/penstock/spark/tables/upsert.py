@@ -33,8 +33,8 @@ CHANGE_COLUMNS: Final = pa.schema(
         pa.field("_change_offset", pa.int64()),
     ]
 )
-"""Beside the table's columns in a file of changes. They are not `_topic` and so on, which a table
-may be without."""
+"""Beside the table's columns in a file of changes. They are not `_kafka`, which a table may be
+without."""
 _ORDER: Final = tuple(CHANGE_COLUMNS.names[1:])
 KEY_COLUMNS_MAX: Final = 16
 """Columns of one key; more are a mistake."""

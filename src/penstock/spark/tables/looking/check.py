@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.core.quantities import count_text
 from penstock.spark.errors import first_of
-from penstock.spark.tables.columns import METADATA
+from penstock.spark.tables.columns import with_metadata_columns
 from penstock.spark.tables.commit import TableState
 from penstock.spark.tables.definition import (
     Action,
@@ -183,8 +183,9 @@ class _Checking:
         names = self._parser.schema.names
         if not self._has_transform:
             self._columns = table_columns(self._definition, self._parser.schema)
+            form = self._definition.table.metadata
             # Without columns nobody can say that one is missing.
-            self._asked = pa.schema([*self._parser.schema, *METADATA]) if names else None
+            self._asked = with_metadata_columns(self._parser.schema, form) if names else None
         origin = {
             SchemaSource.NONE: "raw values",
             SchemaSource.INFERRED: "inferred from the sample",

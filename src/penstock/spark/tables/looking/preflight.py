@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
-from penstock.spark.tables.columns import METADATA
+from penstock.spark.tables.columns import with_metadata_columns
 from penstock.spark.tables.definition import PipelineDefinition, SchemaSource
 from penstock.spark.tables.definition_errors import as_written
 from penstock.spark.tables.looking.requirements import (
@@ -71,7 +71,7 @@ def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa
 def _require_table(definition: PipelineDefinition, values: pa.Schema | None) -> None:
     settings = definition.table
     columns = None if values is None else table_columns(definition, values)
-    asked = None if values is None else pa.schema([*values, *METADATA])
+    asked = None if values is None else with_metadata_columns(values, settings.metadata)
     try:
         table = open_table(settings, settings.name)
     except TableMissingError:

@@ -41,7 +41,7 @@ def table_columns(definition: PipelineDefinition, values: pa.Schema) -> pa.Schem
     """The columns of the table that such values need."""
     if definition.value.schema_source is SchemaSource.REGISTRY:
         values = all_nullable(values)  # the next schema may be without a column
-    return table_schema(values, has_metadata=definition.table.has_metadata_columns)
+    return table_schema(values, definition.table.metadata)
 
 
 def require_columns(

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.tables.columns import table_schema, with_metadata
 from penstock.spark.tables.definition import (
+    Metadata,
     PipelineDefinition,
     TableFormat,
     TableSettings,
@@ -65,18 +66,18 @@ def parse_sample(
     settings = definition.table
     batch = records.combine_chunks().to_batches(max_chunksize=None)
     if not batch:
-        columns = table_schema(parser.schema, has_metadata=settings.has_metadata_columns)
+        columns = table_schema(parser.schema, settings.metadata)
         return Sample(0, tuple(columns.names), ())
     source, deletions = _split(batch[0], definition)
     parsed = parser.parse(source.column("value"))
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
-    # Before keys are looked at: `_key` may be one.
-    parsed = replace(parsed, rows=with_metadata(parsed.rows, taken))
+    # Before keys are looked at: the record's may be one.
+    parsed = replace(parsed, rows=with_metadata(parsed.rows, taken, settings.metadata))
     if not has_transform:  # else the function may still change them
         key = [name for name in settings.key if name in parsed.rows.schema.names]
         parsed = with_whole_keys(parsed, key)
         parsed = rejecting(parsed, empty_rejects(parsed.rows, _filled(settings)))
-    if settings.has_metadata_columns:
+    if settings.metadata is not Metadata.NONE:
         parsed = with_shown_timestamps(parsed, source)
     rows = parsed.rows
     rejects = [_seen(source, one.row, one) for one in parsed.rejects]
@@ -88,7 +89,7 @@ def parse_sample(
         bad = (of_record(one, parsed) for one in outcome.quarantined)
         rejects += [_seen(source, one.row, one) for one in bad]
         rows = rows if outcome.kept is None else rows.take(outcome.kept)
-    if not settings.has_metadata_columns:
+    if settings.metadata is Metadata.NONE:
         rows = rows.select(parser.schema.names)
     return Sample(
         batch[0].num_rows,

@@ -85,13 +85,15 @@ class TableStatus:
     pipelines: tuple[PipelineStatus, ...]
     bad_record_count: int | None
     """Rows of the table of bad records; None when there is no such table yet."""
+    newest_record_ms: int | None = None
+    """The newest timestamp of a record that a pipeline has committed."""
     problem: str = ""
     """Why the ends of the topics are not known."""
 
     @property
     def freshness_ms(self) -> int | None:
         """How old the newest record in the table is."""
-        newest = self.facts.newest_record_ms
+        newest = self.newest_record_ms
         return None if newest is None else max(0, self.now_ms - newest)
 
 
@@ -119,6 +121,10 @@ def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) 
             for name, note in sorted(state.notes.items())
         ),
         _bad_record_count(definition),
+        max(
+            (one.newest_ms for one in state.notes.values() if one.newest_ms is not None),
+            default=None,
+        ),
         problem,
     )
 

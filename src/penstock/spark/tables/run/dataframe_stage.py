@@ -5,9 +5,10 @@ are in files of rejects already. Here Spark reads what was staged, the user's fu
 are applied, and the result is written into files of the table. What was staged is removed.
 
 So the function sees a batch as a DataFrame, as in `foreachBatch`: with the columns of the value and
-`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, and `_value` and `_headers` with the bytes
-of the record. It may be evaluated more than once, and gives the same each time if it does so for
-the same rows. A record of which it makes no row is not in the table.
+`_kafka`, a struct with topic, partition, offset, timestamp, key and headers of the record, or its
+flat columns; and `_value` with the bytes of the record. It may be evaluated more than once, and
+gives the same each time if it does so for the same rows. A record of which it makes no row is not
+in the table.
 
 Rows that a rule quarantines need the record that they came from: a function that drops those
 columns cannot have such rules, and is told so.
@@ -27,11 +28,12 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.columns import METADATA, RECORD, fit
+from penstock.spark.tables.columns import VALUE, fit, metadata_columns, record_columns, records_of
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
 from penstock.spark.tables.definition import (
     Expectation,
+    Metadata,
     PipelineDefinition,
     WriteMode,
 )
@@ -57,7 +59,6 @@ Place = tuple[str, int, int]
 _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
 """Of rows that are handed to Python at once: by their number, from what a row takes on average."""
-_OF_RECORD: Final = (*METADATA.names, *RECORD.names)
 
 
 class RowRefusedError(SparkQueryError):
@@ -73,6 +74,7 @@ class StageOrder:
     expectations: tuple[Expectation, ...]
     pipeline: str
     key: tuple[str, ...]
+    metadata: Metadata
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
 
@@ -122,6 +124,7 @@ class DataFrameStage:
             self._definition.expectations,
             plan.pipeline,
             plan.key,
+            plan.metadata,
             plan.filled,
         )
         reports = _run(result, columns, order, _row_bytes(staged))
@@ -142,19 +145,21 @@ def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
 
 def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:
     """The columns of the result that are the table's."""
+    form = definition.table.metadata
     has_quarantine = is_quarantining(definition.expectations)
-    missing = [name for name in _OF_RECORD if name not in result.columns]
+    names = record_columns(form).names
+    missing = [name for name in names if name not in result.columns]
     if missing and (has_quarantine or definition.table.mode is WriteMode.UPSERT):
         raise DefinitionError(
             f"pipeline {definition.pipeline.name}",
             "expectations" if has_quarantine else "table.mode",
             f"its rows need the records that they came from, and the function drops {missing[0]}.",
-            f"Keep the columns {', '.join(_OF_RECORD)}, which are not written to the table, or "
+            f"Keep the columns {', '.join(names)}, or "
             "choose drop instead of quarantine and append instead of upsert.",
         )
-    out = set(RECORD.names)
-    if not definition.table.has_metadata_columns:
-        out |= set(METADATA.names)
+    out = {VALUE.name}
+    if form is Metadata.NONE:
+        out |= set(metadata_columns(form).names)
     return [name for name in result.columns if name not in out]
 
 
@@ -175,8 +180,9 @@ def _run(
     result: DataFrame, columns: Sequence[str], order: StageOrder, row_bytes: float
 ) -> list[StageReport]:
     kept = [*columns]
-    if set(_OF_RECORD) <= set(result.columns):  # without one of them there is no reject
-        kept += [name for name in _OF_RECORD if name not in columns]
+    names = record_columns(order.metadata).names
+    if set(names) <= set(result.columns):  # without one of them there is no reject
+        kept += [name for name in names if name not in columns]
     chosen = [col(f"`{name}`") for name in kept]
     answered = asked(in_own_session(result), chosen, order.expectations)
     with settings(answered.sparkSession, _handing_over(row_bytes)):
@@ -212,7 +218,7 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
             broken.update(outcome.broken)
             failed.update(outcome.failed)
             if bad:
-                records = _records(batch)
+                records = records_of(batch, order.metadata)
                 first = first_of_each(records, bad, rejected)
                 rejects.write(reject_rows(records, first, pipeline=order.pipeline))
                 reject_count += len(first)
@@ -241,11 +247,12 @@ def judged(
     columns = [name for name in order.rows.schema.names if name in batch.schema.names]
     for find in (time_rejects, partial(empty_rejects, filled=order.filled)):
         whole = rejecting(whole, find(whole.rows.select(columns)))
-    if whole.rejects and not set(_OF_RECORD) <= set(batch.schema.names):
+    names = record_columns(order.metadata).names
+    if whole.rejects and not set(names) <= set(batch.schema.names):
         raise RowRefusedError(
             f"a row cannot be written: {whole.rejects[0].message} Its record is not known here, so "
             "that it cannot be a reject. Correct the function: let it keep the columns "
-            f"{', '.join(_OF_RECORD)}, or leave such rows out."
+            f"{', '.join(names)}, or leave such rows out."
         )
     answers = [whole.rows.column(answer_name(number)) for number in range(len(order.expectations))]
     outcome = outcome_of(order.expectations, answers)
@@ -253,7 +260,7 @@ def judged(
     quarantined = [of_record(one, whole) for one in outcome.quarantined]
     bad = sorted([*whole.rejects, *quarantined], key=lambda one: one.row)
     if order.key:
-        kept = as_changes(kept, _records(kept), deleted=False)
+        kept = as_changes(kept, records_of(kept, order.metadata), deleted=False)
     # Before partitions are found: Spark's times are in the zone of its session, and the day of a
     # partition is UTC's.
     return fit(kept, plain_schema(order.rows.schema)), bad, outcome
@@ -276,13 +283,6 @@ def first_of_each(
     return found
 
 
-def _records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records that rows came from, with the names and types of the source's columns."""
-    columns = fit(batch, pa.schema([*METADATA, *RECORD])).columns
-    names = [name.removeprefix("_") for name in _OF_RECORD]
-    return pa.RecordBatch.from_arrays(columns, names=names)
-
-
 def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchReport:
     broken: Counter[str] = Counter()
     for one in reports:
@@ -295,6 +295,7 @@ def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchRepor
             + sum(one.rows for one in reports),
             staged.counts.rejects + sum(one.rejects for one in reports),
             dict(broken),
+            staged.counts.newest_ms,
         ),
         failed=tuple(sorted({name for one in reports for name in one.failed})),
         files=tuple(file for one in reports for file in one.files),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.columns import TIMESTAMP, fit, with_metadata, with_record
+from penstock.spark.tables.columns import fit, metadata_columns, with_metadata, with_record
 from penstock.spark.tables.expectation_sql import ExpectationEvaluator
 from penstock.spark.tables.rejects import reject_rows
 from penstock.spark.tables.run.task_plan import TaskPlan
@@ -66,7 +66,7 @@ class Judge:
         self._evaluator = ExpectationEvaluator(plan.expectations)
         self._seen: pa.Schema | None = None
         self._schema = plain_schema(plan.rows.schema)
-        self._has_timestamp = TIMESTAMP in self._schema.names
+        self._has_metadata = metadata_columns(plan.metadata).names[0] in self._schema.names
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
             schema = plan.deletions.schema
@@ -90,12 +90,13 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
-        # Before keys are looked at: `_key` may be one.
-        parsed = replace(parsed, rows=with_metadata(parsed.rows, _records_of(parsed, records)))
+        # Before keys are looked at: the record's may be one.
+        rows = with_metadata(parsed.rows, _records_of(parsed, records), self.plan.metadata)
+        parsed = replace(parsed, rows=rows)
         if not self.plan.is_staged:
             parsed = with_whole_keys(parsed, self.plan.key)
             parsed = rejecting(parsed, empty_rejects(parsed.rows, self.plan.filled))
-        if self._has_timestamp:
+        if self._has_metadata:
             parsed = with_shown_timestamps(parsed, records)
         rows, kept = parsed.rows, _records_of(parsed, records)
         outcome = self._evaluator.evaluate(rows)

@@ -13,9 +13,14 @@ import pyarrow as pa
 
 from penstock.spark.tables import file_partitions
 from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.columns import METADATA, RECORD, table_schema
+from penstock.spark.tables.columns import (
+    VALUE,
+    metadata_columns,
+    table_schema,
+    with_metadata_columns,
+)
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
-from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.definition import Metadata, PipelineDefinition, WriteMode
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.expectations import is_quarantining
 from penstock.spark.tables.port import Table
@@ -152,7 +157,7 @@ class Plans:
     def _planned(self, number: int, parser: ParserPlan, value_schema: pa.Schema) -> TaskPlan:
         settings = self._definition.table
         rules = self._definition.expectations
-        whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
+        whole = table_schema(value_schema, settings.metadata)
         layout = self._staging(value_schema) if self._is_staged else self.rows_layout(whole)
         return TaskPlan(
             number=number,
@@ -164,6 +169,7 @@ class Plans:
             expectations=() if self._is_staged else rules,
             rows=layout,
             rejects=self._rejects.layout(REJECTS),
+            metadata=settings.metadata,
             key=self.key,
             deletions=self._deletions(layout, whole) if self.key else None,
             filled=self.filled,
@@ -184,8 +190,9 @@ class Plans:
 
     def _staging(self, value_schema: pa.Schema) -> FileLayout:
         directory = self._rows.layout(self._rows.schema()).directory
-        record = RECORD if self._keeps_record else ()
-        schema = pa.schema([*value_schema, *METADATA, *record])
+        record = (VALUE,) if self._keeps_record else ()
+        rows = with_metadata_columns(value_schema, self._definition.table.metadata)
+        schema = pa.schema([*rows, *record])
         # It is read once, from the same machine as a rule: what counts is the processor's time.
         return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
 
@@ -197,7 +204,8 @@ def derived_names(table: Table) -> frozenset[str]:
 
 def value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
     """The columns of a table that are of the value."""
-    out = METADATA.names if definition.table.has_metadata_columns else ()
+    form = definition.table.metadata
+    out = () if form is Metadata.NONE else metadata_columns(form).names
     return pa.schema([one for one in held if one.name not in out])
 
 

@@ -20,7 +20,7 @@ from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.tables.columns import METADATA, RECORD, table_schema
+from penstock.spark.tables.columns import VALUE, table_schema, with_metadata_columns
 from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
@@ -100,8 +100,8 @@ def prepare(
         value_schema = new_parser(parser).schema
     else:
         value_schema = _registered_columns(parser, held if transform is None else None)
-    whole = table_schema(value_schema, has_metadata=settings.has_metadata_columns)
-    asked = pa.schema([*value_schema, *METADATA])
+    whole = table_schema(value_schema, settings.metadata)
+    asked = with_metadata_columns(value_schema, settings.metadata)
     mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
     # Of a registry nothing may be known yet: then columns come with the first values.
     is_known = len(value_schema) > 0
@@ -219,7 +219,7 @@ def _result_schema(
     columns: pa.Schema,
 ) -> pa.Schema:
     """What the user's function makes of such rows; rules have to be about its columns."""
-    given = from_arrow_schema(pa.schema([*columns, *RECORD]))
+    given = from_arrow_schema(pa.schema([*columns, VALUE]))
     result = transformed(spark.createDataFrame([], given), transform)
     require_rules(result, definition.expectations, definition.pipeline.name)
     return arrow_schema(result.select(*table_columns(result, definition)))

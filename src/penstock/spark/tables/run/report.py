@@ -81,7 +81,10 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
     return BatchReport(
         ranges=ranges_of(reports),
         counts=CommitCounts(
-            sum(one.rows for one in reports), sum(one.rejects for one in reports), dict(broken)
+            sum(one.rows for one in reports),
+            sum(one.rejects for one in reports),
+            dict(broken),
+            max(times, default=None),
         ),
         records=sum(one.records for one in reports),
         failed=tuple(sorted({name for one in reports for name in one.failed})),

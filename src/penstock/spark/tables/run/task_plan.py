@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.spark.tables.data_files import FileLayout
-from penstock.spark.tables.definition import Expectation
+from penstock.spark.tables.definition import Expectation, Metadata
 from penstock.spark.tables.value_parsers import ParserPlan
 
 
@@ -28,6 +28,8 @@ class TaskPlan:
     expectations: tuple[Expectation, ...]
     rows: FileLayout
     rejects: FileLayout
+    metadata: Metadata = Metadata.STRUCT
+    """How rows say which record they came from."""
     key: tuple[str, ...] = ()
     """The columns of the key: the rows are changes for an upsert."""
     deletions: FileLayout | None = None
@@ -39,7 +41,7 @@ class TaskPlan:
     is_staged: bool = False
     """The rows are not the table's yet: their keys and rules are looked at later."""
     keeps_record: bool = False
-    """Rows have the whole record beside them (`columns.RECORD`), for a later quarantine."""
+    """Rows have the whole record beside them (`columns.VALUE`), for a later quarantine."""
 
 
 def pack_plan(plan: TaskPlan) -> bytes:

@@ -85,7 +85,7 @@ def with_shown_timestamps(parsed: Parsed, records: pa.RecordBatch) -> Parsed:
         Reject(
             number,
             ErrorClass.TYPE_MISMATCH,
-            f"column '_timestamp' cannot hold {_ms(timestamps, number)} ms since 1970.",
+            f"column '_kafka' cannot hold a timestamp of {_ms(timestamps, number)} ms since 1970.",
         )
         for number in _beyond(timestamps)
     ]
