@@ -22,6 +22,7 @@ from setuptools.command.build_ext import build_ext
 WALKERS = [
     "records/scan",
     "records/span_scan",
+    "records/time_scan",
     "protocol/single_produce",
     "spark/decode/record_parser",
     "spark/decode/column_writer",
@@ -63,6 +64,7 @@ HOT_PATH = [
     "storage/rolling.py",
     "storage/segment.py",
     "storage/service.py",
+    "storage/threaded_reads.py",
     "storage/transaction_index.py",
     "replication/manager.py",
     "replication/partition.py",

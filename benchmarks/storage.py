@@ -29,6 +29,7 @@ class Batch(NamedTuple):
     header: BatchHeader
     buffer: memoryview
     max_timestamp_ms: int
+    offset_of_max_timestamp: int = 0
 
 
 def batch(size: int, producer_id: int = -1) -> Batch:

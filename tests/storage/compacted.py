@@ -75,7 +75,7 @@ def keyed(
         timestamp_type=timestamp_type,
     )
     header = read_header(data)
-    return Batch(header, memoryview(data), header.max_timestamp_ms)
+    return Batch(header, memoryview(data), header.max_timestamp_ms, header.last_offset_delta)
 
 
 def append_marker(

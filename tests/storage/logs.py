@@ -60,7 +60,7 @@ def batch(
         codec=codec,
     )
     header = read_header(data)
-    return Batch(header, memoryview(data), header.max_timestamp_ms)
+    return Batch(header, memoryview(data), header.max_timestamp_ms, count - 1)
 
 
 def producer_batch(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> Batch:

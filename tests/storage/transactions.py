@@ -30,7 +30,7 @@ def transactional_batch(
         transactional=True,
     )
     header = read_header(data)
-    return Batch(header, memoryview(data), header.max_timestamp_ms)
+    return Batch(header, memoryview(data), header.max_timestamp_ms, header.last_offset_delta)
 
 
 def append_verified(log: PartitionLog, made: Batch, leader_epoch: int = 0) -> AppendInfo:

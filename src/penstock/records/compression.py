@@ -19,6 +19,7 @@ It is not a streaming reader: the whole result is one buffer, because the record
 
 import zlib
 from collections.abc import Callable
+from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -71,6 +72,9 @@ _GROWTH: Final = 4
 """Each failed guess is repeated from the start with a buffer four times as large: a third of the
 final work is the most that is wasted."""
 
+_MAPPED_BYTES_MIN: Final = 4_194_304
+"""Buffers from this size on are mapped. A smaller one is filled within a millisecond."""
+
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 """How cramjam says that the output was too small; a test pins the words."""
 
@@ -89,6 +93,16 @@ def decompress(codec: int, data: Buffer, output_bytes_max: int) -> Buffer:
 def is_known(codec: int) -> bool:
     """Whether a codec of this id exists."""
     return 0 <= codec < len(_CODECS)
+
+
+def _buffer(size: int) -> bytearray | memoryview:
+    """Room for what unfolds.
+
+    Python fills a new `bytearray` with zeros and holds the interpreter meanwhile, 60 ms and more
+    for 128 MiB. A mapping is filled by the kernel when the codec writes to it, which holds nothing,
+    and goes back to the system as a whole.
+    """
+    return bytearray(size) if size < _MAPPED_BYTES_MIN else memoryview(mmap(-1, size))
 
 
 def _too_large(output_bytes_max: int) -> BatchTooLargeError:
@@ -144,7 +158,7 @@ def _decompress_snappy(data: memoryview, output_bytes_max: int) -> Buffer:
     total = sum(sizes)
     if total > output_bytes_max:
         raise _too_large(output_bytes_max)
-    output = bytearray(total)
+    output = _buffer(total)
     view = memoryview(output)
     position = 0
     try:
@@ -256,7 +270,7 @@ def _zstd_declared_size(data: memoryview) -> int:
 
 def _decompress_growing(
     name: str,
-    decompress_into: Callable[[memoryview, bytearray], int],
+    decompress_into: Callable[[memoryview, Buffer], int],
     data: memoryview,
     declared_size: int,
     output_bytes_max: int,
@@ -273,7 +287,7 @@ def _decompress_growing(
     size = max(1, min(declared_size, likely * _GROWTH)) if declared_size >= 0 else likely
     while True:
         size = min(size, output_bytes_max)
-        output = bytearray(size)
+        output = _buffer(size)
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:

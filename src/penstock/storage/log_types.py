@@ -34,6 +34,11 @@ class AppendableBatch(Protocol):
         """Highest timestamp of its records."""
         ...
 
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """Offset delta of the first record that has it; -1 when no record has a timestamp."""
+        ...
+
 
 class AppendInfo:
     """Where a batch went.

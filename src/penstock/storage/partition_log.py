@@ -30,7 +30,7 @@ from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
 from penstock.storage.log_loader import LoadedLog, load_producers
 from penstock.storage.log_reader import aborted_in, read_log
-from penstock.storage.log_search import find_max_timestamp, find_timestamp
+from penstock.storage.log_search import Turn, find_max_timestamp, find_timestamp, no_turn
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
 from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
@@ -154,7 +154,9 @@ class PartitionLog:
         try:
             if active.size and is_roll_due(active, settings, size, last_offset, timestamp_ms):
                 active = self._roll()
-            active.append(buffer, size, last_offset, timestamp_ms, settings.index_interval_bytes)
+            max_at = base_offset + batch.offset_of_max_timestamp
+            interval_bytes = settings.index_interval_bytes
+            active.append(buffer, size, last_offset, timestamp_ms, interval_bytes, max_at)
         except OSError as error:
             raise self._append_failed(error) from error
         if header.producer_id >= 0:
@@ -223,8 +225,7 @@ class PartitionLog:
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """The first batch of a new leader; the flusher writes the file before it is durable."""
-        if self.epochs.assign(leader_epoch, base_offset):
-            self._owed.epochs = True
+        self._owed.epochs |= self.epochs.assign(leader_epoch, base_offset)
         self._latest_epoch = self.epochs.latest_epoch
 
     def _append_failed(self, error: OSError) -> StorageError:
@@ -306,15 +307,15 @@ class PartitionLog:
             return high_watermark
         return min(max(first_offset, self.log_start_offset), high_watermark)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+    def offset_for_timestamp(self, time_ms: int, turn: Turn = no_turn) -> TimestampAndOffset | None:
         """The first record at or after a time. May decompress a batch: not on the loop."""
         self._refuse()
-        return find_timestamp(self, timestamp_ms)
+        return find_timestamp(self, time_ms, turn)
 
-    def max_timestamp(self) -> TimestampAndOffset | None:
+    def max_timestamp(self, turn: Turn = no_turn) -> TimestampAndOffset | None:
         """The first record with the highest timestamp. Not on the loop."""
         self._refuse()
-        return find_max_timestamp(self)
+        return find_max_timestamp(self, turn)
 
     @property
     def latest_epoch(self) -> int:

@@ -43,6 +43,7 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".sn
 """All files that go when a segment goes."""
 NO_TIMESTAMP: Final = -1
 _TIMES_UNKNOWN: Final = -2
+_NO_RECORD: Final = (-1, -1)
 _WALK_BYTES: Final = 8_192
 """Read at once while looking for a batch: two index intervals."""
 
@@ -58,6 +59,7 @@ class Segment:
     __slots__ = (
         "_file",
         "_filesystem",
+        "_max_record",
         "_max_timestamp_ms",
         "_max_timestamp_offset",
         "_open_files",
@@ -107,6 +109,9 @@ class Segment:
         """When retention first saw it as the active one with a first batch without a timestamp."""
         self._max_timestamp_ms = _TIMES_UNKNOWN if size else NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
+        self._max_record = _NO_RECORD
+        """Last offset of a batch, and offset of its first record with the highest timestamp. One
+        value: a search on a thread and an append may both set it; the batch says whose it is."""
         self.offset_index = IndexFile(filesystem, open_files, name + ".index", OFFSET_ENTRY_BYTES)
         self.time_index = IndexFile(filesystem, open_files, name + ".timeindex", TIME_ENTRY_BYTES)
         self.transactions = TransactionIndex(filesystem, open_files, name)
@@ -137,7 +142,13 @@ class Segment:
     # --- Writing ---
 
     def append(
-        self, buffer: Buffer, size: int, last_offset: int, timestamp_ms: int, interval_bytes: int
+        self,
+        buffer: Buffer,
+        size: int,
+        last_offset: int,
+        timestamp_ms: int,
+        interval_bytes: int,
+        max_record_offset: int = -1,
     ) -> None:
         """Write one batch behind the others. After an `OSError`, `cut_back` is due."""
         position = self.size
@@ -153,6 +164,8 @@ class Segment:
             raise
         self.size = position + size
         self.was_used = True
+        if timestamp_ms > self._max_timestamp_ms:
+            self._max_record = (last_offset, max_record_offset)
         self.note(position, size, last_offset, timestamp_ms, interval_bytes)
 
     def note(
@@ -220,6 +233,7 @@ class Segment:
         self.time_index.truncate(times_below(times, limit) * TIME_ENTRY_BYTES)
         self._max_timestamp_ms = _TIMES_UNKNOWN if position else NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
+        self._max_record = _NO_RECORD
         self.bytes_since_index = 0
         self.first_timestamp_ms = NO_TIMESTAMP
         if position:
@@ -297,6 +311,15 @@ class Segment:
         """Last offset of the batch that has the highest timestamp."""
         self.trust_times()
         return self._max_timestamp_offset
+
+    def max_record_offset(self, batch_last_offset: int) -> int:
+        """The first record with the highest timestamp of this batch, or -1 when it is not known."""
+        last_offset, offset = self._max_record
+        return offset if last_offset == batch_last_offset else -1
+
+    def note_max_record(self, batch_last_offset: int, offset: int) -> None:
+        """Keep what a search found; from any thread."""
+        self._max_record = (batch_last_offset, offset)
 
     # --- Reading ---
 

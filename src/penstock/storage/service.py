@@ -21,15 +21,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
 from penstock.core.errors import (
-    CorruptBatchError,
-    CorruptIndexError,
     LogDirectoryOfflineError,
     PenstockError,
-    QuarantinedLogError,
-    StorageError,
 )
 from penstock.core.limits import WORK_STOP_SECONDS_MAX
 from penstock.core.types import TopicPartition
@@ -39,13 +34,11 @@ from penstock.storage.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_reader import rebuild_active, verify_checksums
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_starts import LogStarts
-from penstock.storage.log_types import LogRead, TimestampAndOffset
 from penstock.storage.managed_directory import DetachedSegments
-from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.threaded_reads import ThreadedReads
 from penstock.storage.worker_pool import WorkClass, WorkerPool
 
 if TYPE_CHECKING:
@@ -61,7 +54,7 @@ _FULL_RETRY_SECONDS: Final = 1.0
 """Until a flush that found no room, or a truncation that met a swap, is tried again."""
 
 
-class StorageService:
+class StorageService(ThreadedReads):
     """Storage for a process with an event loop."""
 
     def __init__(
@@ -74,12 +67,12 @@ class StorageService:
         free_bytes_min: int = FREE_BYTES_MIN_DEFAULT,
         free_share_min: float = 0.0,
     ) -> None:
+        super().__init__()
         self.manager = manager
         self._clock = clock
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: WorkerPool | None = None
         self._is_scheduled = False
         self._flush_mode = manager.flushers[0].directory.flush_mode
         self._disks = DiskWatch(
@@ -274,109 +267,11 @@ class StorageService:
             self._round_done.clear()
             await self._round_done.wait()
 
-    # --- Reading on threads ---
-
-    @property
-    def pool(self) -> WorkerPool:
-        """The worker threads, while the service runs."""
-        assert self._pool is not None, "the service is not started"
-        return self._pool
+    # --- Duties ---
 
     async def _work(self, call: Callable[[], Result]) -> Result:
         """Run a duty on a worker thread."""
         return await self.pool.run(WorkClass.DUTIES, call)
-
-    async def read_cold(
-        self,
-        log: PartitionLog,
-        offset: int,
-        bytes_max: int,
-        *,
-        offset_limit: int,
-        at_least_one: bool,
-        client: Cancellation | None = None,
-    ) -> LogRead:
-        """The read that raised `BlockingIOError`, on a thread, with every checksum verified."""
-
-        def read() -> LogRead:
-            answer = log.read(
-                offset,
-                bytes_max,
-                offset_limit=offset_limit,
-                at_least_one=at_least_one,
-                nowait=False,
-            )
-            verify_checksums(answer.records)
-            return answer
-
-        is_rebuilt = False
-        while True:
-            truncations, segments = log.truncations, log.segments
-            try:
-                answer = await self.pool.run(WorkClass.READS, read, client)
-            except FileNotFoundError as error:
-                if log.segments is segments:
-                    raise StorageError(f"the disk could not be read: {error}") from error
-                # Retention or compaction was faster than the read; asking again says so.
-                continue
-            except CorruptIndexError:
-                if is_rebuilt:
-                    raise
-                is_rebuilt = True
-                rebuild_active(log)
-                continue
-            except CorruptBatchError as error:
-                if log.truncations != truncations:
-                    continue
-                log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
-                logger.error("a damaged log is not served any more: %s", log.problem)
-                raise log.problem from error
-            if log.truncations == truncations:
-                return answer
-
-    async def aborted_transactions(
-        self, log: PartitionLog, offset: int, limit: int, client: Cancellation | None = None
-    ) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [offset, limit), for a read that was cold."""
-        return await self._search(
-            log,
-            lambda: log.aborted_transactions(offset, limit, nowait=False),
-            WorkClass.READS,
-            client,
-        )
-
-    async def offset_for_timestamp(
-        self, log: PartitionLog, timestamp_ms: int, client: Cancellation | None = None
-    ) -> TimestampAndOffset | None:
-        """The first record at or after a time."""
-        return await self._search(
-            log, lambda: log.offset_for_timestamp(timestamp_ms), WorkClass.LOOKUPS, client
-        )
-
-    async def max_timestamp(
-        self, log: PartitionLog, client: Cancellation | None = None
-    ) -> TimestampAndOffset | None:
-        """The first record with the highest timestamp."""
-        return await self._search(log, log.max_timestamp, WorkClass.LOOKUPS, client)
-
-    async def _search(
-        self,
-        log: PartitionLog,
-        find: Callable[[], Result],
-        kind: WorkClass,
-        client: Cancellation | None,
-    ) -> Result:
-        while True:
-            segments = log.segments
-            try:
-                return await self.pool.run(kind, find, client)
-            except OSError as error:
-                if isinstance(error, FileNotFoundError) and log.segments is not segments:
-                    # Retention or compaction was faster than the search.
-                    continue
-                raise StorageError(f"the disk could not be read: {error}") from error
-
-    # --- Duties ---
 
     async def checkpoint(self) -> None:
         """Write how far logs are synced, where that moved."""

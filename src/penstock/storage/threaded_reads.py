@@ -1,0 +1,136 @@
+"""`ThreadedReads`: reads and searches that wait for the disk or decode records, on worker threads.
+
+A read that meets a change of the log is repeated: retention and compaction remove files, a
+truncation takes records back. Damage quarantines the log. Each call may name the client it is for;
+the work is dropped when that client is gone (`worker_pool`).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.core.cancellation import Cancellation
+from penstock.core.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    QuarantinedLogError,
+    StorageError,
+)
+from penstock.storage.log_reader import rebuild_active, verify_checksums
+from penstock.storage.log_types import LogRead, TimestampAndOffset
+from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.worker_pool import Turns, WorkClass, WorkerPool
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class ThreadedReads:
+    """The reading half of the storage service."""
+
+    def __init__(self) -> None:
+        self._pool: WorkerPool | None = None
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The worker threads, while the service runs."""
+        assert self._pool is not None, "the service is not started"
+        return self._pool
+
+    async def read_cold(
+        self,
+        log: PartitionLog,
+        offset: int,
+        bytes_max: int,
+        *,
+        offset_limit: int,
+        at_least_one: bool,
+        client: Cancellation | None = None,
+    ) -> LogRead:
+        """The read that raised `BlockingIOError`, on a thread, with every checksum verified."""
+
+        def read() -> LogRead:
+            answer = log.read(
+                offset,
+                bytes_max,
+                offset_limit=offset_limit,
+                at_least_one=at_least_one,
+                nowait=False,
+            )
+            verify_checksums(answer.records)
+            return answer
+
+        is_rebuilt = False
+        while True:
+            truncations, segments = log.truncations, log.segments
+            try:
+                answer = await self.pool.run(WorkClass.READS, read, client)
+            except FileNotFoundError as error:
+                if log.segments is segments:
+                    raise StorageError(f"the disk could not be read: {error}") from error
+                # Retention or compaction was faster than the read; asking again says so.
+                continue
+            except CorruptIndexError:
+                if is_rebuilt:
+                    raise
+                is_rebuilt = True
+                rebuild_active(log)
+                continue
+            except CorruptBatchError as error:
+                if log.truncations != truncations:
+                    continue
+                log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
+                logger.error("a damaged log is not served any more: %s", log.problem)
+                raise log.problem from error
+            if log.truncations == truncations:
+                return answer
+
+    async def aborted_transactions(
+        self, log: PartitionLog, offset: int, limit: int, client: Cancellation | None = None
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [offset, limit), for a read that was cold."""
+        return await self._search(
+            log,
+            lambda: log.aborted_transactions(offset, limit, nowait=False),
+            WorkClass.READS,
+            client,
+        )
+
+    async def offset_for_timestamp(
+        self, log: PartitionLog, timestamp_ms: int, client: Cancellation | None = None
+    ) -> TimestampAndOffset | None:
+        """The first record at or after a time."""
+        turns = self._turns(client)
+        return await self._search(
+            log, lambda: log.offset_for_timestamp(timestamp_ms, turns), WorkClass.LOOKUPS, client
+        )
+
+    async def max_timestamp(
+        self, log: PartitionLog, client: Cancellation | None = None
+    ) -> TimestampAndOffset | None:
+        """The first record with the highest timestamp."""
+        turns = self._turns(client)
+        return await self._search(log, lambda: log.max_timestamp(turns), WorkClass.LOOKUPS, client)
+
+    def _turns(self, client: Cancellation | None) -> Turns:
+        stopping = self.pool.stopping
+        return Turns(stopping) if client is None else Turns(stopping, client)
+
+    async def _search(
+        self,
+        log: PartitionLog,
+        find: Callable[[], Result],
+        kind: WorkClass,
+        client: Cancellation | None,
+    ) -> Result:
+        while True:
+            segments = log.segments
+            try:
+                return await self.pool.run(kind, find, client)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and log.segments is not segments:
+                    # Retention or compaction was faster than the search.
+                    continue
+                raise StorageError(f"the disk could not be read: {error}") from error
