@@ -92,9 +92,13 @@ def new_log(
 
 
 def sync(manager: LogManager) -> None:
-    """One flush round of every directory."""
+    """One flush round of every directory, and the producer snapshots that are due after it."""
     for flusher in manager.flushers:
         flusher.sync_now()
+        flusher.snapshots.write_ready()
+        for log in list(flusher.directory.snapshots_missed):
+            log.snapshot_if_due()
+        flusher.snapshots.write_ready()
 
 
 def read_all(log: PartitionLog, *, limit: int | None = None, nowait: bool = True) -> bytes:

@@ -92,7 +92,6 @@ def test_a_rolled_segment_is_synced_before_the_new_one_counts() -> None:
     first, second = (f"/data/orders-0/{s.base_offset:020d}.log" for s in log.segments)
     assert synced.index(first) < synced.index(second)
     assert ("sync_directory", "/data/orders-0") in disk.operations
-    assert any(path.endswith(".snapshot") for path in synced)
     assert any(path.endswith(".timeindex") for path in synced)
 
 

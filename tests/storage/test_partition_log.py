@@ -16,7 +16,6 @@ from penstock.storage.leader_epochs import EpochEnd
 from penstock.storage.log_settings import FlushMode, LogSettings
 from penstock.storage.log_types import TimestampAndOffset
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_state import ProducerSnapshot, ProducerStates
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (
@@ -388,7 +387,7 @@ def test_a_batch_that_is_not_the_one_asked_for_is_not_served() -> None:
 
 @pytest.mark.uncompiled
 def test_periodic_snapshots_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.partition_log.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 100)
+    monkeypatch.setattr("penstock.storage.log_snapshots.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 100)
     disk = MemoryDisk()
     manager, log = new_log(disk, ONE_SEGMENT)
     for number in range(20):
@@ -396,8 +395,9 @@ def test_periodic_snapshots_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
         sync(manager)
         manager.checkpoint_recovery_points()
         sync(manager)
+        manager.flushers[0].snapshots.write_ready()
     names = [name for name in disk.list_directory("/data/orders-0") if "snapshot" in name]
-    assert len(names) == 2
+    assert len(names) == 3
 
 
 @pytest.mark.parametrize("mode", [FlushMode.OS, FlushMode.INTERVAL])
@@ -413,15 +413,3 @@ def test_modes_that_sync_later_are_durable_at_once(mode: FlushMode) -> None:
     flusher.execute(flush_round)
     flusher.complete_round(flush_round)
     assert log.synced_offset == (0 if mode is FlushMode.OS else 3)
-
-
-def test_snapshots_are_packed_by_whoever_does_the_job() -> None:
-    _, log = new_log(MemoryDisk(), ONE_SEGMENT)
-    log.append(producer_batch(0), leader_epoch=0)
-    log.roll()
-    job = log.take_flush_job(sealed_only=False)
-    log.append(producer_batch(1), leader_epoch=0)
-    [(name, snapshot)] = job.snapshots
-    assert name == "00000000000000000001.snapshot"
-    assert isinstance(snapshot, ProducerSnapshot)
-    assert ProducerStates.from_bytes(snapshot.to_bytes(), 1).summary() == {7: (0, 0, 0)}

@@ -118,7 +118,7 @@ def test_a_failed_sync_is_told_and_nothing_is_acknowledged_after(count: int) -> 
         assert scene.durable == []
         with pytest.raises(LogDirectoryOfflineError):
             scene.append()
-        scene.service.report_failure(scene.manager.flushers[0].directory)
+        scene.service._commit.report_failure(scene.manager.flushers[0].directory)
         assert len(scene.failures) == 1, "a failure is told once"
         await scene.service.stop()
         assert scene.durable == []
@@ -195,7 +195,7 @@ def test_searches_run_on_a_thread() -> None:
 
 @pytest.mark.uncompiled
 def test_no_room_for_a_small_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.service._FULL_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.storage.group_commit.FULL_RETRY_SECONDS", 0.001)
 
     async def go() -> None:
         scene = Scene()

@@ -172,7 +172,7 @@ def test_a_round_and_a_stop_hold_a_bounded_number_of_files() -> None:
 
 
 def test_a_shortage_is_retried_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.service._FULL_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.storage.group_commit.FULL_RETRY_SECONDS", 0.001)
 
     async def go() -> None:
         disk = FaultyDisk(MemoryDisk())

@@ -88,7 +88,7 @@ def test_a_swap_of_a_segment_whose_flush_found_no_room_leaves_the_directory_aliv
     swap = swap_of(manager, log)
     flusher = manager.flushers[0]
     flush_round = flusher.begin_round()
-    disk.fail_next("create", errno.ENOSPC)
+    disk.fail_next("sync_directory", errno.EMFILE)
     flusher.execute(flush_round)
     assert flush_round.is_full
     carry_out(swap, log)
@@ -119,7 +119,7 @@ def test_retention_of_a_segment_whose_flush_found_no_room_leaves_the_directory_a
     log.roll()
     flusher = manager.flushers[0]
     flush_round = flusher.begin_round()
-    disk.fail_next("create", errno.ENOSPC)
+    disk.fail_next("sync_directory", errno.EMFILE)
     flusher.execute(flush_round)
     assert flush_round.is_full
     assert manager.run_retention(10**9) == 1

@@ -262,6 +262,10 @@ PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 1_048_576
 """Data appended between two producer snapshots of the periodic checkpoint: what a start after a
 crash has to replay in addition to what is past the recovery point."""
 
+SNAPSHOT_SLICE_PRODUCERS: Final = 500
+"""Producers packed in one go for a snapshot, on its own thread: about a millisecond in which it
+holds the interpreter. A partition may have 200 times as many."""
+
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """Kafka's producer.id.expiration.ms: a producer that this broker did not hear of for a day is
 forgotten."""

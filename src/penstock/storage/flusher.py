@@ -17,7 +17,7 @@ is a lack of descriptors: the job is owed again.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import Enum
 from queue import SimpleQueue
 from typing import Final
@@ -35,6 +35,7 @@ from penstock.storage.filesystem import (
 from penstock.storage.log_directory import Flushable, FlushJob, LogDirectory
 from penstock.storage.log_loader import LEADER_EPOCH_FILE
 from penstock.storage.log_settings import FlushMode
+from penstock.storage.snapshot_writer import SnapshotWriter
 
 _MEAN_WEIGHT = 0.2
 """Weight of the newest sync in the mean: five slow ones in a row move it, a single one hardly."""
@@ -133,20 +134,17 @@ def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
 
 
 def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
-    """Write producer snapshots. Each has a checksum, and an older one can stand in for it."""
+    """Write the producers of a clean stop. An older snapshot can stand in for each."""
     written: list[File] = []
     with _telling_full():
         for job in jobs:
-            for name, snapshot in job.snapshots:
+            if job.snapshot is not None:
+                name, snapshot = job.snapshot
                 file = filesystem.create_file(f"{job.log.directory}/{name}")
                 write_fully(file, snapshot.to_bytes(), 0)
                 written.append(file)
         for file in written:
             file.sync()
-    for job in jobs:
-        for name in job.obsolete:
-            with suppress(FileNotFoundError):
-                filesystem.remove_file(f"{job.log.directory}/{name}")
 
 
 @contextmanager
@@ -181,6 +179,8 @@ class Flusher:
         self._rounds: SimpleQueue[FlushRound | None] = SimpleQueue()
         self._syncer: threading.Thread | None = None
         self._report: Callable[[FlushRound], None] | None = None
+        self.snapshots: Final = SnapshotWriter(directory, clock)
+        """Stores producer snapshots, apart from the rounds."""
 
     @property
     def directory(self) -> LogDirectory:

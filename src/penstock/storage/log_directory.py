@@ -10,19 +10,17 @@ It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.storage.filesystem import File, FileSystem
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
+from penstock.storage.log_snapshots import SnapshotLog
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.producer_state import ProducerSnapshot
 from penstock.storage.segment import Segment
 from penstock.storage.transaction_index import TransactionIndex
-
-_PERIODIC_KEPT: Final = 2
-"""The newest may be ahead of what a crash leaves; the one before it is not."""
 
 
 class LogMark(NamedTuple):
@@ -48,9 +46,8 @@ class FlushJob:
     segments: list[Segment] = field(default_factory=list)
     epochs: bytes | None = None
     """Content of the leader-epoch checkpoint, when an epoch is new."""
-    snapshots: list[tuple[str, ProducerSnapshot]] = field(default_factory=list)
-    obsolete: list[str] = field(default_factory=list)
-    """Snapshots that newer ones replace; removed when those are written."""
+    snapshot: tuple[str, ProducerSnapshot] | None = None
+    """Producers at a clean stop: name of the file and content. See `snapshot_writer` for others."""
     small_paths: list[str] = field(default_factory=list)
     """Where some of `files` are, in case they are owed again."""
     aborting: list[TransactionIndex] = field(default_factory=list)
@@ -67,9 +64,6 @@ class OwedWork:
     """Each once; the active one, if it is there, is the last."""
     small_paths: list[str] = field(default_factory=list)
     """Small files of a new log. Paths, because a log without data should hold no descriptor."""
-    snapshots: list[tuple[str, ProducerSnapshot]] = field(default_factory=list)
-    periodic: list[str] = field(default_factory=list)
-    """Snapshots that were taken between two segments; all but the last two may go."""
     epochs: bool = False
     """The leader-epoch checkpoint is behind."""
     directory: bool = False
@@ -116,7 +110,6 @@ class OwedWork:
         for segment in segments:
             segment.is_dirty = False
         epochs = log.epochs.to_bytes() if self.epochs else None
-        obsolete, self.periodic = self.periodic[:-_PERIODIC_KEPT], self.periodic[-_PERIODIC_KEPT:]
         job = FlushJob(
             log,
             mark,
@@ -124,14 +117,12 @@ class OwedWork:
             files,
             segments,
             epochs,
-            self.snapshots,
-            obsolete,
+            None,
             self.small_paths,
             aborting,
             sync_directory=self.directory,
             sync_parent=self.parent,
         )
-        self.snapshots = []
         self.small_paths = []
         self.epochs = self.directory = self.parent = False
         return job
@@ -147,8 +138,6 @@ class OwedWork:
             self.add(segment)
         self.segments += [segment for segment in later if segment not in self.segments]
         self.small_paths = [*job.small_paths, *self.small_paths]
-        self.snapshots = [*job.snapshots, *self.snapshots]
-        self.periodic = [*job.obsolete, *self.periodic]
         for transactions in job.aborting:
             transactions.is_unsynced = True
         self.epochs |= job.epochs is not None
@@ -209,6 +198,8 @@ class LogDirectory:
         "on_failure",
         "open_files",
         "path",
+        "snapshots_missed",
+        "snapshots_ready",
     )
 
     def __init__(
@@ -225,6 +216,10 @@ class LogDirectory:
         """Appends since the last round of the flusher began."""
         self.bytes_waiting = 0
         """Their size."""
+        self.snapshots_ready: dict[SnapshotLog, None] = {}
+        """Logs whose producer snapshot can be stored, in the order in which they came."""
+        self.snapshots_missed: dict[SnapshotLog, None] = {}
+        """Logs that want a producer snapshot at the next checkpoint."""
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by whichever thread finds the directory dead."""

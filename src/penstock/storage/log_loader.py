@@ -11,7 +11,7 @@ replaying the batches behind it.
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
 from penstock.records.control import read_marker
@@ -19,6 +19,7 @@ from penstock.storage.filesystem import FileSystem
 from penstock.storage.index import OFFSET_ENTRY
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import LogSettings
+from penstock.storage.log_snapshots import SNAPSHOT_SUFFIX
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.producer_state import ProducerStates
 from penstock.storage.recovery import rebuild_indexes, recover_segments
@@ -27,7 +28,6 @@ from penstock.storage.segment_swap import finish_interrupted
 from penstock.storage.transaction_index import TRANSACTION_SUFFIX
 
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
-SNAPSHOT_SUFFIX: Final = ".snapshot"
 _LEFT_OVER: Final = (".deleted", ".tmp")
 _SNAPSHOTS_KEPT: Final = 2
 
@@ -41,6 +41,8 @@ class LoadedLog:
     log_start_offset: int
     end_offset: int
     producers: ProducerStates
+    stored_offset: int
+    """Newest producer snapshot that could be read, or where the first segment begins."""
     epochs: LeaderEpochs
     is_new: bool = False
     """Nothing of it is durable yet, not even the name of its directory."""
@@ -57,7 +59,15 @@ def create_log(filesystem: FileSystem, open_files: OpenFiles, directory: str) ->
     """An empty log in an empty directory that exists."""
     segment = Segment.create(filesystem, open_files, directory, 0)
     return LoadedLog(
-        directory, [segment], 0, 0, ProducerStates(), LeaderEpochs(), is_new=True, is_changed=True
+        directory,
+        [segment],
+        0,
+        0,
+        ProducerStates(),
+        0,
+        LeaderEpochs(),
+        is_new=True,
+        is_changed=True,
     )
 
 
@@ -104,7 +114,7 @@ def load_log(
     start_offset = max(segments[0].base_offset, min(log_start_offset, end_offset))
     is_changed |= epochs.truncate_end(end_offset)
     is_changed |= epochs.truncate_start(start_offset)
-    producers = load_producers(
+    producers, stored_offset = load_producers(
         filesystem,
         directory,
         segments,
@@ -120,6 +130,7 @@ def load_log(
         start_offset,
         end_offset,
         producers,
+        stored_offset,
         epochs,
         is_changed=is_changed,
         cut=cut,
@@ -253,6 +264,13 @@ def _walk_tail(active: Segment) -> int:
     return end_offset
 
 
+class LoadedProducers(NamedTuple):
+    """Producer state, and the offset of the snapshot that it comes from."""
+
+    states: ProducerStates
+    stored_offset: int
+
+
 def load_producers(
     filesystem: FileSystem,
     directory: str,
@@ -262,8 +280,10 @@ def load_producers(
     drop_later: bool,
     names: list[str] | None = None,
     rebuild_from: int | None = None,
-) -> ProducerStates:
+) -> LoadedProducers:
     """Producer state at `end_offset`; snapshots that are of no use any more are removed.
+
+    The removal of a snapshot past the end is durable: the log may grow past it with other batches.
 
     With `rebuild_from`, aborted transactions whose markers are there or later go into the indexes,
     so the replay begins with a snapshot that is not past it.
@@ -279,27 +299,33 @@ def load_producers(
         reverse=True,
     )
     states = None
+    stored_offset = segments[0].base_offset
     kept = 0
+    is_cut = False
     bases = {segment.base_offset for segment in segments}
     for offset in offsets:
         path = f"{directory}/{segment_name(offset)}{SNAPSHOT_SUFFIX}"
         if offset > end_offset:
             if drop_later:
                 _remove_if_there(filesystem, path)
+                is_cut = True
             continue
         if states is None and (rebuild_from is None or offset <= rebuild_from):
             states = _read_snapshot(filesystem, path, offset)
             if states is None:
                 _remove_if_there(filesystem, path)
                 continue
+            stored_offset = max(offset, stored_offset)
         kept += 1
         if kept > _SNAPSHOTS_KEPT and offset not in bases:
             _remove_if_there(filesystem, path)
     if states is None:
         states = ProducerStates()
         states.map_end_offset = segments[0].base_offset
+    if is_cut:
+        filesystem.sync_directory(directory)
     _replay(states, segments, end_offset, rebuild_from)
-    return states
+    return LoadedProducers(states, stored_offset)
 
 
 def _sync_transactions(filesystem: FileSystem, directory: str, segments: list[Segment]) -> None:

@@ -7,8 +7,7 @@ not what exists, except retention, which looks at each log's oldest segment.
 Order at a clean stop: every changed log is synced, checkpoints are written, then the marker. While
 a partition is quarantined no marker is written, so that the next start verifies again.
 
-Plain blocking code, called by the thread that owns the logs; `service` runs the slow parts on
-others.
+Plain blocking code, called by the thread that owns the logs; `service` runs slow parts elsewhere.
 """
 
 import logging
@@ -305,6 +304,7 @@ class LogManager:
         log.close(StorageError(f"{log.topic_partition} is deleted"))
         if log.is_dirty:
             home.shared.dirty.remove(log)
+        log.snapshots.drop(log, home.shared)
         home.flusher.forget(log)
 
     def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
@@ -360,6 +360,8 @@ class LogManager:
             for log in logs:
                 directory.recovery_points[log.topic_partition] = log.synced_offset
                 log.snapshot_if_due()
+            for log_without in list(directory.shared.snapshots_missed):
+                log_without.snapshot_if_due()
             if logs and directory.shared.failure is None:
                 taken.append((directory, logs))
         return taken

@@ -22,7 +22,6 @@ from contextlib import suppress
 from uuid import UUID
 
 from penstock.core.errors import DiskFullError, OffsetOutOfRangeError, StorageError
-from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from penstock.core.types import TopicPartition
 from penstock.records.batch import patch_for_append
 from penstock.storage.filesystem import RETRIABLE_ERRNOS
@@ -32,6 +31,7 @@ from penstock.storage.log_loader import LoadedLog, load_producers
 from penstock.storage.log_reader import aborted_in, read_log
 from penstock.storage.log_search import Turn, find_max_timestamp, find_timestamp, no_turn
 from penstock.storage.log_settings import LogSettings
+from penstock.storage.log_snapshots import LogSnapshots
 from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
 from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.retention import expired_count
@@ -49,7 +49,6 @@ class PartitionLog:
         "_latest_epoch",
         "_owed",
         "_shared",
-        "_snapshot_bytes",
         "aborting",
         "active",
         "directory",
@@ -68,6 +67,7 @@ class PartitionLog:
         "rebuild_lock",
         "segments",
         "settings",
+        "snapshots",
         "synced_offset",
         "topic_id",
         "topic_partition",
@@ -111,7 +111,9 @@ class PartitionLog:
         """While compaction exchanges segments nobody else removes any of this log."""
         self.is_touched = loaded.is_changed
         """Whether anything changed since the log was opened."""
-        self._snapshot_bytes = 0
+        self.snapshots = LogSnapshots(loaded.stored_offset)
+        if loaded.stored_offset < self.active.base_offset:
+            self.snapshots.miss(self, shared)
         self._owed = OwedWork(
             small_paths=loaded.unsynced,
             epochs=loaded.is_changed and not loaded.is_new,
@@ -201,7 +203,7 @@ class PartitionLog:
         )
         self._owed.add(sealed)
         self._owed.directory = True
-        self._add_snapshot()
+        self.snapshots.take(self, self._shared, 0, is_periodic=False)
         self.segments = [*self.segments, created]
         self.active = created
         return created
@@ -214,14 +216,6 @@ class PartitionLog:
             except OSError as error:
                 raise self._append_failed(error) from error
             self.mark_dirty()
-
-    def _add_snapshot(self) -> str:
-        """Have the flusher write what is known of producers at `end_offset`; the file's name."""
-        self.producers.map_end_offset = self.end_offset
-        name = f"{segment_name(self.end_offset)}.snapshot"
-        self._owed.snapshots.append((name, self.producers.snapshot()))
-        self._snapshot_bytes = 0
-        return name
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """The first batch of a new leader; the flusher writes the file before it is durable."""
@@ -261,6 +255,8 @@ class PartitionLog:
         self.synced_offset = mark.offset
         self.durable_mark = mark
         self.durable_offset = max(self.durable_offset, mark.offset)
+        if self.snapshots.taken is not None:
+            self.snapshots.offer(self, self._shared)
         return True
 
     def flush_undone(self, job: FlushJob) -> None:
@@ -274,11 +270,8 @@ class PartitionLog:
         return self._owed.directory or len(self._owed.segments) > 1
 
     def snapshot_if_due(self) -> None:
-        """Have a producer snapshot written when much was appended since the last one."""
-        if self._snapshot_bytes + self.active.size >= PRODUCER_SNAPSHOT_INTERVAL_BYTES:
-            self._owed.periodic.append(self._add_snapshot())
-            self._snapshot_bytes = -self.active.size
-            self.mark_dirty()
+        """Have a producer snapshot stored when much was appended since the last one."""
+        self.snapshots.take_if_due(self, self._shared, self.active.size)
 
     # --- Reading ---
 
@@ -350,18 +343,18 @@ class PartitionLog:
         try:
             keep = cut_segments(filesystem, self.directory, self.segments, offset)
             self.epochs.truncate_end(offset)
-            self.producers = load_producers(
+            self.producers, stored_offset = load_producers(
                 filesystem, self.directory, keep, offset, drop_later=True
             )
         except OSError as error:
             raise self._shared.fail(error) from error
+        self.snapshots.begin_anew(self, self._shared, stored_offset)
         self._settle(keep, offset)
 
     def _settle(self, segments: list[Segment], end_offset: int) -> None:
         """Begin anew at `end_offset` after a truncation."""
         self.replace_segments(segments)
         self.active, self.end_offset = segments[-1], end_offset
-        self._owed.snapshots = []
         self._latest_epoch = self.epochs.latest_epoch
         self._owed.epochs = True
         self.durable_offset = min(self.durable_offset, end_offset)
@@ -407,6 +400,9 @@ class PartitionLog:
             with suppress(DiskFullError):
                 self.roll()
             count -= 1
+        if self.producers.entries:
+            # A start after a crash learns of producers from the last snapshot and what follows it.
+            count = self.snapshots.deletable(self, self._shared, ends[:count])
         if count == 0:
             return []
         self.advance_start(ends[count - 1])
@@ -430,8 +426,9 @@ class PartitionLog:
     def finish(self) -> FlushJob:
         """Complete the indexes and take a last snapshot, for a clean stop."""
         files = self.active.finish()
-        self._add_snapshot()
+        self.producers.map_end_offset = self.end_offset
         job = self.take_flush_job(sealed_only=False)
+        job.snapshot = (f"{segment_name(self.end_offset)}.snapshot", self.producers.snapshot())
         job.files += files
         job.sync_directory = True
         return job

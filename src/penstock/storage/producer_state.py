@@ -25,6 +25,7 @@ counts from when this broker last heard of a producer; no timestamp of a client 
 clock. See docs/decisions/0016.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from struct import Struct
 from typing import Final
@@ -115,15 +116,18 @@ class ProducerSnapshot:
 
     def to_bytes(self) -> bytes:
         """The snapshot file."""
-        body = bytearray(_SNAPSHOT_HEADER.size)
-        count = 0
-        for producer_id, entry in self.entries.items():
+        parts = list(self.parts(len(self.entries)))
+        return b"".join((snapshot_header(parts), *parts))
+
+    def parts(self, producers_at_once: int) -> Iterator[bytes]:
+        """What follows the header of the file, at most so many producers at a time."""
+        packed = bytearray()
+        for number, (producer_id, entry) in enumerate(self.entries.items(), start=1):
             batches = entry.batches or [NO_BATCH]
             for batch in batches:
-                count += 1
                 # A marker is later than the last batch, and expiry counts from it.
                 is_last = batch is batches[-1]
-                body += _SNAPSHOT_ENTRY.pack(
+                packed += _SNAPSHOT_ENTRY.pack(
                     producer_id,
                     entry.epoch,
                     batch.last_sequence,
@@ -133,10 +137,22 @@ class ProducerSnapshot:
                     entry.coordinator_epoch,
                     entry.open_offset,
                 )
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, 0, count)
-        crc = checksum(memoryview(body)[_CRC_END:])
-        _SNAPSHOT_HEADER.pack_into(body, 0, _VERSION, crc, count)
-        return bytes(body)
+            if number % producers_at_once == 0:
+                yield bytes(packed)
+                packed = bytearray()
+        if packed:
+            yield bytes(packed)
+
+
+def snapshot_header(parts: list[bytes]) -> bytes:
+    """The header of the snapshot file with these parts."""
+    count = sum(map(len, parts)) // _SNAPSHOT_ENTRY.size
+    header = bytearray(_SNAPSHOT_HEADER.pack(_VERSION, 0, count))
+    crc = checksum(memoryview(header)[_CRC_END:])
+    for part in parts:
+        crc = checksum(part, crc)
+    _SNAPSHOT_HEADER.pack_into(header, 0, _VERSION, crc, count)
+    return bytes(header)
 
 
 class ProducerStates:

@@ -8,16 +8,17 @@ What runs where:
 - On worker threads, in classes that cannot starve each other (`worker_pool`): duties (checkpoints,
   retention's and deletion's file work, compaction, free-space samples), cold reads with checksums
   verified, and searches by time.
+- On one thread for each data directory: producer snapshots (`snapshot_writer`).
 
-`schedule_flush` is called after appends; the decision falls at the end of the loop's iteration, so
-all appends of one iteration share a round. `on_durable` is told which logs moved, `on_failure`
-which directory died; both are called on the loop. Nothing here decides what a watermark is, nor
-when a periodic duty is due: `node.duties` does.
+`schedule_flush` is called after appends; `group_commit` drives the rounds. `on_durable` is called
+with the logs that moved, `on_failure` with a directory that died; both on the loop. Nothing here
+decides what a watermark is, nor when a periodic duty is due: `node.duties` does.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,10 +32,8 @@ from penstock.core.types import TopicPartition
 from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
 from penstock.storage.disk_watch import DiskWatch
 from penstock.storage.filesystem import RETRIABLE_ERRNOS
-from penstock.storage.flusher import Flusher, FlushRound, SyncPath
-from penstock.storage.log_directory import LogDirectory
+from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_starts import LogStarts
 from penstock.storage.managed_directory import DetachedSegments
 from penstock.storage.partition_log import PartitionLog
@@ -50,8 +49,8 @@ Result = TypeVar("Result")
 
 _RETENTION_SLICE: Final = 200
 """Logs looked at in one go, about half a millisecond."""
-_FULL_RETRY_SECONDS: Final = 1.0
-"""Until a flush that found no room, or a truncation that met a swap, is tried again."""
+_SWAP_RETRY_SECONDS: Final = 1.0
+"""Until a truncation that met a swap is tried again."""
 
 
 class StorageService(ThreadedReads):
@@ -70,26 +69,24 @@ class StorageService(ThreadedReads):
         super().__init__()
         self.manager = manager
         self._clock = clock
-        self._on_durable = on_durable
-        self._on_failure = on_failure
+        self._commit = GroupCommit(
+            manager.flushers,
+            on_durable=on_durable,
+            on_failure=on_failure,
+            on_idle=self._note_round,
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_scheduled = False
-        self._flush_mode = manager.flushers[0].directory.flush_mode
         self._disks = DiskWatch(
             (flusher.directory for flusher in manager.flushers),
             free_bytes_min=free_bytes_min,
             free_share_min=free_share_min,
         )
-        self._retry: asyncio.TimerHandle | None = None
         self._unremoved: list[DetachedSegments] = []
         """What retention took out of the logs and could not remove: the disk was full."""
         self._file_removal = asyncio.Lock()
         """Held while files of segments or logs go: a name that is freed may be used again."""
         self._cleaner: LogCleaner | None = None
         self._log_starts = LogStarts(manager, self._work, asyncio.Lock)
-        self._told: set[str] = set()
-        """Directories whose failure was reported."""
-        self._is_stopping = False
         self._round_done = asyncio.Event()
 
     # --- Life ---
@@ -103,13 +100,9 @@ class StorageService(ThreadedReads):
             directory = flusher.directory
             # An append on the loop, a sync or a removal on a thread: any of them may find it dead.
             directory.on_failure = partial(
-                loop.call_soon_threadsafe, self.report_failure, directory
+                loop.call_soon_threadsafe, self._commit.report_failure, directory
             )
-
-            def report(flush_round: FlushRound, flusher: Flusher = flusher) -> None:
-                loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
-
-            flusher.start(report)
+        self._commit.start(loop)
 
     async def stop(self) -> None:
         """Finish what was appended, end the threads, sync and close everything.
@@ -118,13 +111,9 @@ class StorageService(ThreadedReads):
         cancelled. A duty that does not end in time keeps its files: the stop is then not a clean
         one, and the next start verifies what a crash would have left.
         """
-        self._is_stopping = True
-        if self._retry is not None:
-            self._retry.cancel()
-        for flusher in self.manager.flushers:
-            await self._wait_between_rounds()
-            flusher.stop()
-            self._finish_appends(flusher)
+        self._commit.begin_stop()
+        await self._wait_between_rounds(set(self.manager.logs.values()))
+        self._commit.finish_stop()
         assert self._pool is not None
         is_idle = await self._pool.stop(WORK_STOP_SECONDS_MAX)
         for flusher in self.manager.flushers:
@@ -138,110 +127,26 @@ class StorageService(ThreadedReads):
                 WORK_STOP_SECONDS_MAX,
             )
 
-    def _finish_appends(self, flusher: Flusher) -> None:
-        """The last rounds of a directory, on this thread."""
-        while flusher.directory.dirty and flusher.directory.failure is None:
-            if self._flush_mode is not FlushMode.ALWAYS:
-                logs = flusher.take_acknowledged()
-                self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
-                return
-            try:
-                flush_round = flusher.begin_round()
-            except LogDirectoryOfflineError:
-                self.report_failure(flusher.directory)
-                return
-            flusher.execute(flush_round)
-            self._finish_round(flusher, flush_round)
-            if flush_round.is_full:
-                return
-
     # --- Flushing ---
 
     def schedule_flush(self) -> None:
         """Have what was appended synced; call it after every append."""
-        if not self._is_scheduled and not self._is_stopping:
-            self._is_scheduled = True
-            assert self._loop is not None
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Begin rounds for all directories that have something to sync."""
-        self._is_scheduled = False
-        for flusher in self.manager.flushers:
-            if flusher.directory.dirty and flusher.directory.failure is None:
-                if self._flush_mode is FlushMode.ALWAYS:
-                    self._begin(flusher)
-                else:
-                    self._acknowledge(flusher)
-
-    def _begin(self, flusher: Flusher) -> None:
-        path = flusher.path()
-        if path is SyncPath.NOBODY:
-            return
-        try:
-            flush_round = flusher.begin_round()
-        except LogDirectoryOfflineError:
-            self.report_failure(flusher.directory)
-            return
-        if path is SyncPath.THREAD:
-            flusher.submit(flush_round)
-        else:
-            flusher.execute(flush_round)
-            self._finish_round(flusher, flush_round)
-
-    def _acknowledge(self, flusher: Flusher) -> None:
-        """The modes that sync later: tell at once; sealed segments are synced behind it."""
-        logs = flusher.take_acknowledged()
-        if self._flush_mode is FlushMode.OS and any(log.owes_sealed for log in logs):
-            self._begin_owed(flusher)
-        self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
-
-    def _begin_owed(self, flusher: Flusher) -> None:
-        if not flusher.is_round_under_way and flusher.directory.failure is None:
-            try:
-                flush_round = flusher.begin_owed_round()
-            except LogDirectoryOfflineError:
-                self.report_failure(flusher.directory)
-                return
-            if flush_round is not None:
-                flusher.submit(flush_round)
+        self._commit.schedule()
 
     async def flush_owed(self) -> None:
         """Sync what was acknowledged without, in the mode that does so now and then."""
         for flusher in self.manager.flushers:
-            self._begin_owed(flusher)
-
-    def _finish_round(self, flusher: Flusher, flush_round: FlushRound) -> None:
-        """A round is done: tell the logs and whoever waits, and begin the next."""
-        self._round_done.set()
-        try:
-            moved = flusher.complete_round(flush_round)
-        except LogDirectoryOfflineError:
-            self.report_failure(flusher.directory)
-            return
-        if flush_round.is_full:
-            assert self._loop is not None
-            self._retry = self._loop.call_later(_FULL_RETRY_SECONDS, self.schedule_flush)
-            return
-        if moved and self._flush_mode is FlushMode.ALWAYS:
-            self._on_durable([log for log in moved if isinstance(log, PartitionLog)])
-        if flusher.directory.dirty:
-            self.schedule_flush()
-
-    def report_failure(self, directory: LogDirectory) -> None:
-        """Tell of a directory that is dead, once; on the loop."""
-        if directory.failure is not None and directory.path not in self._told:
-            self._told.add(directory.path)
-            self._on_failure(directory.path, directory.failure)
+            self._commit.begin_owed(flusher)
 
     async def delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
         """Take logs out of service; their files are removed on a worker thread.
 
-        Between rounds: a round that is under way may still write into the logs' directories. The
-        caller makes no log of the same name before this returns.
+        Between rounds: one that is under way, or a snapshot, may still write into the logs'
+        directories. The caller makes no log of the same name before this returns.
         """
         async with self._file_removal:
-            await self._wait_between_rounds()
+            going = {self.manager.logs.get(partition) for partition in partitions}
+            await self._wait_between_rounds(going)
             for removal in self.manager.take_out(partitions):
                 await self._work(removal.rename)
             logs = self.manager.logs
@@ -256,14 +161,21 @@ class StorageService(ThreadedReads):
         """Cut a log back while nobody else removes its files; a swap of segments ends first."""
         while True:
             async with self._file_removal:
-                if not self.manager.logs[topic_partition].is_swapping:
-                    await self._wait_between_rounds()
+                log = self.manager.logs[topic_partition]
+                if not log.is_swapping:
+                    await self._wait_between_rounds({log})
                     self.manager.truncate_log(topic_partition, offset)
                     return
-            await asyncio.sleep(_FULL_RETRY_SECONDS)
+            await asyncio.sleep(_SWAP_RETRY_SECONDS)
 
-    async def _wait_between_rounds(self) -> None:
-        while any(flusher.is_round_under_way for flusher in self.manager.flushers):
+    def _note_round(self) -> None:
+        self._round_done.set()
+
+    async def _wait_between_rounds(
+        self, logs: AbstractSet[PartitionLog | None] = frozenset()
+    ) -> None:
+        """Return when no round is under way and no snapshot of these logs."""
+        while self._commit.is_busy_with(logs):
             self._round_done.clear()
             await self._round_done.wait()
 
@@ -327,6 +239,8 @@ class StorageService(ThreadedReads):
     async def sample_space(self) -> None:
         """Look how much room there is; little of it starts retention early."""
         if await self._disks.sample(self._work):
+            # Retention deletes nothing above a log's last producer snapshot; take those missed.
+            await self.checkpoint()
             await self.run_retention()
 
     def disk_guard(self, path: str) -> DiskGuard:
