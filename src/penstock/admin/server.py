@@ -2,8 +2,8 @@
 
 uvicorn speaks HTTP; its process, its signals and its ticking clock are left out, because the broker
 has its own and an idle broker should sleep. What is added are bounds: how many connections there
-are, and how long one may take to send a request and to read its answer. A stop answers what has
-begun, for a while.
+are, and how long one may take to send a request and to read its answer; `strict_buffer` refuses
+ambiguous framing. A stop answers what has begun, for a while.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 import socket
 from typing import Any, Final
 
+import h11
 from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,13 +21,11 @@ from penstock.admin.app import REQUEST_SECONDS_MAX, make_app
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.ports import BrokerView, ClusterDoor
+from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.admin_settings import AdminSettings
 
 CONNECTIONS_MAX: Final = 64
 """Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""
-HEAD_BYTES_MAX: Final = 131_072
-"""Request line and headers together. The longest name that a page can end with has 32,767 bytes,
-and in a URL each may take three."""
 RECEIVE_SECONDS_MAX: Final = 20.0
 """For the head of a request: from the connection, or from its first byte if it is not the first."""
 ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0
@@ -48,12 +47,14 @@ class _BoundedProtocol(H11Protocol):
     does or leaves undone, its place is free again after one of them.
     """
 
+    _buffer: StrictBuffer
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
     """Whether the deadline is for the head of a request: more bytes of it do not buy time."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._buffer = self.conn._receive_buffer = StrictBuffer()
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
             return
@@ -84,6 +85,14 @@ class _BoundedProtocol(H11Protocol):
         self._end_after(IDLE_SECONDS_MAX)
         super().on_response_complete()
         self._unset_keepalive_if_required()  # the deadline sees to it
+
+    def send_400_response(self, msg: str) -> None:
+        """Say why a request is refused, or hang up if its answer has begun already."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        problem = self._buffer.problem
+        super().send_400_response(f"Invalid HTTP request: {problem}." if problem else msg)
 
     def _end_after(self, seconds: float) -> None:
         if self._deadline is not None:
