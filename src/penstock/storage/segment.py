@@ -239,14 +239,13 @@ class Segment:
         if position:
             self.load_first_time()
 
-    def resume_times(self) -> None:
-        """Take the highest timestamp from the last entry that was kept; the rest is noted anew."""
-        self._max_timestamp_ms = NO_TIMESTAMP
+    def resume_times(self) -> bool:
+        """Take the highest timestamp from the last time entry; whether there is one."""
         last = self.time_index.last()
-        if last is not None:
-            timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
-            self._max_timestamp_ms = timestamp_ms
-            self._max_timestamp_offset = self.base_offset + relative_offset
+        entry = (NO_TIMESTAMP, 0) if last is None else TIME_ENTRY.unpack(last)
+        self._max_timestamp_ms, relative_offset = entry
+        self._max_timestamp_offset = self.base_offset + relative_offset
+        return last is not None
 
     # --- Times ---
 
@@ -254,14 +253,8 @@ class Segment:
         """Find the highest timestamp of a segment that was opened, not written."""
         if self._max_timestamp_ms != _TIMES_UNKNOWN:
             return
-        last = self.time_index.last()
-        self._max_timestamp_ms = NO_TIMESTAMP
-        self._max_timestamp_offset = self.base_offset
         start = 0
-        if last is not None:
-            timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
-            self._max_timestamp_ms = timestamp_ms
-            self._max_timestamp_offset = self.base_offset + relative_offset
+        if self.resume_times():
             start = self._start_for(self._max_timestamp_offset, nowait=False)
         for _, header in self.headers(start):
             if header.max_timestamp_ms > self._max_timestamp_ms:
@@ -276,15 +269,9 @@ class Segment:
 
     def trust_times(self) -> None:
         """Take the last time entry as the highest timestamp: right for a sealed segment."""
-        if self._max_timestamp_ms != _TIMES_UNKNOWN:
-            return
-        last = self.time_index.last()
-        if last is None:
+        if self._max_timestamp_ms == _TIMES_UNKNOWN and not self.resume_times():
+            self._max_timestamp_ms = _TIMES_UNKNOWN
             self.load_times()
-            return
-        timestamp_ms, relative_offset = TIME_ENTRY.unpack(last)
-        self._max_timestamp_ms = timestamp_ms
-        self._max_timestamp_offset = self.base_offset + relative_offset
 
     def age_by(self, timestamp_ms: int) -> None:
         """Let a segment without records grow old all the same, as it does after a start."""
