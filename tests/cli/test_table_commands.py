@@ -15,6 +15,8 @@ import pytest
 from penstock.cli.spark_options import parse_settings
 from penstock.cli.table_again import backfill_line, position_word
 from penstock.cli.table_text import print_bad_records
+from penstock.spark.tables.commit import Offer
+from penstock.spark.tables.commit_note import BatchRanges, LostRange, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.looking.bad_records import BadRecord
 from penstock.spark.tables.opening import make_table
@@ -130,6 +132,26 @@ def test_a_status_shows_replays_and_backfills_with_their_pipeline(
     document = json.loads(penstock("table", "status", str(world.file), "--json").output)
     assert len(document["pipelines"]) == 4
     assert isinstance(document["version"], str)
+
+
+def test_a_status_shows_what_was_lost(penstock: Penstock, world: World) -> None:
+    """With `failOnDataLoss=false` a loss was in no place where an operator looks."""
+    fill_tables(world, end=4)
+    assert "lost" not in penstock("table", "status", str(world.file)).output
+    table = make_table(world.definition.table, world.definition.table.name, pa.schema([]))
+    committer = TableCommitter(table, "orders", "second")
+    committer.take()
+    ranges = BatchRanges((PartitionRange("orders", 0, 9, 12),))
+    lost = (LostRange("orders", 0, 10, 11),)
+    offered = Offer(committer.driver, ranges, allows_gaps=True, lost=lost, at_ms=1_700_000_000_000)
+    committer.commit(offered, ())
+    lines = penstock("table", "status", str(world.file)).output.splitlines()
+    assert "lost: 6 offsets, gone from the topic before they were read" in lines
+    assert "  orders-0: offsets 4 to 8, at 2023-11-14T22:13:20.000Z" in lines
+    document = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    (pipeline,) = document["pipelines"]
+    assert (pipeline["lost_offsets"], pipeline["partitions"][0]["lost_offsets"]) == (6, 6)
+    assert pipeline["losses"][1]["to_offset"] == 11
 
 
 def test_rows_before_a_function_are_called_so(

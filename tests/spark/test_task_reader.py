@@ -165,6 +165,18 @@ def test_removed_records_are_skipped_and_counted(
     assert read(fake, task(fake, 2, 12), failOnDataLoss="false") == []
 
 
+def test_the_caller_gets_the_offsets_that_are_gone(fake: FakeCluster) -> None:
+    """A pipeline writes them into its note."""
+    fill(fake, (0, 10), (10, 20))
+    fake.log_starts[AT] = 10
+    given = TaskSettings.of(source_options(Mode.BATCH, failOnDataLoss="false"))
+    clock = StepClock()
+    cluster = Cluster([Address("fake", 9000)], fake.connect, clock=clock, sleep=clock.sleep)
+    lost: list[OffsetRange] = []
+    rows = [batch.num_rows for batch in read_range(cluster, task(fake, 5, 20), given, lost.append)]
+    assert (sum(rows), lost) == (10, [OffsetRange(AT, 5, 10)])
+
+
 def test_a_log_that_lost_its_end(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     fill(fake, (0, 10))
     with pytest.raises(DataLossError, match="offset 20 of orders-0 is wanted"):

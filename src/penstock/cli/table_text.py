@@ -25,8 +25,9 @@ Document = dict[str, Any]
 
 CELL_CHARACTERS_MAX: Final = 40
 REJECTS_SHOWN_MAX: Final = 10
+LOSSES_SHOWN_MAX: Final = 10
 _RECORD: Final = {"topic", "partition", "offset", "timestamp", "key", "headers"}
-"""The fields of the column `_kafka`, which is shown as `orders-0@17`."""
+"""The fields of the column `_kafka`, which is shown as `orders-0@17 TIME`."""
 _BEFORE_FUNCTION: Final = " before the function; Spark is not started for a check"
 
 
@@ -98,7 +99,8 @@ def _cell(value: object) -> str | None:
     if isinstance(value, datetime):
         return _moment(value)
     if isinstance(value, dict) and value.keys() == _RECORD:
-        return f"{value['topic']}-{value['partition']}@{value['offset']}"
+        when = "" if value["timestamp"] is None else f" {_moment(value['timestamp'])}"
+        return f"{value['topic']}-{value['partition']}@{value['offset']}{when}"
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     clean = "".join(one if one.isprintable() else "·" for one in text)
     return clean if len(clean) <= CELL_CHARACTERS_MAX else f"{clean[: CELL_CHARACTERS_MAX - 1]}…"
@@ -155,6 +157,17 @@ def _pipeline_document(one: PipelineStatus) -> Document:
         "last_rejects": one.rejects,
         "last_expectations": dict(one.expectations),
         "lag": one.lag,
+        "lost_offsets": one.lost_count,
+        "losses": [
+            {
+                "topic": lost.topic,
+                "partition": lost.partition,
+                "from_offset": lost.start_offset,
+                "to_offset": lost.end_offset,
+                "at_ms": lost.at_ms,
+            }
+            for lost in one.losses
+        ],
         "partitions": [
             {
                 "topic": part.at.topic,
@@ -163,6 +176,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
                 "held_offset": part.held_offset,
                 "end_offset": part.end_offset,
                 "lag": part.lag,
+                "lost_offsets": part.lost_count,
             }
             for part in one.partitions
         ],
@@ -218,6 +232,7 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
     broken = "".join(f", {name} broken by {count:,}" for name, count in one.expectations.items())
     rows, rejects = count_text(one.rows, "row"), count_text(one.rejects, "reject")
     click.echo(f"last commit: {rows}, {rejects}{broken}")
+    _print_losses(one)
     if every_partition:
         print_table(
             ["topic", "partition", "from", "held", "end", "lag"],
@@ -241,6 +256,18 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
         [[topic, *_topic_cells(one, topic)] for topic in topics],
         folds="",
     )
+
+
+def _print_losses(one: PipelineStatus) -> None:
+    """Offsets that are not in the table, the newest losses first."""
+    if not one.lost_count:
+        return
+    click.echo(
+        f"lost: {count_text(one.lost_count, 'offset')}, gone from the topic before they were read"
+    )
+    for lost in one.losses[: -LOSSES_SHOWN_MAX - 1 : -1]:
+        when = timestamp_text(lost.at_ms)
+        click.echo(f"  {lost.at}: offsets {lost.start_offset} to {lost.end_offset - 1}, at {when}")
 
 
 def _topic_cells(one: PipelineStatus, topic: str) -> Sequence[object]:

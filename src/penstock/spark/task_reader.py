@@ -9,7 +9,7 @@ by the rules of `data_loss`: an error, or the task goes on behind it and says ho
 in its log and to the driver.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -60,9 +60,12 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Iterator[pa.RecordBatch
 
 
 def read_range(
-    cluster: Cluster, task: ReadTask, settings: TaskSettings
+    cluster: Cluster,
+    task: ReadTask,
+    settings: TaskSettings,
+    on_loss: Callable[[OffsetRange], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a task, from a cluster that is open."""
+    """The rows of a task, from a cluster that is open; `on_loss` gets the offsets that are gone."""
     losses = LossCounter(fail_on_data_loss=settings.fail_on_data_loss)
     rest = task.range
     while rest.size > 0:
@@ -71,8 +74,11 @@ def read_range(
         if piece.loss is None:
             return
         losses.tell([piece.loss])
+        report = piece.report(piece.loss)
         if task.losses_to is not None:
-            tell_driver(task.losses_to, piece.report(piece.loss))
+            tell_driver(task.losses_to, report)
+        if on_loss is not None and report.lost.size > 0:
+            on_loss(report.lost)
         rest = OffsetRange(rest.at, piece.goes_on_at, rest.until_offset)
 
 

@@ -23,12 +23,16 @@ from penstock.spark.tables.commit import (
     take_over,
 )
 from penstock.spark.tables.commit_note import (
+    LOSSES_MAX,
     BatchRanges,
     CommitCounts,
     CommitNote,
     HeldPartition,
+    LostRange,
     NoteKind,
     PartitionRange,
+    read_note,
+    write_note,
 )
 from penstock.spark.tables.commit_stops import Stop, StopReason
 
@@ -114,7 +118,38 @@ def test_a_gap_stops_unless_the_user_allows_it() -> None:
     assert "orders-0 [100, 105)" in decision.text
     allowed = decide(holding(100, 80), replace(late, allows_gaps=True))
     assert isinstance(allowed, Commit)
-    assert allowed.note.held[P0] == HeldPartition(0, 105, 110, 5)
+    assert allowed.note.held[P0] == HeldPartition(0, 105, 110, 5, lost_count=5)
+
+
+def test_a_note_never_claims_offsets_that_the_table_does_not_have() -> None:
+    """With `failOnDataLoss=false` a loss left no trace: the note claimed all offsets."""
+    lost = (LostRange("orders", 0, 106, 108), LostRange("orders", 1, 0, 500))
+    late = replace(offer((0, 105, 110)), allows_gaps=True, lost=lost, at_ms=7)
+    decision = decide(holding(100, 80), late)
+    assert isinstance(decision, Commit)
+    note = decision.note
+    assert note.losses == (
+        LostRange("orders", 0, 100, 105, 7),
+        LostRange("orders", 0, 106, 108, 7),
+    )
+    assert (note.held[P0].lost_count, note.held[P1].lost_count) == (7, 0)
+    assert read_note(write_note(note)) == note
+    after = decide(TableState({"orders": note}), offer((0, 110, 120)))
+    assert isinstance(after, Commit)
+    assert (after.note.losses, after.note.held[P0].lost_count) == (note.losses, 7)
+
+
+def test_a_note_names_the_newest_losses_and_counts_all() -> None:
+    state = holding(100, 80)
+    for number in range(LOSSES_MAX + 10):
+        begin = 110 + 20 * number
+        decision = decide(state, replace(offer((0, begin, begin + 10)), allows_gaps=True))
+        assert isinstance(decision, Commit)
+        state = TableState({"orders": decision.note})
+    note = state.notes["orders"]
+    assert len(note.losses) == LOSSES_MAX
+    assert note.losses[-1].end_offset == note.held[P0].start_offset
+    assert note.held[P0].lost_count == 10 * (LOSSES_MAX + 10)
 
 
 def test_offsets_before_the_first_one_are_not_taken_for_held() -> None:

@@ -51,10 +51,7 @@ PARTITIONED: Mapping[str, Sequence[PartitionField]] = {
         PartitionField("_kafka_timestamp", Transform.MONTH),
     ),
     "values": (PartitionField("_kafka_partition"), PartitionField("name")),
-    "metadata": (
-        PartitionField("_kafka.timestamp", Transform.DAY),
-        PartitionField("_kafka.partition"),
-    ),
+    "metadata": (PartitionField("_kafka.timestamp", Transform.DAY),),
 }
 DETAIL = pa.struct(
     [("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.int64()), ("y", pa.int32())]))]

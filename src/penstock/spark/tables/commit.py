@@ -20,7 +20,7 @@ is ahead of the table, the source begins where the table ends (`run.table_offset
 Nothing here reads a table; `commit_steps` says in which order things are done, `port` by whom.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,10 +28,12 @@ from penstock.core.types import TopicPartition
 from penstock.spark.offsets import NO_EPOCH, PartitionPosition, StreamOffset
 from penstock.spark.tables import commit_stops
 from penstock.spark.tables.commit_note import (
+    LOSSES_MAX,
     BatchRanges,
     CommitCounts,
     CommitNote,
     HeldPartition,
+    LostRange,
     NoteKind,
     PartitionRange,
 )
@@ -83,6 +85,10 @@ class Offer:
     counts: CommitCounts = field(default_factory=CommitCounts)
     allows_gaps: bool = False
     """The user said that records which are gone from the topic are no reason to stop."""
+    lost: tuple[LostRange, ...] = ()
+    """Offsets within the ranges that were gone when a task came to read them."""
+    at_ms: int = 0
+    """When it is offered: the time of its losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +194,8 @@ def decide(state: TableState, offer: Offer) -> Decision:
         return Skip()
     if any(left[one.at] != one for one in offer.ranges.ranges if not one.is_empty):
         return Trim(left_ranges)
-    return Commit(note_after(note, left_ranges, offer.counts), after=state)
+    lost = [missing for one in kept for missing in _missing(note.held.get(one.at), one, offer)]
+    return Commit(note_after(note, left_ranges, offer.counts, lost), after=state)
 
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
@@ -265,12 +272,29 @@ def _differ(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> CommitNote:
-    """The note that follows when these ranges are committed."""
+def note_after(
+    note: CommitNote,
+    ranges: BatchRanges,
+    counts: CommitCounts,
+    lost: Sequence[LostRange] = (),
+) -> CommitNote:
+    """The note that follows when these ranges are committed.
+
+    `lost` are offsets before the end of a range that the table does not get.
+    """
     held = {at: one._replace(start_offset=one.end_offset) for at, one in note.held.items()}
     for one in ranges.ranges:
-        begin = held[one.at].begin_offset if one.at in held else one.start_offset
-        held[one.at] = HeldPartition(begin, one.start_offset, one.end_offset, one.leader_epoch)
+        known = held.get(one.at)
+        begin = one.start_offset if known is None else known.begin_offset
+        missing = (each for each in lost if each.at == one.at)
+        lost_count = sum(each.end_offset - each.start_offset for each in missing)
+        held[one.at] = HeldPartition(
+            begin,
+            one.start_offset,
+            one.end_offset,
+            one.leader_epoch,
+            lost_count + (0 if known is None else known.lost_count),
+        )
     topics = {at.topic for at in held}
     ids = {**note.topic_ids, **ranges.topic_ids}
     return replace(
@@ -281,10 +305,24 @@ def note_after(note: CommitNote, ranges: BatchRanges, counts: CommitCounts) -> C
         topic_ids={topic: ids[topic] for topic in ids if topic in topics},
         cluster_id=note.cluster_id if note.cluster_id is not None else ranges.cluster_id,
         counts=replace(counts, newest_ms=None),
+        losses=(*note.losses, *lost)[-LOSSES_MAX:],
         newest_ms=max(
             (one for one in (note.newest_ms, counts.newest_ms) if one is not None), default=None
         ),
     )
+
+
+def _missing(
+    known: HeldPartition | None, come: PartitionRange, offer: Offer
+) -> Iterator[LostRange]:
+    """The offsets that the table does not get, up to the end of a range that is committed."""
+    if known is not None and known.end_offset < come.start_offset:
+        yield LostRange(*come.at, known.end_offset, come.start_offset, offer.at_ms)
+    for one in offer.lost:
+        start = max(one.start_offset, come.start_offset)
+        end = min(one.end_offset, come.end_offset)
+        if one.at == come.at and start < end:
+            yield LostRange(*come.at, start, end, offer.at_ms)
 
 
 # --- What the table says ---

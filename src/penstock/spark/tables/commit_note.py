@@ -5,16 +5,17 @@
      "topics": {"orders": {"id": "cu1-…", "begins": 0, "ends": [200, 180], "counts": [100, 80],
                            "epochs": 3}},
      "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
-     "newest_ms": 1767225600000}
+     "newest_ms": 1767225600000, "losses": [["orders", 1, 40, 60, 1767225600000]]}
 
 A note stands alone: it says what came with its commit, and what the pipeline holds after it. Of
 `ends[i]` offsets that are held of a partition, from `begins[i]` on, the last `counts[i]` came with
-this commit. So the newest note is enough, whatever became of the older ones.
+this commit, and `lost[i]` are not in the table because they were gone from the topic. So the newest
+note is enough, whatever became of the older ones.
 
 Size counts, because Iceberg keeps the notes of all its snapshots in one file: numbers are in
-columns, a column of equal numbers is one number, and `partitions` is there only when they are not
-0, 1, 2 … A thousand partitions take some 20 kB. A note above `NOTE_CHARACTERS_MAX` is refused when
-it is written.
+columns, a column of equal numbers is one number, `partitions` is there only when they are not
+0, 1, 2 …, and `lost` and `losses` only when records were lost. A thousand partitions take some
+20 kB. A note above `NOTE_CHARACTERS_MAX` is refused when it is written.
 
 The same note gives the same text. What is not such a note is a `NoteError`: nobody guesses what a
 table holds.
@@ -40,6 +41,8 @@ NAME_CHARACTERS_MAX: Final = 100
 """Of a pipeline or an expectation: they are part of property names and of every note."""
 
 
+LOSSES_MAX: Final = 50
+"""Newest losses that a note names; older ones are in the counts alone. Some 3 kB."""
 TIMESTAMP_MS_MIN: Final = -(2**63)
 """Kafka's timestamps are signed; those of before 1970 are negative."""
 
@@ -98,7 +101,7 @@ class BatchRanges:
 class HeldPartition(NamedTuple):
     """What a pipeline holds of one partition after a commit: from `begin_offset` to `end_offset`.
 
-    Gaps that a user accepted lie within it and are not told apart.
+    Offsets that were lost, because the user accepted gaps, lie within it and are counted.
     """
 
     begin_offset: int
@@ -106,6 +109,24 @@ class HeldPartition(NamedTuple):
     """Where the part begins that came with this commit; the end, when none came."""
     end_offset: int
     leader_epoch: int = NO_EPOCH
+    lost_count: int = 0
+    """Offsets of it that are not in the table, because they were gone from the topic."""
+
+
+class LostRange(NamedTuple):
+    """Offsets of one partition that were gone from the topic before they were read."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    at_ms: int = 0
+    """When the commit that went on behind them was decided."""
+
+    @property
+    def at(self) -> TopicPartition:
+        """Which partition."""
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +159,8 @@ class CommitNote:
     counts: CommitCounts = field(default_factory=CommitCounts)
     newest_ms: int | None = None
     """The timestamp of the newest record of all commits."""
+    losses: tuple[LostRange, ...] = ()
+    """The newest losses, `LOSSES_MAX` at most; `held` counts all of them."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """What came with this commit."""
@@ -169,6 +192,8 @@ def write_note(note: CommitNote) -> str:
         document["expectations"] = dict(sorted(note.counts.expectations.items()))
     if note.newest_ms is not None:
         document["newest_ms"] = note.newest_ms
+    if note.losses:
+        document["losses"] = [list(one) for one in note.losses]
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > NOTE_CHARACTERS_MAX or len(note.counts.expectations) > EXPECTATIONS_MAX:
         raise NoteError(
@@ -212,6 +237,8 @@ def _topic_document(name: str, note: CommitNote) -> dict[str, Any]:
     document["begins"] = _folded([one.begin_offset for one in entries])
     document["counts"] = _folded([one.end_offset - one.start_offset for one in entries])
     document["epochs"] = _folded([one.leader_epoch for one in entries])
+    if any(one.lost_count for one in entries):
+        document["lost"] = _folded([one.lost_count for one in entries])
     return document
 
 
@@ -244,6 +271,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
             {name: _number(value, 0) for name, value in expectations.items()},
         ),
         newest_ms=None if newest_ms is None else _number(newest_ms, TIMESTAMP_MS_MIN),
+        losses=tuple(map(_read_loss, document.get("losses", ()))),
     )
 
 
@@ -253,10 +281,11 @@ def _read_topic(name: str, topic: Mapping[str, Any]) -> dict[TopicPartition, Hel
     begins = _column(topic.get("begins"), len(ends), 0)
     counts = _column(topic.get("counts"), len(ends), 0)
     epochs = _column(topic.get("epochs"), len(ends), NO_EPOCH)
+    lost = _column(topic.get("lost", 0), len(ends), 0)
     held = {
-        TopicPartition(name, number): HeldPartition(begin, end - count, end, epoch)
-        for number, begin, end, count, epoch in zip(
-            numbers, begins, ends, counts, epochs, strict=True
+        TopicPartition(name, number): HeldPartition(begin, end - count, end, epoch, missing)
+        for number, begin, end, count, epoch, missing in zip(
+            numbers, begins, ends, counts, epochs, lost, strict=True
         )
     }
     if len(held) < len(numbers):
@@ -264,6 +293,13 @@ def _read_topic(name: str, topic: Mapping[str, Any]) -> dict[TopicPartition, Hel
     if any(not one.begin_offset <= one.start_offset <= one.end_offset for one in held.values()):
         raise ValueError(f"{name} has offsets that are not in order")
     return held
+
+
+def _read_loss(value: object) -> LostRange:
+    if not isinstance(value, list) or len(value) != len(LostRange._fields):
+        raise ValueError("a loss has other parts than it should")
+    topic, *numbers = value
+    return LostRange(text_of(topic, "topic"), *(_number(one, 0) for one in numbers))
 
 
 def _column(value: object, length: int | None, lowest: int) -> list[int]:

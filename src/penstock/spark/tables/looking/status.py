@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit_note import CommitNote
+from penstock.spark.tables.commit_note import CommitNote, LostRange
 from penstock.spark.tables.definition import PipelineDefinition
 from penstock.spark.tables.looking.topics import TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
@@ -33,6 +33,8 @@ class PartitionStatus:
     """The next offset that is not in the table."""
     end_offset: int | None
     """The end of the topic; None when nobody told it, or the partition is gone."""
+    lost_count: int = 0
+    """Offsets before `held_offset` that are not in the table: they were gone from the topic."""
 
     @property
     def lag(self) -> int | None:
@@ -54,6 +56,13 @@ class PipelineStatus:
     rejects: int
     expectations: Mapping[str, int]
     partitions: tuple[PartitionStatus, ...]
+    losses: tuple[LostRange, ...] = ()
+    """The newest losses."""
+
+    @property
+    def lost_count(self) -> int:
+        """Offsets of all partitions that were lost."""
+        return sum(one.lost_count for one in self.partitions)
 
     @property
     def owner(self) -> str:
@@ -141,9 +150,10 @@ def _pipeline(
         note.counts.rejects,
         dict(note.counts.expectations),
         tuple(
-            PartitionStatus(at, one.begin_offset, one.end_offset, ends.get(at))
+            PartitionStatus(at, one.begin_offset, one.end_offset, ends.get(at), one.lost_count)
             for at, one in sorted(note.held.items())
         ),
+        note.losses,
     )
 
 

@@ -8,6 +8,7 @@ Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by 
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.tables.commit import Commit, Offer, Skip, Trim, decide
@@ -61,6 +62,7 @@ class BatchDriver:
         renew: Callable[[], None] | None = None,
         rejects_of: str | None = None,
         allows_gaps: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         """`write` makes files of offsets again, when those of a batch cannot be used.
 
@@ -73,6 +75,7 @@ class BatchDriver:
         self._renew = renew
         self._rejects_of = rejects_of
         self._allows_gaps = allows_gaps
+        self._clock = clock or SystemClock()
 
     def bring(self, report: BatchReport) -> BatchReport | None:
         """Commit the batch; what was committed of it, None when all of it was there."""
@@ -138,4 +141,11 @@ class BatchDriver:
                 raise decision.error()
 
     def _offer(self, committer: TableCommitter, report: BatchReport) -> Offer:
-        return Offer(committer.driver, report.ranges, report.counts, self._allows_gaps)
+        return Offer(
+            committer.driver,
+            report.ranges,
+            report.counts,
+            self._allows_gaps,
+            report.lost,
+            self._clock.now_ms(),
+        )

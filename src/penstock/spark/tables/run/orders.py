@@ -8,13 +8,14 @@ The process of the source imports this for each query; what only tasks need is i
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.spark.planning import ReadTask
+from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.task_reader import TaskSettings, read_range
 from penstock.spark.worker_process import settle
 
@@ -67,6 +68,7 @@ def carry_out(
 
     One that reads opens a cluster if it got none; `limited` looks at the records that are read.
     """
+    from penstock.spark.tables.commit_note import LostRange
     from penstock.spark.tables.run.judging import Judge
     from penstock.spark.tables.run.task import planned_report, write_records
     from penstock.spark.tables.run.task_plan import unpack_plan
@@ -84,7 +86,9 @@ def carry_out(
                 cluster = stack.enter_context(open_cluster(settings.client))
             if plan not in judges:
                 judges[plan] = Judge(unpack_plan(plan))
-            records: Iterator[pa.RecordBatch] = read_range(cluster, task, whole)
+            lost: list[OffsetRange] = []
+            records: Iterator[pa.RecordBatch] = read_range(cluster, task, whole, lost.append)
             if limited is not None:
                 records = limited(records)
-            yield write_records(records, judges[plan], about)
+            report = write_records(records, judges[plan], about)
+            yield replace(report, lost=tuple(LostRange(*one.at, *one[1:]) for one in lost))

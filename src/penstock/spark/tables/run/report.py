@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import NO_EPOCH
-from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
+from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, LostRange, PartitionRange
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.upsert import Changes
 
@@ -38,6 +38,8 @@ class TaskReport:
     reject_files: tuple[FileReceipt, ...] = ()
     deletion_files: tuple[FileReceipt, ...] = ()
     newest_timestamp_ms: int | None = None
+    lost: tuple[LostRange, ...] = ()
+    """Offsets of the range that were gone from the topic, and that the user does without."""
     needs: pa.Schema | None = None
     """The values have columns that the plan has not; nothing was written."""
 
@@ -54,6 +56,7 @@ class BatchReport:
     reject_files: tuple[FileReceipt, ...]
     deletion_files: tuple[FileReceipt, ...]
     newest_timestamp_ms: int | None
+    lost: tuple[LostRange, ...] = ()
     schema: pa.Schema | None = None
     """What the table has to become for these rows; None when it is that already."""
     changes: Changes | None = None
@@ -92,6 +95,7 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
         reject_files=tuple(file for one in reports for file in one.reject_files),
         deletion_files=tuple(file for one in reports for file in one.deletion_files),
         newest_timestamp_ms=max(times, default=None),
+        lost=tuple(lost for one in reports for lost in one.lost),
     )
 
 
