@@ -10,7 +10,13 @@ import pytest
 
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import StorageBusyError, WorkCancelledError
-from penstock.storage.worker_pool import ClassBounds, Turns, WorkClass, WorkerPool
+from penstock.storage.worker_pool import (
+    ClassBounds,
+    Turns,
+    WorkClass,
+    WorkerPool,
+    abandoned_threads,
+)
 
 Result = TypeVar("Result")
 
@@ -237,11 +243,12 @@ def test_a_stop_is_bounded_although_a_job_never_ends(kind: WorkClass) -> None:
         waiting = start(pool.run(kind, hangs))
         await begun(hangs)
         assert await pool.stop(0.01) is (kind is not DUTIES)
+        assert abandoned_threads() == 1
         names = [thread.name for thread in threading.enumerate() if not thread.daemon]
-        assert not any(name.startswith("storage-") for name in names)
-        hangs.may_end.set()
+        assert not any(name.startswith(("storage-", "abandoned-")) for name in names)
         await asyncio.wait([waiting])
-        assert (waiting.exception() is None) is (kind is DUTIES)
+        assert isinstance(waiting.exception(), WorkCancelledError)
+        hangs.may_end.set()
 
     run(scene)
 
@@ -258,7 +265,8 @@ def test_a_job_that_outlives_its_loop_ends_quietly() -> None:
         waiting.exception()
 
     asyncio.run(go())
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("storage-")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("abandoned-")]
+    assert len(threads) == abandoned_threads() == 1
     hangs.may_end.set()
     for thread in threads:
         thread.join(SECONDS_MAX)

@@ -16,6 +16,7 @@ from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.listener_state import ListenerState
 from penstock.core.errors import ConfigError
 from penstock.core.limit_use import LimitUse
+from penstock.core.limits import STOP_DRAIN_SECONDS_MAX
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings, Settings
 
@@ -25,8 +26,6 @@ BACKLOG = 4_096
 """Connections that wait to be accepted; ten thousand clients may come at once after a restart."""
 FREE_PORT_TRIES = 8
 """Ports to try when any will do, before giving up."""
-DRAIN_SECONDS_MAX = 10.0
-"""How long a stop waits for answers to what was accepted."""
 ACCEPT_TURNS = 5
 """Turns of the loop until a connection that was accepted last is known; uvloop needs two. One that
 became known later would ask parts that are gone."""
@@ -107,7 +106,7 @@ class Listener:
         for connection in tuple(self._state.connections):
             connection.finish()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + DRAIN_SECONDS_MAX
+        deadline = loop.time() + STOP_DRAIN_SECONDS_MAX
         while self._state.connections and loop.time() < deadline:  # noqa: ASYNC110 (has a deadline)
             await asyncio.sleep(0.005)
         for connection in tuple(self._state.connections):

@@ -22,6 +22,8 @@ from penstock.cli.settings_file import load
 from penstock.node.file_look import look_at
 
 if TYPE_CHECKING:
+    from penstock.core.settings import Settings
+    from penstock.node.server import BrokerServer
     from penstock.node.settings_reload import SettingsSource
 
 GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
@@ -98,6 +100,7 @@ def serve(
         run(_serve(source, started_at), use_uvloop=settings.node.uvloop)
     finally:
         gc.enable()
+    _leave()
 
 
 async def _serve(source: "SettingsSource", started_at: float) -> None:
@@ -106,27 +109,59 @@ async def _serve(source: "SettingsSource", started_at: float) -> None:
     settings = source.first.settings
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+    assert starting is not None
+    is_starting = True
 
     def on_signal() -> None:
         if stop.is_set():
             os._exit(130)
         stop.set()
+        if is_starting:
+            # A start may verify logs for minutes; it ends after the log that is being read.
+            starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     server = BrokerServer(source=source)
     if source.path is not None:
         loop.add_signal_handler(signal.SIGHUP, server.reload_settings)
-    async with server:
-        seconds = time.monotonic() - started_at
-        click.echo(
-            f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
-            f"(data in {settings.data_dir}, flush {settings.flush.mode})"
-        )
-        await server.wait_for_admin()  # so that what it imports is not looked through either
-        _calm_garbage_collector()
-        await stop.wait()
-        logging.getLogger("penstock").info("stopping: finishing what was accepted")
+    try:
+        async with server:
+            is_starting = False
+            await _until_stopped(server, settings, started_at, stop)
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+        starting.uncancel()
+        logging.getLogger("penstock").info("stopped before the start was complete")
+
+
+async def _until_stopped(
+    server: "BrokerServer", settings: "Settings", started_at: float, stop: asyncio.Event
+) -> None:
+    seconds = time.monotonic() - started_at
+    click.echo(
+        f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
+        f"(data in {settings.data_dir}, flush {settings.flush.mode})"
+    )
+    await server.wait_for_admin()  # so that what it imports is not looked through either
+    _calm_garbage_collector()
+    await stop.wait()
+    logging.getLogger("penstock").info("stopping: finishing what was accepted")
+
+
+def _leave() -> None:
+    """End the process at once if a thread of storage still waits for a disk that does not answer.
+
+    Python would wait for it, or end it inside a library that does not expect that.
+    """
+    from penstock.storage.worker_pool import abandoned_threads
+
+    if abandoned_threads():
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _calm_garbage_collector() -> None:

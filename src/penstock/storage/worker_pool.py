@@ -49,6 +49,8 @@ Result = TypeVar("Result")
 
 THREAD_PREFIX: Final = "storage-"
 """Threads of a pool are named by it, its class and a number."""
+ABANDONED_PREFIX: Final = "abandoned-"
+"""Instead, for a thread that was still busy when its pool had stopped."""
 
 
 class Promise(Protocol):
@@ -151,7 +153,7 @@ class Turns:
 class _Job:
     """One call and who waits for it."""
 
-    __slots__ = ("call", "client", "error", "result", "waiting")
+    __slots__ = ("call", "client", "error", "result", "thread", "waiting")
 
     def __init__(
         self,
@@ -164,9 +166,12 @@ class _Job:
         self.waiting = waiting
         self.result: object = None
         self.error: BaseException | None = None
+        self.thread: threading.Thread | None = None
+        """Which runs it."""
 
     def execute(self) -> None:
         """Call it; on a thread."""
+        self.thread = threading.current_thread()
         try:
             self.result = self.call()
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
@@ -332,10 +337,19 @@ class WorkerPool:
             alarm = self._loop.call_later(seconds_max, self._end_wait)
             await self._on_idle
             alarm.cancel()
+            self._abandon()
         for state in self._classes.values():
             for _ in range(state.threads):
                 state.inbox.put(None)
         return not self._classes[WorkClass.DUTIES].running
+
+    def _abandon(self) -> None:
+        """Give up what has not ended in time: who awaits it must not wait, either."""
+        for state in self._classes.values():
+            for job in state.running:
+                _give_up(job)
+                if job.thread is not None:
+                    job.thread.name = f"{ABANDONED_PREFIX}{state.kind.value}"
 
     def _is_busy(self) -> bool:
         return any(state.running for state in self._classes.values())
@@ -353,5 +367,5 @@ def _give_up(job: _Job) -> None:
 
 
 def abandoned_threads() -> int:
-    """Worker threads that outlived the stop of their pool; only of use when no broker runs."""
-    return sum(thread.name.startswith(THREAD_PREFIX) for thread in threading.enumerate())
+    """Threads of this process that were still busy when their pool had stopped, and are now."""
+    return sum(thread.name.startswith(ABANDONED_PREFIX) for thread in threading.enumerate())
