@@ -77,6 +77,7 @@ HOT_PATH = [
     "broker/context.py",
     "broker/dispatch.py",
     "broker/endings.py",
+    "broker/fetch_answers.py",
     "broker/fetch_sessions.py",
     "broker/listener.py",
     "broker/listener_state.py",

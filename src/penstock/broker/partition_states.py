@@ -5,6 +5,7 @@ disk: no leader, LEADER_NOT_AVAILABLE, and its replica offline. It is not writte
 since the next start may find the log whole.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.broker.context import RequestContext
@@ -23,14 +24,17 @@ class PartitionHealth(NamedTuple):
     offline_replicas: tuple[int, ...]
 
 
-def partition_states(topic: TopicImage, context: RequestContext) -> list[PartitionHealth]:
-    """The health of each partition of a topic, in the order of their numbers."""
+def partition_states(
+    topic: TopicImage, numbers: Iterable[int], context: RequestContext
+) -> list[PartitionHealth]:
+    """Return the health of these partitions of a topic, in the order given."""
     services = context.services
     node_id, is_served = services.node_id, services.replicas.is_served
     healthy = PartitionHealth(ErrorCode.NONE, node_id, ())
     broken = PartitionHealth(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, (node_id,))
     found = []
-    for index, partition in enumerate(topic.partitions):
+    for index in numbers:
+        partition = topic.partitions[index]
         if partition.leader == node_id:
             is_healthy = is_served(TopicPartition(topic.name, index))
             found.append(healthy if is_healthy else broken)

@@ -120,6 +120,10 @@ FETCH_WAIT_MS_MAX: Final = 300_000
 FETCH_BYTES_MAX: Final = 57_671_680
 """Kafka's fetch.max.bytes on the broker: 55 MiB in one response."""
 
+FETCH_PARTITIONS_AT_ONCE_MAX: Final = 1_000
+"""Partitions that a fetch reads in one go: at most 5 ms of work, 15 ms uncompiled. A fetch of more
+is read in slices, in a task of its own."""
+
 FETCH_SESSIONS_MAX: Final = 1_000
 """Kafka's max.incremental.fetch.session.cache.slots."""
 

@@ -11,6 +11,7 @@ from penstock.broker.authorized_operations import TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import missing_topic_code
 from penstock.broker.partition_states import partition_states
+from penstock.broker.slices import NextTurn
 from penstock.cluster.image import TopicImage
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
@@ -26,7 +27,7 @@ PARTITIONS_PER_ANSWER_MAX: Final = 2_000
 """Kafka's max.request.partition.size.limit."""
 
 
-def handle(
+async def handle(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """One page of topics."""
@@ -40,7 +41,9 @@ def handle(
             return _page([_refused(name, ErrorCode.INVALID_REQUEST) for name in names], None)
     left = max(1, min(request.response_partition_limit, PARTITIONS_PER_ANSWER_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
+    turn = NextTurn(context.services.turns, context.services.clock)
     for name in sorted(name for name in names if name >= first_name):
+        await turn.wait_if_due()
         begin = first_partition if name == first_name else 0
         if left == 0:
             return _page(topics, ResponseCursor(topic_name=name, partition_index=begin))
@@ -71,7 +74,8 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 def _described(
     topic: TopicImage, begin: int, end: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
-    states = partition_states(topic, context)
+    numbers = range(begin, end)
+    states = partition_states(topic, numbers, context)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -79,17 +83,17 @@ def _described(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(
             DescribeTopicPartitionsResponsePartition(
-                error_code=states[index].error_code,
+                error_code=state.error_code,
                 partition_index=index,
-                leader_id=states[index].leader,
+                leader_id=state.leader,
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].isr,
                 eligible_leader_replicas=(),
                 last_known_elr=(),
-                offline_replicas=states[index].offline_replicas,
+                offline_replicas=state.offline_replicas,
             )
-            for index in range(begin, end)
+            for index, state in zip(numbers, states, strict=True)
         ),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -5,13 +5,16 @@ transactions among them: which records to leave out is the client's work.
 
 A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
 in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
-cache are read on a thread, and only that fetch waits for them. While clients leave too many answers
-unread, a fetch gets a single batch. One above a quota is answered without records and with the time
-that its client is to wait (KIP-219); what the client knows of each partition stays as it was.
+cache are read on a thread, and only that fetch waits for them. A fetch of very many partitions is
+read and answered in slices (`broker.slices`), so that no other request waits for all of it.
+
+While clients leave too many answers unread, a fetch gets a single batch. One above a quota is
+answered without records and with the time that its client is to wait (KIP-219); what the client
+knows of each partition stays as it was.
 """
 
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Final
 from uuid import UUID
 
@@ -22,9 +25,10 @@ from penstock.broker.context import (
     RequestContext,
     WaitingAnswer,
 )
-from penstock.broker.error_mapping import code_of
+from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
+from penstock.broker.slices import NextTurn, in_slices
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,
@@ -32,22 +36,21 @@ from penstock.core.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionError,
 )
-from penstock.core.limits import FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.core.limits import (
+    FETCH_BYTES_MAX,
+    FETCH_PARTITIONS_AT_ONCE_MAX,
+    FETCH_WAIT_MS_MAX,
+)
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    PartitionData,
 )
 from penstock.records.compression import ZSTD
 from penstock.replication.manager import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import FetchWait
-from penstock.storage import open_transactions as storage
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +58,6 @@ ZSTD_VERSION: Final = 10
 """Clients that speak an older version cannot unpack zstd (KIP-110)."""
 READ_COMMITTED: Final = 1
 """Isolation level of a client that sees no open or aborted transactions."""
-
-_Outcome = PartitionRead | PenstockError
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[Answer]:
@@ -76,11 +77,13 @@ class _Fetch:
     """One fetch request while it is being answered."""
 
     __slots__ = (
+        "_bytes_left",
         "_bytes_limit",
         "_bytes_min",
         "_context",
         "_deadline",
         "_found",
+        "_found_bytes",
         "_hosted",
         "_outcomes",
         "_plan",
@@ -109,21 +112,24 @@ class _Fetch:
         """Until the answer is set: they refer to each other."""
         self._wait: FetchWait | None = None
         """While it is parked."""
-        self._outcomes: list[_Outcome] = []
+        self._outcomes: list[Outcome] = []
         self._hosted: list[HostedPartition] = []
         self._found: list[tuple[HostedPartition, int]] = []
         """Where records were read, and how many bytes."""
+        self._found_bytes = 0
+        self._bytes_left = 0
+        """What the answer may still hold."""
 
     def start(self) -> Answer | Deferred[Answer]:
         """The answer, or a promise of one."""
         wait_ms = min(max(self._request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
+        if self._is_wide:
+            self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
+            return self._promise(self._read_wide())
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
-            cold = WaitingAnswer(self)
-            self._response = cold
-            self._start_cold()
-            return cold
+            return self._promise(self._read_cold())
         if wait_ms == 0 or self._is_satisfied(found_bytes):
             return self._answer()
         self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
@@ -131,6 +137,17 @@ class _Fetch:
             return self._answer()
         self._response = WaitingAnswer(self)
         return self._response
+
+    @property
+    def _is_wide(self) -> bool:
+        return len(self._plan.partitions) > FETCH_PARTITIONS_AT_ONCE_MAX
+
+    def _promise(self, work: Coroutine[object, object, None]) -> WaitingAnswer:
+        """An answer that comes from a task."""
+        promised = WaitingAnswer(self)
+        self._response = promised
+        self._start(work)
+        return promised
 
     def _park(self, found_bytes: int, wait_ms: int) -> bool:
         wait = FetchWait(
@@ -155,9 +172,9 @@ class _Fetch:
 
     def hurry(self) -> None:
         """Answer with what there is."""
+        self._deadline = 0.0
         if self._wait is not None:
             self._context.services.replicas.waits.cancel(self._wait)
-            self._deadline = 0.0
             self._look_again()
 
     def _respond(self, answer: Answer) -> None:
@@ -171,22 +188,30 @@ class _Fetch:
         self._wait = None
         if self._context.meter is not None:
             self._context.meter.begin()
+        if self._is_wide:
+            self._start(self._read_wide())
+            return
         try:
             found_bytes = self._read_cached()
         except BlockingIOError:
-            self._start_cold()
+            self._start(self._read_cold())
             return
         except Exception:
             # Not for whoever woke it, who is another client's request.
             logger.exception("a fetch failed when it was woken; its connection is closed")
             self._respond(DEFECT)
             return
+        if not self._waits_on(found_bytes):
+            self._respond(self._answer())
+
+    def _waits_on(self, found_bytes: int) -> bool:
+        """Park again if there is time left and too little was found."""
         left_ms = round((self._deadline - self._context.services.clock.monotonic()) * 1000)
         if left_ms > 0 and not self._is_satisfied(found_bytes) and self._park(found_bytes, left_ms):
             if self._context.meter is not None:
                 self._context.meter.end()
-            return
-        self._respond(self._answer())
+            return True
+        return False
 
     def _is_satisfied(self, found_bytes: int) -> bool:
         return (
@@ -203,49 +228,94 @@ class _Fetch:
         left_bytes = self._context.services.unsent_answers.left_bytes
         return min(self._bytes_limit, max(1, left_bytes))
 
-    def _read_cached(self) -> int:
-        """Read every partition without waiting; returns the bytes found."""
+    def _begin_reading(self) -> None:
         self._outcomes.clear()
         self._found.clear()
         self._hosted.clear()
-        bytes_limit = self._bytes_limit_now()
-        found_bytes = 0
-        for asked in self._plan.partitions:
-            try:
-                partition = self._partition(asked)
-                self._hosted.append(partition)
-                found = self._context.services.replicas.read(
-                    partition,
-                    asked.fetch_offset,
-                    min(asked.bytes_max, bytes_limit - found_bytes),
-                    current_leader_epoch=asked.current_leader_epoch,
-                    last_fetched_epoch=asked.last_fetched_epoch,
-                    at_least_one=found_bytes == 0,
-                    reads_committed=self._reads_committed,
-                )
-                found_bytes += len(found.records)
-                self._outcomes.append(found)
-                if found.records:
-                    self._found.append((partition, len(found.records)))
-            except PenstockError as error:
-                self._outcomes.append(error)
-        return found_bytes
+        self._found_bytes = 0
+        self._bytes_left = self._bytes_limit_now()
 
-    def _start_cold(self) -> None:
-        """Read in a task of its own; waiting for the disk costs the client no time."""
-        work = self._read_cold()
+    def _read_cached(self) -> int:
+        """Read every partition without waiting; returns the bytes found."""
+        self._begin_reading()
+        for asked in self._plan.partitions:
+            self._read_one(asked)
+        return self._found_bytes
+
+    def _read_one(self, asked: SessionPartition) -> None:
+        """Read from the page cache; `BlockingIOError` when something is not there."""
+        found_bytes = self._found_bytes
+        try:
+            partition = self._partition(asked)
+            self._hosted.append(partition)
+            found = self._context.services.replicas.read(
+                partition,
+                asked.fetch_offset,
+                min(asked.bytes_max, self._bytes_left),
+                current_leader_epoch=asked.current_leader_epoch,
+                last_fetched_epoch=asked.last_fetched_epoch,
+                at_least_one=found_bytes == 0,
+                reads_committed=self._reads_committed,
+            )
+            self._add(partition, found)
+        except PenstockError as error:
+            self._outcomes.append(error)
+
+    def _add(self, partition: HostedPartition, found: PartitionRead) -> None:
+        self._outcomes.append(found)
+        if found.records:
+            size_bytes = len(found.records)
+            self._found_bytes += size_bytes
+            self._bytes_left -= size_bytes
+            self._found.append((partition, size_bytes))
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        """Continue in a task; waiting for the disk or for a turn costs the client no quota."""
         meter = self._context.meter
         if meter is not None:
             meter.end()
             work = _metered(work, meter)
         self._context.services.tasks.start(work)
 
+    async def _read_wide(self) -> None:
+        """Read and answer in slices; park if that is called for and nothing came meanwhile."""
+        answer: Answer
+        services = self._context.services
+        try:
+            self._begin_reading()
+            is_cold = False
+            async for few in in_slices(self._plan.partitions, services.turns, services.clock):
+                try:
+                    for asked in few:
+                        self._read_one(asked)
+                except BlockingIOError:
+                    is_cold = True
+                    break
+            if is_cold:
+                await self._read_each_cold()
+            elif not self._has_moved() and self._waits_on(self._found_bytes):
+                return
+            answer = await self._answer_in_slices()
+        except Exception:
+            # Nobody else would: a task that ends with an exception ends the broker.
+            logger.exception("a wide fetch failed; its connection is closed")
+            answer = DEFECT
+        self._respond(answer)
+
+    def _has_moved(self) -> bool:
+        """Whether an append was committed between two slices, which nothing would wake for."""
+        reads = [outcome for outcome in self._outcomes if isinstance(outcome, PartitionRead)]
+        return len(reads) != len(self._hosted) or any(
+            partition.state.high_watermark != read.high_watermark
+            for partition, read in zip(self._hosted, reads, strict=True)
+        )
+
     async def _read_cold(self) -> None:
         """Read on a thread what is not cached, and answer with what was found."""
         answer: Answer
         try:
             await self._read_each_cold()
-            answer = self._answer()
+            answer = await self._answer_in_slices()
         except Exception:
             # Nobody else would: a task that ends with an exception ends the broker.
             logger.exception("a fetch from the disk failed; its connection is closed")
@@ -253,27 +323,23 @@ class _Fetch:
         self._respond(answer)
 
     async def _read_each_cold(self) -> None:
-        self._outcomes.clear()
-        self._found.clear()
-        bytes_limit = self._bytes_limit_now()
-        found_bytes = 0
+        self._begin_reading()
+        turn = NextTurn(self._context.services.turns, self._context.services.clock)
         for asked in self._plan.partitions:
+            await turn.wait_if_due()
             try:
                 partition = self._partition(asked)
                 found = await self._context.services.cold_reader.read_cold(
                     partition,
                     asked.fetch_offset,
-                    min(asked.bytes_max, bytes_limit - found_bytes),
+                    min(asked.bytes_max, self._bytes_left),
                     current_leader_epoch=asked.current_leader_epoch,
                     last_fetched_epoch=asked.last_fetched_epoch,
-                    at_least_one=found_bytes == 0,
+                    at_least_one=self._found_bytes == 0,
                     reads_committed=self._reads_committed,
                     client=self._context.client,
                 )
-                found_bytes += len(found.records)
-                self._outcomes.append(found)
-                if found.records:
-                    self._found.append((partition, len(found.records)))
+                self._add(partition, found)
             except PenstockError as error:
                 self._outcomes.append(error)
 
@@ -295,11 +361,9 @@ class _Fetch:
     def _throttled(self) -> FetchResponse | None:
         """The answer without records that a quota asks for; None when it asks for nothing."""
         meter = self._context.meter
-        assert meter is not None
-        found_bytes = sum(
-            len(outcome.records) for outcome in self._outcomes if isinstance(outcome, PartitionRead)
-        )
-        throttle_ms = meter.settle_fetch(found_bytes)
+        if meter is None:
+            return None
+        throttle_ms = meter.settle_fetch(self._found_bytes)
         if not throttle_ms:
             return None
         session_id = self._context.services.fetch_sessions.answer_nothing(self._plan)
@@ -311,78 +375,35 @@ class _Fetch:
         )
 
     def _answer(self) -> FetchResponse:
-        if self._context.meter is not None:
-            nothing = self._throttled()
-            if nothing is not None:
-                return nothing
+        nothing = self._throttled()
+        if nothing is not None:
+            return nothing
+        topics = TopicAnswers(self._plan, reads_committed=self._reads_committed)
+        for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):
+            topics.add(asked, outcome)
+        return self._finished(topics)
+
+    async def _answer_in_slices(self) -> FetchResponse:
+        nothing = self._throttled()
+        if nothing is not None:
+            return nothing
+        services = self._context.services
+        topics = TopicAnswers(self._plan, reads_committed=self._reads_committed)
+        pairs = tuple(zip(self._plan.partitions, self._outcomes, strict=True))
+        async for few in in_slices(pairs, services.turns, services.clock):
+            for asked, outcome in few:
+                topics.add(asked, outcome)
+        return self._finished(topics)
+
+    def _finished(self, topics: TopicAnswers) -> FetchResponse:
         for partition, size in self._found:
             self._context.services.replicas.fetched(partition, size)
-        topics: dict[UUID | str, list[PartitionData]] = {}
-        names: dict[UUID | str, SessionPartition] = {}
-        for asked, outcome in zip(self._plan.partitions, self._outcomes, strict=True):
-            data = _partition_data(asked, outcome, reads_committed=self._reads_committed)
-            has_news = bool(data.error_code or data.records) or data.diverging_epoch.epoch >= 0
-            if self._plan.include(
-                asked,
-                has_news=has_news,
-                high_watermark=data.high_watermark,
-                log_start_offset=data.log_start_offset,
-            ):
-                topics.setdefault(asked.key[0], []).append(data)
-                names.setdefault(asked.key[0], asked)
         return FetchResponse(
             error_code=ErrorCode.NONE,
             session_id=self._plan.session_id,
-            responses=tuple(
-                FetchableTopicResponse(
-                    topic=names[key].topic, topic_id=names[key].topic_id, partitions=tuple(found)
-                )
-                for key, found in topics.items()
-            ),
+            responses=topics.responses(),
         )
 
 
 async def _metered(work: Coroutine[object, object, None], meter: RequestMeter) -> None:
     await MeteredWork(work, meter)
-
-
-def _partition_data(
-    asked: SessionPartition, outcome: _Outcome, *, reads_committed: bool
-) -> PartitionData:
-    if isinstance(outcome, PenstockError):
-        return PartitionData(
-            partition_index=asked.partition,
-            error_code=code_of(outcome),
-            high_watermark=-1,
-            records=b"",
-        )
-    if outcome.diverging_epoch is not None:
-        return PartitionData(
-            partition_index=asked.partition,
-            error_code=ErrorCode.NONE,
-            high_watermark=outcome.high_watermark,
-            last_stable_offset=outcome.last_stable_offset,
-            log_start_offset=outcome.log_start_offset,
-            diverging_epoch=EpochEndOffset(
-                epoch=outcome.diverging_epoch.epoch, end_offset=outcome.diverging_epoch.end_offset
-            ),
-            records=b"",
-        )
-    return PartitionData(
-        partition_index=asked.partition,
-        error_code=ErrorCode.NONE,
-        high_watermark=outcome.high_watermark,
-        last_stable_offset=outcome.last_stable_offset,
-        log_start_offset=outcome.log_start_offset,
-        aborted_transactions=_aborted(outcome.aborted) if reads_committed else None,
-        records=outcome.records,
-    )
-
-
-def _aborted(found: Sequence[storage.AbortedTransaction]) -> tuple[AbortedTransaction, ...]:
-    if not found:
-        return ()
-    return tuple(
-        AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-        for entry in found
-    )

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -50,20 +51,18 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         for asked in topic.partitions:
             name = TopicPartition(topic.name, asked.partition_index)
             (duplicates if name in seen else seen).add(name)
+    reads_committed = request.isolation_level == READ_COMMITTED
+    turn = NextTurn(context.services.turns, context.services.clock)
     topics = []
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
+            await turn.wait_if_due()
             if TopicPartition(topic.name, asked.partition_index) in duplicates:
                 partitions.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
                 partitions.append(
-                    await _answer(
-                        topic.name,
-                        asked,
-                        context,
-                        reads_committed=request.isolation_level == READ_COMMITTED,
-                    )
+                    await _answer(topic.name, asked, context, reads_committed=reads_committed)
                 )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))

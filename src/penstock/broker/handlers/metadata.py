@@ -4,13 +4,16 @@ A topic that is created here is served when the answer leaves, so the client nee
 version 0 an empty list means all topics; from version 1 on that is null, and empty means none.
 """
 
+from collections.abc import Sequence
+
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import COORDINATOR_TOPICS, RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.mutations import ALWAYS_STRICT, Mutations
 from penstock.broker.partition_states import partition_states
+from penstock.broker.slices import in_slices
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import TopicImage
+from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
 from penstock.core.errors import PenstockError, ThrottledError, TopicExistsError
 from penstock.core.types import INTERNAL_TOPICS
@@ -27,17 +30,20 @@ from penstock.protocol.messages.metadata import (
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
+    services = context.services
+    topics: list[MetadataResponseTopic] = []
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        images = sorted(
-            context.services.metadata.image.topics.values(), key=lambda topic: topic.name
-        )
-        topics = [_described(topic, request, context) for topic in images]
+        image = services.metadata.image
+        images = sorted(image.topics.values(), key=lambda topic: topic.name)
+        async for few in in_slices(images, services.turns, services.clock):
+            topics += [await _described(topic, request, context) for topic in few]
     else:
         created = await _create_missing(request, context)
+        image = services.metadata.image
         # Each once, as in Kafka: a short name may stand for thousands of partitions.
-        asked_once = dict.fromkeys(request.topics)
-        topics = [_answer(asked, created, request, context) for asked in asked_once]
-    image = context.services.metadata.image
+        asked_once = tuple(dict.fromkeys(request.topics))
+        async for named in in_slices(asked_once, services.turns, services.clock):
+            topics += [await _answer(asked, image, created, request, context) for asked in named]
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(
@@ -46,7 +52,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             for broker in image.brokers.values()
         ),
         cluster_id=image.cluster_id,
-        controller_id=context.services.node_id,
+        controller_id=services.node_id,
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -91,24 +97,24 @@ async def _create_missing(
     }
 
 
-def _answer(
+async def _answer(
     asked: MetadataRequestTopic,
+    image: MetadataImage,
     failed: dict[str, PenstockError],
     request: MetadataRequest,
     context: RequestContext,
 ) -> MetadataResponseTopic:
-    image = context.services.metadata.image
     if asked.topic_id is not None:
         by_id = image.topic_by_id(asked.topic_id)
         if by_id is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, partitions=()
             )
-        return _described(by_id, request, context)
+        return await _described(by_id, request, context)
     name = asked.name or ""
     topic = image.topic(name)
     if topic is not None:
-        return _described(topic, request, context)
+        return await _described(topic, request, context)
     return MetadataResponseTopic(
         error_code=_missing_code(name, failed.get(name)), name=name, partitions=()
     )
@@ -123,28 +129,39 @@ def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
     return code_of(failure) if failure is not None and is_possible else code
 
 
-def _described(
+async def _described(
     topic: TopicImage, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
-    states = partition_states(topic, context)
+    services = context.services
+    partitions: list[MetadataResponsePartition] = []
+    numbered = range(len(topic.partitions))
+    async for few in in_slices(numbered, services.turns, services.clock):
+        partitions += _partitions(topic, few, context)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(
-            MetadataResponsePartition(
-                error_code=state.error_code,
-                partition_index=index,
-                leader_id=state.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-                offline_replicas=state.offline_replicas,
-            )
-            for index, (partition, state) in enumerate(zip(topic.partitions, states, strict=True))
-        ),
+        partitions=tuple(partitions),
         topic_authorized_operations=TOPIC_OPERATIONS
         if request.include_topic_authorized_operations
         else NOT_ASKED,
     )
+
+
+def _partitions(
+    topic: TopicImage, numbers: Sequence[int], context: RequestContext
+) -> list[MetadataResponsePartition]:
+    states = partition_states(topic, numbers, context)
+    return [
+        MetadataResponsePartition(
+            error_code=state.error_code,
+            partition_index=number,
+            leader_id=state.leader,
+            leader_epoch=topic.partitions[number].leader_epoch,
+            replica_nodes=topic.partitions[number].replicas,
+            isr_nodes=topic.partitions[number].isr,
+            offline_replicas=state.offline_replicas,
+        )
+        for number, state in zip(numbers, states, strict=True)
+    ]

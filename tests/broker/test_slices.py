@@ -1,0 +1,69 @@
+"""`in_slices` yields everything once and in order, and gives the loop away when its time is up."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.slices import SLICE_ITEMS, NextTurn, in_slices
+from penstock.broker.turns import TurnBudget
+from penstock.core.limits import CONNECTION_TURN_SECONDS
+from tests.storage.logs import Clock
+
+
+@given(
+    count=st.integers(0, 1_000),
+    item_microseconds=st.integers(0, 500),
+)
+def test_no_slice_is_much_longer_than_a_turn(count: int, item_microseconds: int) -> None:
+    async def run() -> None:
+        clock = Clock()
+        turns = TurnBudget(asyncio.get_running_loop().call_soon)
+        item_seconds = item_microseconds / 1_000_000
+        seen: list[int] = []
+        slice_began = 0.0
+        yields_before = 0
+        async for few in in_slices(range(count), turns, clock):
+            if turns.yields != yields_before:
+                slice_began, yields_before = clock.seconds, turns.yields
+            seen += few
+            clock.seconds += item_seconds * len(few)
+            longest = CONNECTION_TURN_SECONDS + SLICE_ITEMS * item_seconds
+            assert clock.seconds - slice_began <= longest + 1e-9
+        assert seen == list(range(count))
+        if count * item_seconds < CONNECTION_TURN_SECONDS:
+            assert turns.yields == 0
+
+    asyncio.run(run())
+
+
+def test_others_run_between_two_slices() -> None:
+    """A callback that is due while a long loop runs is not behind all of it."""
+
+    async def run() -> None:
+        clock, loop = Clock(), asyncio.get_running_loop()
+        turns = TurnBudget(loop.call_soon)
+        done_at: list[float] = []
+        loop.call_soon(lambda: done_at.append(clock.seconds))
+        async for few in in_slices(range(100 * SLICE_ITEMS), turns, clock):
+            clock.seconds += CONNECTION_TURN_SECONDS * len(few) / SLICE_ITEMS
+        assert done_at
+        assert done_at[0] <= 2 * CONNECTION_TURN_SECONDS
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_task_leaves_the_queue_working() -> None:
+    async def run() -> None:
+        clock, loop = Clock(), asyncio.get_running_loop()
+        turns = TurnBudget(loop.call_soon)
+        cancelled, kept = NextTurn(turns, clock), NextTurn(turns, clock)
+        clock.seconds += 2 * CONNECTION_TURN_SECONDS
+        first = asyncio.ensure_future(cancelled.wait_if_due())  # noqa: TID251 (awaited below)
+        second = asyncio.ensure_future(kept.wait_if_due())  # noqa: TID251 (awaited below)
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert first.cancelled() or first.done()
+
+    asyncio.run(run())
