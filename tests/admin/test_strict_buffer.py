@@ -5,10 +5,10 @@ from typing import Any
 
 import h11
 import pytest
+from h11._receivebuffer import ReceiveBuffer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.admin import strict_buffer
 from penstock.admin.strict_buffer import (
     CHUNK_LINE_BYTES_MAX,
     CHUNKS_MAX,
@@ -191,6 +191,6 @@ async def read_to_end(reader: asyncio.StreamReader) -> bytes:
 def test_h11_still_has_the_buffer_that_is_replaced() -> None:
     """The check depends on two names of h11 that are not public."""
     connection: Any = h11.Connection(h11.SERVER)
-    assert type(connection._receive_buffer) is strict_buffer.ReceiveBuffer
+    assert type(connection._receive_buffer) is ReceiveBuffer
     for name in ("_extract", "maybe_extract_lines", "maybe_extract_next_line"):
-        assert hasattr(strict_buffer.ReceiveBuffer, name)
+        assert hasattr(ReceiveBuffer, name)

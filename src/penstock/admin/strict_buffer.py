@@ -64,7 +64,7 @@ class StrictBuffer(ReceiveBuffer):
             self._refuse("a line does not end with CR LF")
         if len(lines) > HEADERS_MAX + 1:
             self._refuse(f"the request has {len(lines) - 1} headers (at most {HEADERS_MAX})")
-        if any(line[:1] in (b" ", b"\t") for line in lines):
+        if any(line.startswith((b" ", b"\t")) for line in lines):
             self._refuse("a header is folded over several lines")
         self._check_framing(lines)
         return lines
