@@ -309,9 +309,7 @@ def test_a_plan_goes_through_a_file(
     assert wrong.code == 1
     assert f"{path}: line 1" in wrong.errors
     path.write_text("nothing,0,5\n")
-    assert (
-        "no topic or partition nothing" in penstock(*words, "copy", "--from-file", str(path)).errors
-    )
+    assert "topic 'nothing' not found." in penstock(*words, "copy", "--from-file", str(path)).errors
 
 
 def test_a_group_with_members_is_not_reset(
@@ -339,9 +337,9 @@ def test_nothing_to_reset(penstock: Penstock) -> None:
     [
         (("describe",), 2, "Name a group"),
         (("describe", "audit", "--all"), 2, "Name a group"),
-        (("describe", "nothing"), 1, "there is no group nothing"),
-        (("lag", "nothing"), 1, "there is no group nothing"),
-        (("delete", "--yes", "nothing"), 1, "there is no group nothing"),
+        (("describe", "nothing"), 1, "group 'nothing' not found."),
+        (("lag", "nothing"), 1, "group 'nothing' not found."),
+        (("delete", "--yes", "nothing"), 1, "group 'nothing' not found."),
         (("delete",), 2, "Missing argument"),
         (("list", "--state", "tired"), 2, "tired"),
         (("reset-offsets", "billing", "--to-latest"), 2, "--all-topics"),

@@ -44,7 +44,7 @@ def test_a_line_is_read(
 
 
 def test_a_line_without_its_separator_is_named() -> None:
-    with pytest.raises(InvalidRequestError, match="line 7 has no ':'"):
+    with pytest.raises(InvalidRequestError, match="line 7: missing key separator ':'"):
         LineFormat(b":").parse(b"abc", 7)
 
 

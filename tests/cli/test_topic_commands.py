@@ -69,7 +69,7 @@ def test_a_topic_that_exists(penstock: Penstock, fake: FakeCluster) -> None:
     outcome = penstock("topic", "create", "orders")
     assert outcome.code == 1
     assert "TOPIC_ALREADY_EXISTS" in outcome.errors
-    assert "--if-not-exists takes it as it is" in outcome.errors
+    assert "Add --if-not-exists to accept the topic as it is" in outcome.errors
     again = penstock("topic", "create", "orders", "--if-not-exists")
     assert again == (0, "orders exists already, 2 partitions\n", "")
 
@@ -177,7 +177,8 @@ def test_produce_and_consume(penstock: Penstock, fake: FakeCluster, lines: Path)
 def test_consume_as_json_lines(penstock: Penstock, fake: FakeCluster, lines: Path) -> None:
     fake.add_topic("orders", 2)
     summary = penstock("produce", "orders", "--file", str(lines), "--partition", "1", "--json")
-    assert json.loads(summary.output) == {"topic": "orders", "records": 3}
+    sent = {"topic": "orders", "records": 3, "topic_created": False}
+    assert json.loads(summary.output) == sent
     output = penstock("consume", "orders", "--json", "--partition", "1").output
     documents = [json.loads(line) for line in output.splitlines()]
     assert [(d["partition"], d["offset"], d["value"]) for d in documents] == [
@@ -206,8 +207,11 @@ def test_a_failure_says_how_much_was_done(
     path.write_bytes(b"a:1\nb\n")
     outcome = penstock("produce", "orders", "--file", str(path), "--key-separator", ":")
     assert outcome.code == 1
-    assert outcome.errors.startswith("0 records were acknowledged before this:\n")
-    assert "line 2 has no ':'" in outcome.errors
+    note, problem, hint = outcome.errors.splitlines()
+    assert note == "1 record was acknowledged before this:"
+    assert problem.startswith("error: line 2: missing key separator ':'. Earlier lines were sent;")
+    assert hint == "hint: Write the line as key:value, or leave --key-separator out."
+    assert len(fake.logs[TopicPartition("orders", 0)]) == 1
 
 
 def test_a_refused_record(penstock: Penstock, fake: FakeCluster, lines: Path) -> None:
@@ -216,6 +220,40 @@ def test_a_refused_record(penstock: Penstock, fake: FakeCluster, lines: Path) ->
     outcome = penstock("produce", "orders", "--file", str(lines))
     assert outcome.code == 1
     assert "MESSAGE_TOO_LARGE (10): orders-0" in outcome.errors
+    assert "hint: Raise the limit with `penstock topic configure orders" in outcome.errors
+
+
+def test_a_line_above_the_limit_is_named(
+    penstock: Penstock, fake: FakeCluster, tmp_path: Path
+) -> None:
+    fake.add_topic("orders")
+    fake.topic_settings["max.message.bytes"] = "1000"
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\nb\n" + b"x" * 2_000 + b"\nc\n")
+    outcome = penstock("produce", "orders", "--file", str(path))
+    assert outcome.code == 1
+    note, problem, hint = outcome.errors.splitlines()
+    assert note == "2 records were acknowledged before this:"
+    assert problem.startswith("error: line 3: a record of 2,0")
+    assert "max.message.bytes of topic orders (1,000)" in problem
+    assert hint.startswith("hint: Raise the limit with `penstock topic configure orders")
+
+
+def test_a_topic_that_is_created_by_producing_is_told(
+    penstock: Penstock, fake: FakeCluster, lines: Path
+) -> None:
+    """A misspelt topic was created without a word."""
+    fake.auto_create = True
+    first = penstock("produce", "orders", "--file", str(lines))
+    assert (first.code, first.output) == (0, "3 records sent to orders\n")
+    created = "note: topic orders did not exist; the broker created it with 1 partition."
+    assert first.errors.splitlines() == [created]
+    assert penstock("produce", "orders", "--file", str(lines)).errors == ""
+    second = penstock("produce", "ordres", "--file", str(lines), "--json")
+    assert json.loads(second.output)["topic_created"] is True
+    assert second.errors.splitlines()[1] == (
+        "hint: Did you mean 'orders'? `penstock topic delete ordres` deletes the new topic."
+    )
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_an_abort_whose_answer_is_lost_is_4(penstock: Penstock, fake: FakeCluste
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        (("describe", "nothing"), 1, "there is no transactional id nothing"),
+        (("describe", "nothing"), 1, "transactional id 'nothing' not found."),
         (("describe",), 2, "Missing argument"),
         (("producers", "gone"), 1, "gone"),
         (("producers", "orders", "--partition", "7"), 1, "it has 0 to 1"),

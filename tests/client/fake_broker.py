@@ -56,6 +56,7 @@ class FakeCluster:
         self.auto_create = False
         self.replication_factor = 1
         self.is_down = False
+        self.topic_settings: dict[str, str] = {}
         self.ports_down: set[int] = set()
         self.slept: list[float] = []
 
@@ -422,6 +423,7 @@ class FakeConnection:
         self, resource: describe_configs.DescribeConfigsResource, code: ErrorCode
     ) -> describe_configs.DescribeConfigsResult:
         configs = [_config("retention.ms", "1000", 1), _config("cleanup.policy", "delete", 5)]
+        configs += [_config(name, value, 1) for name, value in self.cluster.topic_settings.items()]
         if resource.resource_type == GROUP_RESOURCE:
             own = self.cluster.group_settings.get(resource.resource_name, {})
             configs = [_config(name, value, 8) for name, value in own.items()]

@@ -146,9 +146,9 @@ def test_a_group_with_members_is_not_changed(
 def test_a_group_that_is_not_there(groups: Groups) -> None:
     assert groups.find("billing") is None
     assert groups.committed("billing") == {}
-    with pytest.raises(UnknownGroupError, match="no group billing"):
+    with pytest.raises(UnknownGroupError, match="group 'billing' not found"):
         groups.describe("billing")
-    with pytest.raises(UnknownGroupError, match="no group billing"):
+    with pytest.raises(UnknownGroupError, match="group 'billing' not found"):
         groups.delete("billing")
 
 

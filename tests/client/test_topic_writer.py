@@ -8,6 +8,7 @@ from penstock.client.topic_writer import TopicWriter
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,
+    RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
 from penstock.core.types import TopicPartition
@@ -152,3 +153,79 @@ def test_the_given_partition_wins_over_the_key(fake: FakeCluster, cluster: Clust
         writer.append(key, b"v")
     writer.flush()
     assert len(values(fake, TopicPartition("orders", 1))) == 3
+
+
+def test_a_record_does_not_take_a_batch_past_the_limit(fake: FakeCluster, cluster: Cluster) -> None:
+    """Two lines of 600 KB were one batch of 1.2 MB, which the broker refused."""
+    fake.add_topic("orders")
+    writer = TopicWriter(cluster, "orders")
+    for size in (500_000, 600_000, 600_000, 10):
+        writer.append(None, b"x" * size)
+    writer.flush()
+    sizes = [len(batch) for batch in fake.logs[AT]]
+    assert len(sizes) == 4
+    assert max(sizes) < 1_048_588
+    assert writer.records_sent == 4
+
+
+def test_a_lower_limit_of_the_topic_is_kept(fake: FakeCluster, cluster: Cluster) -> None:
+    fake.add_topic("orders")
+    fake.topic_settings["max.message.bytes"] = "1000"
+    writer = TopicWriter(cluster, "orders")
+    writer.learn_limit()
+    for _ in range(100):
+        writer.append(b"k", b"x" * 100, (("h", b"y" * 20),))
+    writer.flush()
+    assert max(len(batch) for batch in fake.logs[AT]) <= 1000
+    assert writer.records_sent == 100
+
+
+def test_a_record_above_the_limit_is_refused_before_it_is_sent(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    fake.add_topic("orders")
+    fake.topic_settings["max.message.bytes"] = "1000"
+    writer = TopicWriter(cluster, "orders")
+    writer.learn_limit()
+    writer.append(None, b"small")
+    with pytest.raises(
+        RecordTooLargeError, match=r"of 2,0\d\d bytes .* topic orders \(1,000\)"
+    ) as at:
+        writer.append(None, b"x" * 2_000)
+    assert "penstock topic configure orders max.message.bytes=1048576" in at.value.hint
+    writer.flush()
+    assert values(fake) == [b"small"]
+    compressed = TopicWriter(cluster, "orders", codec=1)
+    compressed.learn_limit()
+    compressed.append(None, b"x" * 2_000)  # it may fit: the broker decides
+    compressed.flush()
+    assert compressed.records_sent == 1
+
+
+@pytest.mark.parametrize("limit", ["1000", None])
+def test_a_refusal_has_size_limit_and_remedy(
+    fake: FakeCluster, cluster: Cluster, limit: str | None
+) -> None:
+    """MESSAGE_TOO_LARGE named the partition and nothing else."""
+    fake.add_topic("orders")
+    if limit is not None:
+        fake.topic_settings["max.message.bytes"] = limit
+    fake.fail_next(produce.ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
+    writer = TopicWriter(cluster, "orders")
+    writer.append(None, b"x" * 2_000)
+    with pytest.raises(BrokerAnswerError) as caught:
+        writer.flush()
+    shown = "1,000" if limit else "unknown"
+    assert str(caught.value).startswith("MESSAGE_TOO_LARGE (10): orders-0: a batch of 2,0")
+    assert str(caught.value).endswith(
+        f"bytes (1 record) is too large; max.message.bytes of the topic is {shown}."
+    )
+    assert "penstock topic configure orders max.message.bytes=1048576" in caught.value.hint
+
+
+def test_a_topic_that_the_broker_creates_is_known_as_new(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    fake.auto_create = True
+    assert TopicWriter(cluster, "orders").is_new_topic
+    assert not TopicWriter(cluster, "orders").is_new_topic

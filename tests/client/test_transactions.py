@@ -43,7 +43,7 @@ def test_list_and_describe(fake: FakeCluster, transactions: Transactions) -> Non
     )
     found = transactions.describe("pay")
     assert (found.producer_id, found.partitions) == (7, (P0,))
-    with pytest.raises(UnknownTransactionError, match="no transactional id nothing"):
+    with pytest.raises(UnknownTransactionError, match="transactional id 'nothing' not found"):
         transactions.describe("nothing")
 
 

@@ -40,14 +40,12 @@ CRITICAL: Final = 6
 INTERRUPTED: Final = 130
 
 _UNKNOWN_TOPIC_STEP: Final = (
-    "`penstock topic list` shows the topics and how many partitions each has; "
-    "`penstock topic create NAME` makes one."
+    "`penstock topic list` shows the topics; `penstock topic create NAME` creates one."
 )
 _ANSWER_STEPS: Final[dict[str, str]] = {
     "UNKNOWN_TOPIC_OR_PARTITION": _UNKNOWN_TOPIC_STEP,
     "TOPIC_ALREADY_EXISTS": (
-        "`penstock topic describe NAME` shows what it is like, and --if-not-exists takes it as it "
-        "is."
+        "Add --if-not-exists to accept the topic as it is; `penstock topic describe NAME` shows it."
     ),
     "INVALID_REPLICATION_FACTOR": "Leave --replication-factor out for the cluster's default.",
 }

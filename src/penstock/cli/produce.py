@@ -28,8 +28,9 @@ from penstock.cli.output import note, print_json
 from penstock.cli.progress import progress_line
 from penstock.cli.record_text import LineFormat, parse_headers
 from penstock.cli.streams import input_descriptor
+from penstock.client.cluster import Cluster
 from penstock.client.topic_writer import TopicWriter
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidRequestError, PenstockError, RecordTooLargeError
 from penstock.records.compression import CODEC_NAMES
 
 _ACKS = {"all": -1, "1": 1, "0": 0}
@@ -104,18 +105,39 @@ def produce(
             acks=_ACKS[acks],
             codec=CODEC_NAMES.index(compression),
         )
+        writer.learn_limit()
+        if writer.is_new_topic:
+            _note_creation(cluster, writer, topic)
         if sys.stdin.isatty() and path is None:
             note("One record a line; Ctrl-D ends.")
         try:
             _send(writer, topic, descriptor, line_format, record_headers)
         except PenstockError:
-            note(f"{writer.records_sent} records were acknowledged before this:")
+            count = writer.records_sent
+            were = "record was" if count == 1 else "records were"
+            note(f"{count} {were} acknowledged before this:")
             raise
     if as_json:
-        print_json({"topic": topic, "records": writer.records_sent})
+        print_json(
+            {"topic": topic, "records": writer.records_sent, "topic_created": writer.is_new_topic}
+        )
     else:
         count = writer.records_sent
         click.echo(f"{count} record{'' if count == 1 else 's'} sent to {topic}")
+
+
+def _note_creation(cluster: Cluster, writer: TopicWriter, topic: str) -> None:
+    """Say that the topic is new: its name may be a mistake."""
+    from penstock.cli.suggestions import nearest_topic
+
+    count = writer.partition_count
+    partitions = "1 partition" if count == 1 else f"{count} partitions"
+    note(f"note: topic {topic} did not exist; the broker created it with {partitions}.")
+    close = nearest_topic(cluster, topic)
+    if close is not None:
+        note(
+            f"hint: Did you mean '{close}'? `penstock topic delete {topic}` deletes the new topic."
+        )
 
 
 def _separator(text: str | None) -> bytes | None:
@@ -149,8 +171,18 @@ def _send(
         for lines in bursts_of_lines(descriptor):
             for line in lines:
                 line_number += 1
-                key, value = line_format.parse(line, line_number)
-                writer.append(key, value, headers)
+                try:
+                    writer.append(*line_format.parse(line, line_number), headers)
+                except InvalidRequestError:
+                    writer.flush()
+                    raise
+                except RecordTooLargeError as error:
+                    writer.flush()
+                    raise RecordTooLargeError(
+                        f"line {line_number}: {error} Earlier lines were sent; this line and the "
+                        "rest were not.",
+                        hint=error.hint,
+                    ) from error
             writer.flush()
             advance(sum(len(line) + 1 for line in lines), f"{writer.records_sent} records")
 

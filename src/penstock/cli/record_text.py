@@ -34,8 +34,9 @@ class LineFormat:
             if not found:
                 separator = self.key_separator.decode(errors="replace")
                 raise InvalidRequestError(
-                    f"line {line_number} has no {separator!r} between key and value; "
-                    "nothing after the lines before it was sent."
+                    f"line {line_number}: missing key separator {separator!r}. Earlier lines were "
+                    "sent; this line and the rest were not.",
+                    hint=f"Write the line as key{separator}value, or leave --key-separator out.",
                 )
             value = rest
         if self.null_marker is not None:

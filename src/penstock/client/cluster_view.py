@@ -123,7 +123,7 @@ class ClusterView:
         topic = self._topics.get(at.topic)
         partition = None if topic is None else topic.partitions.get(at.partition)
         if topic is not None and partition is None:
-            raise unknown_topic(str(at))
+            raise UnknownTopicOrPartitionError(f"partition {at} not found.")
         address = None if partition is None else self.brokers.get(partition.leader_id)
         if partition is None or address is None:
             raise_error(ErrorCode.LEADER_NOT_AVAILABLE, None, str(at))
@@ -190,5 +190,5 @@ def topic_problem(topic: MetadataResponseTopic) -> ErrorCode:
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
-    """The error for a topic or partition that is not there."""
-    return UnknownTopicOrPartitionError(f"there is no topic or partition {name}")
+    """Return the error for a topic that does not exist."""
+    return UnknownTopicOrPartitionError(f"topic {name!r} not found.", topic=name)

@@ -45,6 +45,10 @@ _MEMBER_TYPES: Final[Mapping[int, str]] = {0: CLASSIC, 1: CONSUMER}
 class UnknownGroupError(PenstockError):
     """There is no group of this name."""
 
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"group {group_id!r} not found.")
+        self.group_id = group_id
+
 
 class GroupNotEmptyError(PenstockError):
     """A group has members, so that others may not change it."""
@@ -122,9 +126,7 @@ class Groups:
         """A group with its members; `UnknownGroupError` when there is none."""
         found = self.find(group_id)
         if found is None:
-            raise UnknownGroupError(
-                f"there is no group {group_id}; `penstock group list` shows those there are."
-            )
+            raise UnknownGroupError(group_id)
         return found
 
     def find(self, group_id: str, likely_type: str = CONSUMER) -> GroupDescription | None:
@@ -159,9 +161,7 @@ class Groups:
                     hint="Stop them, or wait until their sessions end, then repeat the command.",
                 ) from error
             if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-                raise UnknownGroupError(
-                    f"there is no group {group_id}; `penstock group list` shows those there are."
-                ) from error
+                raise UnknownGroupError(group_id) from error
             raise
 
     def _find_consumer_group(self, group_id: str) -> GroupDescription | None:

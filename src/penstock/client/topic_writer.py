@@ -4,11 +4,14 @@ With acks=all (-1) it takes a producer id and numbers its batches, so that a bat
 lost is sent again without harm: the broker knows it. With acks=1 and acks=0 it has no numbers,
 and a lost answer is an `AnswerLostError`: the records may be there or not.
 
-A batch is sent when it is full or when the caller flushes; there is no timer and no thread. Between
-two flushes records without a key go to one partition, then to the next.
+A batch is sent when it is full or when the caller flushes; there is no timer and no thread. A
+record that would take a batch past the topic's limit begins the next one, so a batch exceeds the
+limit only if its one record does. Between two flushes records without a key go to one partition,
+then to the next.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,14 +21,28 @@ from penstock.client.call import raise_error
 from penstock.client.calls import ProducerIdentity
 from penstock.client.cluster import Cluster
 from penstock.client.partitioner import partition_of_key
-from penstock.core.errors import UnknownTopicOrPartitionError
+from penstock.core.errors import (
+    BrokerAnswerError,
+    ClientError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.limits import BATCH_BYTES_MAX_DEFAULT
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.metadata import MetadataResponseTopic
 from penstock.records.builder import BatchBuilder
 from penstock.records.record import Header, Record
 
 BATCH_BYTES_DEFAULT: Final = 524_288
-"""Half of what a broker takes by default: its last record must not take a batch past the limit."""
+"""Half of what a broker takes by default; a batch of this size is sent."""
+
+RECORD_OVERHEAD_BYTES: Final = 40
+"""Lengths, deltas and attributes of a record, at most, and as much for each header."""
+
+MESSAGE_LIMIT: Final = "max.message.bytes"
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_MEBIBYTE: Final = 1_048_576
 
 ACKS_ALL: Final = -1
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -58,9 +75,11 @@ class TopicWriter:
         self._acks = acks
         self._codec = codec
         self._batch_bytes_max = batch_bytes_max
-        self._partitions = sorted(
-            part.partition_index for part in cluster.topic(topic, auto_create=True).partitions
-        )
+        self._limit_bytes: int | None = None
+        """The topic's max.message.bytes, once it was asked for."""
+        self.is_new_topic = False
+        """Whether the broker created the topic because this writer asked for it."""
+        self._partitions = sorted(part.partition_index for part in self._topic_now().partitions)
         if partition is not None and partition not in self._partitions:
             raise UnknownTopicOrPartitionError(
                 f"{topic} has no partition {partition}; it has 0 to {self._partitions[-1]}."
@@ -81,9 +100,18 @@ class TopicWriter:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
-        """Add a record to its batch; a full batch is sent."""
+        """Add a record to its batch; a full batch is sent.
+
+        `RecordTooLargeError` when the topic's limit is known and the record is above it.
+        """
         partition = self._partition_of(key)
         builder = self._builders.get(partition)
+        size_bytes = _record_bytes_max(key, value, headers)
+        limit_bytes = self._limit_bytes or BATCH_BYTES_MAX_DEFAULT
+        if builder is not None and builder.size_bytes + size_bytes > limit_bytes:
+            self.flush()
+            partition = self._partition_of(key)
+            builder = None
         if builder is None:
             builder = self._builders[partition] = BatchBuilder()
         builder.append(
@@ -95,7 +123,25 @@ class TopicWriter:
             )
         )
         if builder.size_bytes >= self._batch_bytes_max:
+            self._check_alone(partition, builder)
             self.flush()
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of the topic."""
+        return len(self._partitions)
+
+    def learn_limit(self) -> None:
+        """Ask for the topic's max.message.bytes, and keep batches below it.
+
+        A broker that does not answer this is no failure: it will refuse what is too large.
+        """
+        with suppress(ClientError):
+            found = self._cluster.topic_configs([self._topic])[self._topic].configs
+            value = next((one.value for one in found if one.name == MESSAGE_LIMIT), None)
+            if value is not None and value.isdecimal():
+                self._limit_bytes = int(value)
+                self._batch_bytes_max = min(self._batch_bytes_max, self._limit_bytes)
 
     def flush(self) -> None:
         """Send every batch and wait until all are acknowledged."""
@@ -113,6 +159,50 @@ class TopicWriter:
                 self._send_to(leader, {at: waiting[at] for at in partitions}, waiting)
 
         self._cluster.repeat(attempt, repeatable=self._identity is not None)
+
+    def _topic_now(self) -> MetadataResponseTopic:
+        try:
+            return self._cluster.topic(self._topic)
+        except UnknownTopicOrPartitionError:
+            created = self._cluster.topic(self._topic, auto_create=True)
+            self.is_new_topic = True
+            return created
+
+    def _check_alone(self, partition: int, builder: BatchBuilder) -> None:
+        """Refuse a record that exceeds the limit by itself; compressed it might still fit."""
+        limit = self._limit_bytes
+        if limit is None or self._codec != 0 or builder.size_bytes <= limit:
+            return
+        assert builder.record_count == 1, "a batch of several records is kept below the limit"
+        del self._builders[partition]
+        raise RecordTooLargeError(
+            f"a record of {builder.size_bytes:,} bytes is larger than {MESSAGE_LIMIT} of topic "
+            f"{self._topic} ({limit:,}).",
+            hint=self._larger_limit(builder.size_bytes),
+        )
+
+    def _larger_limit(self, size_bytes: int) -> str:
+        enough = -(-size_bytes // _MEBIBYTE) * _MEBIBYTE
+        return (
+            f"Raise the limit with `penstock topic configure {self._topic} "
+            f"{MESSAGE_LIMIT}={enough}`, or send smaller records."
+        )
+
+    def _refused(self, at: TopicPartition, code: ErrorCode, batch: _Batch) -> BrokerAnswerError:
+        """The broker's refusal of a batch that is too large, with size and limit."""
+        if self._limit_bytes is None:
+            self.learn_limit()
+        limit = "unknown" if self._limit_bytes is None else f"{self._limit_bytes:,}"
+        size_bytes, count = len(batch.data), batch.record_count
+        records = "1 record" if count == 1 else f"{count} records"
+        error = BrokerAnswerError(
+            code.value,
+            code.name,
+            f"{at}: a batch of {size_bytes:,} bytes ({records}) is too large; {MESSAGE_LIMIT} of "
+            f"the topic is {limit}.",
+        )
+        error.hint = self._larger_limit(size_bytes)
+        return error
 
     def _partition_of(self, key: bytes | None) -> int:
         if self._fixed_partition is not None:
@@ -157,4 +247,16 @@ class TopicWriter:
                 del waiting[at]
                 self.records_sent += batch.record_count
         for at, code, message in failed:
+            if code in _TOO_LARGE and not message:
+                raise self._refused(at, code, batches[at])
             raise_error(code, message, str(at))
+
+
+def _record_bytes_max(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]
+) -> int:
+    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    # A character of a name takes at most four bytes.
+    return size + sum(
+        RECORD_OVERHEAD_BYTES + 4 * len(name) + len(content) for name, content in headers
+    )

@@ -38,6 +38,11 @@ Result = TypeVar("Result")
 class UnknownTransactionError(PenstockError):
     """There is no transaction of this id, or none that begins at this offset."""
 
+    def __init__(self, *words: object, transactional_id: str = "") -> None:
+        super().__init__(*words)
+        self.transactional_id = transactional_id
+        """The id that was asked for; empty when it was an offset."""
+
 
 class ListedTransaction(NamedTuple):
     """One line of the list of transactions."""
@@ -120,8 +125,8 @@ class Transactions:
             if error.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
             raise UnknownTransactionError(
-                f"there is no transactional id {transactional_id}; "
-                "`penstock txn list` shows those there are."
+                f"transactional id {transactional_id!r} not found.",
+                transactional_id=transactional_id,
             ) from error
         return TransactionDescription(
             transactional_id,

@@ -180,6 +180,11 @@ class MetadataError(PenstockError):
 class UnknownTopicOrPartitionError(MetadataError):
     """There is no such topic or partition."""
 
+    def __init__(self, *words: object, topic: str = "", hint: str = "") -> None:
+        super().__init__(*words, hint=hint)
+        self.topic = topic
+        """The topic that was asked for and does not exist; empty where only its partition does."""
+
 
 class UnknownTopicIdError(MetadataError):
     """There is no topic with this id."""
@@ -301,6 +306,10 @@ class AdminUnreachableError(BrokerUnreachableError):
 
 class AnswerLostError(ClientError):
     """A request was sent and its answer never came: it may or may not have been carried out."""
+
+
+class RecordTooLargeError(ClientError):
+    """A record that its topic cannot take, whatever it is sent with; nothing of it was sent."""
 
 
 class BrokerAnswerError(ClientError):

@@ -1,0 +1,81 @@
+"""Hints for names that do not exist: the nearest name that does, or where to find them all.
+
+The names are asked of the cluster that the command used, after it failed. If that fails too, the
+hint is the general one: a second failure must not hide the first.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from penstock.client.cluster import Cluster
+from penstock.core.errors import (
+    BrokerAnswerError,
+    PenstockError,
+    UnknownTopicOrPartitionError,
+)
+
+LIKENESS_MIN: Final = 0.7
+"""Of difflib: two letters of six that changed places are near; half of a name is another name."""
+_UNKNOWN_SETTING: Final = re.compile(r"Unknown (topic|group) config name: (\S+)")
+"""As Kafka and Penstock say it."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like this one, upper and lower case alike; None if none is."""
+    by_lower = {one.lower(): one for one in sorted(names) if one != name}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=LIKENESS_MIN)
+    return by_lower[close[0]] if close else None
+
+
+def nearest_topic(cluster: Cluster, name: str) -> str | None:
+    """Return the topic that is most like this name; internal topics only for internal names."""
+    with suppress(PenstockError):
+        shows_internal = name.startswith("_")
+        topics = cluster.all_topics()
+        return nearest(
+            name, [one.name or "" for one in topics if shows_internal or not one.is_internal]
+        )
+    return None
+
+
+def hint_for(error: PenstockError, cluster: Cluster) -> str:
+    """Return what to do about an unknown name; empty when the error is another one."""
+    from penstock.client.groups import Groups, UnknownGroupError
+    from penstock.client.transactions import Transactions, UnknownTransactionError
+
+    if isinstance(error, UnknownTopicOrPartitionError) and error.topic:
+        close = nearest_topic(cluster, error.topic)
+        return _hint(close, "`penstock topic list` shows the topics.") if close else ""
+    if isinstance(error, UnknownGroupError):
+        found: list[str] = []
+        with suppress(PenstockError):
+            found = [one.group_id for one in Groups(cluster).list_all()]
+        return _hint(nearest(error.group_id, found), "`penstock group list` shows the groups.")
+    if isinstance(error, UnknownTransactionError) and error.transactional_id:
+        ids: list[str] = []
+        with suppress(PenstockError):
+            ids = [one.transactional_id for one in Transactions(cluster).list_all()]
+        return _hint(nearest(error.transactional_id, ids), "`penstock txn list` shows the ids.")
+    if isinstance(error, BrokerAnswerError):
+        return _hint_for_setting(str(error))
+    return ""
+
+
+def _hint(close: str | None, everything: str) -> str:
+    return everything if close is None else f"Did you mean '{close}'? {everything}"
+
+
+def _hint_for_setting(text: str) -> str:
+    unknown = _UNKNOWN_SETTING.search(text)
+    if unknown is None:
+        return ""
+    from penstock.cluster.group_configs import GROUP_CONFIGS
+    from penstock.cluster.topic_configs import TOPIC_CONFIGS
+
+    kind, name = unknown.groups()
+    known = TOPIC_CONFIGS if kind == "topic" else GROUP_CONFIGS
+    everything = f"`penstock {kind} describe NAME --json` shows every setting of a {kind}."
+    return _hint(nearest(name, known), everything)
