@@ -154,6 +154,21 @@ def test_a_status_shows_what_was_lost(penstock: Penstock, world: World) -> None:
     assert pipeline["losses"][1]["to_offset"] == 11
 
 
+def test_forget_asks_and_names_what_is_there(penstock: Penstock, world: World) -> None:
+    fill_tables(world)
+    refused = penstock("table", "forget", str(world.file))
+    assert refused.code == 2
+    assert "--yes" in refused.errors
+    unknown = penstock("table", "forget", str(world.file), "order", "--yes")
+    assert unknown.code == 1
+    assert "Did you mean 'orders'?" in unknown.errors
+    done = penstock("table", "forget", str(world.file), "--yes")
+    assert done.output == "orders forgotten by shop.orders and shop.orders__dlq\n"
+    assert "pipeline orders" not in penstock("table", "status", str(world.file)).output
+    again = penstock("table", "forget", str(world.file), "orders", "--yes", "--json")
+    assert json.loads(again.output) == {"pipeline": "orders", "tables": []}
+
+
 def test_rows_before_a_function_are_called_so(
     penstock: Penstock, bootstrap: str, tmp_path: Path
 ) -> None:

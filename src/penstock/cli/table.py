@@ -15,6 +15,7 @@ from penstock.cli.output import note, print_json
 from penstock.cli.pipeline_words import told_of
 from penstock.cli.table_again import backfill, care
 from penstock.cli.table_dlq import dlq
+from penstock.cli.table_forget import forget
 from penstock.cli.table_run import run
 from penstock.cli.table_text import (
     check_document,
@@ -43,6 +44,7 @@ def table() -> None:
 table.add_command(backfill)
 table.add_command(care)
 table.add_command(dlq)
+table.add_command(forget)
 table.add_command(run)
 
 

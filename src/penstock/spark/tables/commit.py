@@ -50,9 +50,14 @@ class TableState:
     """What a table says of our commits."""
 
     notes: Mapping[str, CommitNote] = field(default_factory=dict)
-    """The newest of each pipeline."""
+    """The newest of each pipeline; one that was forgotten has a note that holds nothing."""
     version: int = -1
     """What was read: the version of a Delta table, the snapshot of an Iceberg table."""
+
+    @property
+    def live(self) -> dict[str, CommitNote]:
+        """The notes of pipelines that were not forgotten."""
+        return {name: one for name, one in self.notes.items() if one.kind is not NoteKind.FORGET}
 
     def epoch_of(self, pipeline: str) -> int:
         """The number of the driver that owns the table for this pipeline; 0 for nobody."""
@@ -126,9 +131,9 @@ def take_over(
     not know yet: with them in the note a pipeline begins only once.
     """
     note = state.notes.get(pipeline)
+    if pipeline not in state.live and len(state.live) >= PIPELINES_MAX:
+        return commit_stops.too_many_pipelines(pipeline, PIPELINES_MAX, sorted(state.live))
     if note is None:
-        if len(state.notes) >= PIPELINES_MAX:
-            return commit_stops.too_many_pipelines(pipeline, PIPELINES_MAX)
         note = CommitNote(pipeline, NoteKind.TAKE, run, 0, 0)
     ranges = starting or BatchRanges(())
     stop = other_log(note, ranges)
@@ -171,6 +176,40 @@ def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
     return StreamOffset(positions, note.topic_ids, note.cluster_id, is_initial=True)
 
 
+# --- Forgetting ---
+
+
+def forget(state: TableState, pipeline: str) -> Commit:
+    """The commit after which the table holds nothing of a pipeline's; its rows stay.
+
+    The number of its drivers goes on, so that one which still runs finds out.
+    """
+    note = state.live[pipeline]
+    forgotten = CommitNote(pipeline, NoteKind.FORGET, NOBODY, note.epoch + 1, note.sequence + 1)
+    return Commit(forgotten, after=state)
+
+
+def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
+    """The commit after which a pipeline holds what its finished backfill has brought.
+
+    None when it cannot: somewhere the backfill ends before the pipeline begins. The owner of the
+    pipeline stays the owner.
+    """
+    note, other = state.live.get(pipeline), state.live.get(backfill)
+    if note is None or other is None or not other.held:
+        return None
+    held = dict(note.held)
+    for at, one in other.held.items():
+        known = held.get(at)
+        if known is None or one.end_offset != known.begin_offset:
+            return None
+        lost_count = known.lost_count + one.lost_count
+        held[at] = known._replace(begin_offset=one.begin_offset, lost_count=lost_count)
+    grown = note_after(replace(note, held=held), BatchRanges(()), CommitCounts())
+    losses = sorted([*note.losses, *other.losses], key=lambda one: one.at_ms)
+    return Commit(replace(grown, losses=tuple(losses[-LOSSES_MAX:])), after=state)
+
+
 # --- A micro-batch ---
 
 
@@ -200,6 +239,8 @@ def decide(state: TableState, offer: Offer) -> Decision:
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
     """Whether the table is somebody else's by now, for this pipeline."""
+    if note is not None and note.kind is NoteKind.FORGET:
+        return commit_stops.forgotten(driver.pipeline)
     if note is not None and note.run == NOBODY:
         return commit_stops.rolled_back(driver.pipeline)
     if note is None or note.epoch < driver.epoch:
@@ -342,6 +383,8 @@ def newest_note(
     """
     if kept is None:
         return in_history
+    if kept.kind is NoteKind.FORGET and in_history is None:
+        return kept
     if in_history is None and is_whole:
         return replace(kept, run=NOBODY, held={}, kind=NoteKind.TAKE, counts=CommitCounts())
     if in_history is None or in_history.sequence == kept.sequence:

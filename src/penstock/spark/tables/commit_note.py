@@ -58,6 +58,8 @@ class NoteKind(StrEnum):
     """A driver took the table; no rows."""
     BATCH = "batch"
     """A micro-batch, or the part of one that was not there yet."""
+    FORGET = "forget"
+    """A person let the table forget the pipeline, or a finished backfill became part of one."""
 
 
 class PartitionRange(NamedTuple):

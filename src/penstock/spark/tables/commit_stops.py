@@ -4,7 +4,7 @@ Each reason has one text. A text stands alone: it is read in a log, by somebody 
 the pipeline.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -34,6 +34,8 @@ class StopReason(StrEnum):
     OTHER_PIPELINE = "other pipeline"
     """Another pipeline brought the same offsets to this table."""
     TOO_MANY_PIPELINES = "too many pipelines"
+    FORGOTTEN = "forgotten"
+    """A person let the table forget this pipeline."""
     BUSY = "busy"
     """Somebody else committed each time, or no commit was answered."""
 
@@ -162,13 +164,23 @@ def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) ->
     )
 
 
-def too_many_pipelines(pipeline: str, count_max: int) -> Stop:
+def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> Stop:
     """The table has as many notes as it may."""
     return Stop(
         StopReason.TOO_MANY_PIPELINES,
-        f"the table has notes of {count_max} pipelines, which is the limit, and '{pipeline}' is "
-        "not among them. Use the name of one that is over and reads on from there, or name "
-        "another table.",
+        f"the table records {count_max} pipelines and backfills, which is the limit, and "
+        f"'{pipeline}' is not among them. Let it forget one that is over with `penstock table "
+        f"forget FILE NAME`; it records {first_of(names, _NAMED_MAX)}.",
+    )
+
+
+def forgotten(pipeline: str) -> Stop:
+    """The table forgot this driver's pipeline."""
+    return Stop(
+        StopReason.FORGOTTEN,
+        f"the table was told to forget pipeline '{pipeline}' (`penstock table forget`) while it "
+        "ran. Nothing of this micro-batch was committed. Started again, the pipeline begins at "
+        "source.starting_offsets, and with a new checkpoint.",
     )
 
 

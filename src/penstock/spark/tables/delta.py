@@ -273,8 +273,8 @@ class DeltaLakeTable:
     ) -> TableState:
         """Add files and the note in one entry."""
         self._prepare(commit, schema)
-        if commit.note.kind is NoteKind.TAKE:
-            assert not files, "a driver takes the table before it has files"
+        if commit.note.kind in {NoteKind.TAKE, NoteKind.FORGET}:
+            assert not files, "such a commit has no files"
             self._made(lambda: self._take(commit))
         else:
             self._made(lambda: self._add(commit.note, files))

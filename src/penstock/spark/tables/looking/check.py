@@ -323,7 +323,7 @@ class _Checking:
 
     def _shared_with(self, state: TableState) -> str:
         own = self._definition.pipeline.name
-        others = sorted({pipeline_of(name) for name in state.notes} - {own})
+        others = sorted({pipeline_of(name) for name in state.live} - {own})
         return f"; shared with {first_of(others, _NAMES_SHOWN_MAX)}" if others else ""
 
     def _look_at_warehouse(self) -> tuple[Outcome, str]:

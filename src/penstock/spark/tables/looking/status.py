@@ -127,7 +127,7 @@ def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) 
         facts,
         tuple(
             _pipeline(note, facts, {} if is_backfill(name) else ends)
-            for name, note in sorted(state.notes.items())
+            for name, note in sorted(state.live.items())
         ),
         _bad_record_count(definition),
         max(

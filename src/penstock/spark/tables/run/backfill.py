@@ -24,6 +24,7 @@ from penstock.spark.tables.commit import TableState, held_by_others
 from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.definition import PipelineDefinition, WriteMode
+from penstock.spark.tables.forgetting import absorb_backfill
 from penstock.spark.tables.run.batches import BatchDriver, take_both
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.jobs import run_ranges
@@ -51,6 +52,8 @@ class BackfillDone:
     rejects: int = 0
     portions: int = 0
     """Commits that it takes in all."""
+    is_absorbed: bool = False
+    """It ends where its pipeline begins, so the pipeline holds its offsets from now on."""
 
 
 Told = Callable[[BackfillDone], None]
@@ -166,6 +169,8 @@ def _run(
                 rejects=done.rejects + brought.counts.rejects,
             )
             told(done)
+    if absorb_backfill(prepared.rows, prepared.rejects, pipeline, name):
+        done = replace(done, is_absorbed=True)
     return done
 
 
