@@ -1,6 +1,7 @@
 """`penstock status` on an admin port that says what the test wants."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.status import amount_text, bar, duration_text
+from penstock.cli.status import COLUMNS_MAX, amount_text, bar, duration_text
+from penstock.core.config import BrokerConfig
+from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 STATUS: dict[str, Any] = {
     "health": "Healthy",
     "ready": True,
@@ -69,12 +73,60 @@ def test_a_healthy_broker(penstock: Penstock) -> None:
         found = penstock("status", "--admin", url)
     assert found.code == 0
     assert found.output.splitlines() == [
-        "Healthy  node 1 at 127.0.0.1:9092, cluster abc, Penstock 1.2.3, up 1 h 2 min",
-        "limit        used     of       share  refused",
-        "connections  25       100      25%    3",
-        "disk used    1.5 KiB  2.0 KiB  75%    -",
-        "slow reader  -        30 s     -      4",
+        "Healthy  127.0.0.1:9092",
+        "3 refused: connections",
+        "4 refused: slow reader",
+        "limit        used     of       share",
+        "disk used    1.5 KiB  2.0 KiB  75%",
+        "connections  25       100      25%",
+        "slow reader  -        30 s     -",
+        "node 1, Penstock 1.2.3, up 1 h 2 min",
+        "cluster abc",
     ]
+
+
+def test_a_real_status_fits_half_of_a_screen(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 columns and a headline of 90: in a narrow terminal every line was broken."""
+    with Broker(BrokerConfig(port=0, storage="memory", admin_port=0)) as broker:
+        url = f"http://127.0.0.1:{broker.admin_port}"
+        plain = penstock("status", "--admin", url).output.splitlines()
+        monkeypatch.setenv("COLUMNS", "50")
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        drawn = penstock("status", "--admin", url).output
+    assert max(map(len, plain)) <= COLUMNS_MAX
+    bare = [ESCAPES.sub("", line).rstrip() for line in drawn.splitlines()]
+    assert max(map(len, bare)) <= COLUMNS_MAX
+    assert len(bare) == len(plain)
+    shares = [int(line.split()[-1].rstrip("%")) for line in plain if line.endswith("%")]
+    assert len(shares) > 8
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_reasons_come_first_and_are_folded_for_a_terminal(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {**REASON, "message": "The disk is nearly full. " * 4, "remedy": "Make room. " * 9}
+    document = {**STATUS, "health": "Degraded", "reasons": [long]}
+    with admin_port(json.dumps(document)) as url:
+        piped = penstock("status", "--admin", url).output.splitlines()
+        monkeypatch.setenv("COLUMNS", "50")
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        drawn = penstock("status", "--admin", url, "--plain").output.splitlines()
+    assert piped[1] == f"Degraded: {long['message'].strip()}"
+    assert piped[2] == f"  {long['remedy'].strip()}"
+    assert drawn[1] == "Degraded: The disk is nearly full. The disk is"
+    assert max(map(len, drawn)) <= COLUMNS_MAX
+    assert drawn[0] == piped[0]
+    assert drawn[-1] == piped[-1]
+
+
+def test_a_limit_with_a_long_name_keeps_its_columns(penstock: Penstock) -> None:
+    named = {**STATUS["limits"][0], "name": "a_limit_that_somebody_adds_later_bytes"}
+    with admin_port(json.dumps({**STATUS, "limits": [named]})) as url:
+        found = penstock("status", "--admin", url)
+    assert "a limit that somebo...  25    100  25%" in found.output
 
 
 def test_plain_gives_a_terminal_what_a_pipe_gets(
@@ -201,9 +253,15 @@ def test_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bar(0, 0) == "█" * 20 + " 100%"
     assert [amount_text(n, "bytes") for n in (0, 1023, 1024, 5 * 2**40)] == [
         "0 B",
-        "1023 B",
+        "1.0 KiB",
         "1.0 KiB",
         "5.0 TiB",
+    ]
+    assert [amount_text(n * 2**30, "bytes") for n in (99.94, 99.96, 251.8, 1000)] == [
+        "99.9 GiB",
+        "100 GiB",
+        "252 GiB",
+        "1.0 TiB",
     ]
     assert amount_text(12_000, "connections") == "12,000"
     assert [duration_text(n) for n in (5, 65, 3_700, 90_000)] == [

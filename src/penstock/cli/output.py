@@ -134,8 +134,21 @@ def _print_rich_table(
         # Text, not markup: a topic setting may hold square brackets.
         table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in row))
     drawn = console()
+    if folds is None and _fits_without_lines(columns, rows, drawn.width):
+        table.box = None
+        table.padding = (0, 2, 0, 0)
+        table.pad_edge = False
     # A line that the terminal breaks can still be read and copied; a word that we break cannot.
     drawn.print(table, width=max(drawn.width, whole_width), crop=False)
+
+
+def _fits_without_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], columns_max: int
+) -> bool:
+    """Whether a table fits the terminal as plain columns and not with lines between them."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    with_lines = 1 + sum(width + _BORDER_WIDTH for width in widths)
+    return sum(widths) + 2 * (len(widths) - 1) <= columns_max < with_lines
 
 
 def _word_width(cells: Sequence[str]) -> int:

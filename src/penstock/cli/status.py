@@ -1,25 +1,37 @@
-"""`penstock status`: how a broker is, from its admin port.
+"""`penstock status`: the health of a broker, from its admin port.
 
-It shows health with its reasons, who the broker is, and how much of each limit is used. The exit
-code says it too: 0 healthy, 5 degraded, 6 critical, 3 when nobody answers there. A supervisor that
-must not stop a broker whose disk is low asks with `--ready`.
+The most important comes first: health, its reasons with remedies, what was refused, the limits by
+how much of them is used, then which broker it is. It fits `COLUMNS_MAX` columns, as half of a
+screen has; only reasons are longer, and a terminal gets them folded. The exit code says it too: 0
+healthy, 5 degraded, 6 critical, 3 when nobody answers. A supervisor that must not stop a broker
+whose disk is low asks with `--ready`.
 """
 
 import json
-from typing import Any, Final, cast
+import sys
+import textwrap
+from shutil import get_terminal_size
+from typing import Any, Final, NamedTuple, cast
 
 import click
 
 from penstock.cli import exits
 from penstock.cli.options import TIMEOUT_SECONDS, examples, json_option
-from penstock.cli.output import can_draw, print_colored, print_json, print_table
+from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
 ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ADMIN_URL_VARIABLE: Final = "PENSTOCK_ADMIN_URL"
 ANSWER_BYTES_MAX: Final = 1_048_576
 """More is not a status."""
+COLUMNS_MAX: Final = 50
+"""What the lines of a status need at most, without bars and reasons."""
 _BAR_CELLS: Final = 20
+_BAR_COLUMNS_MIN: Final = 80
+"""A terminal that is narrower gets the share as a number alone."""
+_NAME_CHARACTERS_MAX: Final = 22
+"""Of a limit's name; what is longer is cut, so that the numbers stay in their columns."""
+_SHORT_NAMES: Final = {"connections of one address": "connections, 1 address"}
 _CODES: Final = {"Healthy": exits.DONE, "Degraded": exits.DEGRADED, "Critical": exits.CRITICAL}
 _COLOURS: Final = {"Healthy": "green", "Degraded": "yellow", "Critical": "red"}
 
@@ -132,56 +144,103 @@ def _is_status(document: object) -> bool:
 
 
 def _print(document: Document) -> None:
-    headline, reasons, limits = _lines(document)
+    shown = _lines(document)
     health = document["health"]
-    print_colored([(health, f"bold {_COLOURS[health]}"), (f"  {headline}", "")])
-    if reasons:
-        print_table(["level", "reason", "what to do"], reasons)
-    print_table(["limit", "used", "of", "share", "refused"], limits)
+    print_colored([(health, f"bold {_COLOURS[health]}"), (f"  {document['address']}", "")])
+    for level, reason, remedy in shown.reasons:
+        _print_folded(f"{level}: ", reason, _COLOURS[level])
+        _print_folded("  ", remedy, "")
+    for line in shown.refusals:
+        print_colored([(line, "yellow")])
+    print_table(["limit", "used", "of", "share"], shown.limits)
+    for line in shown.identity:
+        print_colored([(line, "")])
 
 
-def _lines(document: Document) -> tuple[str, list[list[object]], list[list[object]]]:
-    """The first line, the reasons and the limits, as they are shown."""
-    headline = (
-        f"node {document['node_id']} at {document['address']}, "
-        f"cluster {document['cluster_id'] or 'not known yet'}, Penstock {document['version']}, "
-        f"up {duration_text(document['uptime_seconds'])}"
-    )
-    reasons = [[one["level"], one["message"], one["remedy"]] for one in document["reasons"]]
-    limits = [
+def _print_folded(head: str, text: str, colour: str) -> None:
+    """One line for a pipe; a terminal gets it folded between words, under the first word."""
+    if not sys.stdout.isatty():
+        print_colored([(head, colour), (text, "")])
+        return
+    width = max(COLUMNS_MAX, get_terminal_size().columns) - len(head)
+    for number, line in enumerate(textwrap.wrap(text, width)):
+        print_colored([(head if number == 0 else "  ", colour), (line, "")])
+
+
+class _Shown(NamedTuple):
+    """A status as text, by what matters most."""
+
+    reasons: list[tuple[str, str, str]]
+    """Level, what is wrong, and what to do."""
+    refusals: list[str]
+    limits: list[list[object]]
+    identity: list[str]
+
+
+def _lines(document: Document) -> _Shown:
+    """Everything that is shown; raises what a document that is no status makes it raise."""
+    up = duration_text(document["uptime_seconds"])
+    limits = sorted(document["limits"], key=lambda one: -_share(one))  # as they come when alike
+    return _Shown(
+        [(one["level"], one["message"], one["remedy"]) for one in document["reasons"]],
+        [f"{one['refused']:,} refused: {_name(one)}" for one in limits if one["refused"]],
         [
-            one["name"].removesuffix("_bytes").replace("_", " "),
-            None if one["current"] is None else amount_text(one["current"], one["unit"]),
-            amount_text(one["limit"], one["unit"]),
-            None if one["current"] is None else bar(one["current"], one["limit"]),
-            one["refused"],
-        ]
-        for one in document["limits"]
-    ]
-    return headline, reasons, limits
+            [
+                _name(one),
+                None if one["current"] is None else amount_text(one["current"], one["unit"]),
+                amount_text(one["limit"], one["unit"]),
+                None if one["current"] is None else bar(one["current"], one["limit"]),
+            ]
+            for one in limits
+        ],
+        [
+            f"node {document['node_id']}, Penstock {document['version']}, up {up}",
+            f"cluster {document['cluster_id'] or 'not known yet'}",
+        ],
+    )
+
+
+def _share(limit: Document) -> float:
+    """How much of a limit is used; a time limit, which each client uses for itself, comes last."""
+    if limit["current"] is None:
+        return -1.0
+    return float(limit["current"] / limit["limit"]) if limit["limit"] else 1.0
+
+
+def _name(limit: Document) -> str:
+    name = limit["name"].removesuffix("_bytes").replace("_", " ")
+    name = _SHORT_NAMES.get(name, name)
+    if len(name) <= _NAME_CHARACTERS_MAX:
+        return str(name)
+    return f"{name[: _NAME_CHARACTERS_MAX - 3]}..."
 
 
 def bar(current: float, limit: float) -> str:
     """A share as cells and percent; something is never shown as nothing."""
     share = min(1.0, current / limit) if limit else 1.0
-    if not can_draw():
+    if not can_draw() or console().width < _BAR_COLUMNS_MIN:
         return f"{share:.0%}"
     cells = min(_BAR_CELLS, -int(-share * _BAR_CELLS // 1))
     return f"{'█' * cells}{'░' * (_BAR_CELLS - cells)} {share:4.0%}"
 
 
 def amount_text(amount: float, unit: str) -> str:
-    """Bytes in a unit that a person reads; anything else as it is."""
+    """Bytes in a unit that a person reads, at most eight characters; anything else as it is."""
     if unit == "seconds":
         return f"{amount:g} s"
     if unit != "bytes":
         return f"{amount:,.0f}"
     size = float(amount)
     for name in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {name}" if name == "B" else f"{size:.1f} {name}"
+        if size < 999.5:
+            return _rounded(size, name)
         size /= 1024
-    return f"{size:.1f} TiB"
+    return _rounded(size, "TiB")
+
+
+def _rounded(size: float, unit: str) -> str:
+    """Two or three digits, as many as say something."""
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
 
 
 def duration_text(seconds: float) -> str:
