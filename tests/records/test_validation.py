@@ -18,6 +18,7 @@ from penstock.core.errors import (
     RecordsError,
     UnsupportedCompressionError,
 )
+from penstock.core.limits import RECORDS_PER_BATCH_MAX
 from penstock.records import compression
 from penstock.records.batch import HEADER_BYTES, checksum_matches, patch_max_timestamp, read_header
 from penstock.records.builder import LOG_APPEND_TIME, build_batch, read_records
@@ -432,13 +433,15 @@ def test_what_does_not_unfold_takes_the_whole_allowance(payload: bytes) -> None:
         unfold(batch(codec=4), allowance)
 
 
-def test_more_records_than_fit_are_refused_before_anything_is_unfolded() -> None:
+def test_more_records_than_allowed_are_refused_before_anything_is_unfolded() -> None:
     data = batch(codec=4)
-    count = RULES.decompressed_bytes_max // 7 + 1
+    count = RECORDS_PER_BATCH_MAX + 1
     struct.pack_into(">i", data, 23, count - 1)
     struct.pack_into(">i", data, 57, count)
     allowance = UnfoldAllowance()
     before = allowance.left_bytes
-    with pytest.raises(InvalidBatchError, match="cannot be"):
+    with pytest.raises(
+        InvalidBatchError, match=r"1000001 records.*at most 1000000.*smaller batches"
+    ):
         unfold(seal(data), allowance)
     assert allowance.left_bytes == before

@@ -41,6 +41,41 @@ DECOMPRESSED_REQUEST_BYTES_MAX: Final = DECOMPRESSED_BATCH_BYTES_MAX
 """What all batches of one Produce request together may unfold to. The event loop stands still
 meanwhile, a tenth of a second and more for this much, and a request may hold a thousand batches."""
 
+RECORDS_PER_BATCH_MAX: Final = 1_000_000
+"""Records in one batch, read from its header before anything is unfolded: the highest value of
+librdkafka's batch.num.messages; Java's producer stays far below. Without a bound, 1 MiB of zstd can
+hold 19 million records of 7 bytes. A record costs 15 ns to check and 6 µs uncompiled, and 150 bytes
+while compaction looks at it."""
+
+UNFOLD_ON_LOOP_BYTES_MAX: Final = 262_144
+"""What a compressed batch may unfold to on the event loop: one millisecond with the slowest codec.
+A larger one is checked by a worker thread."""
+
+SCAN_ON_LOOP_BYTES_MAX: Final = 2_097_152
+"""Plain records that are checked on the event loop. The smallest have 7 bytes, and 300,000 of them
+take 5 ms."""
+
+SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
+"""The same without the compiled walker: up to 30 ms for the smallest records."""
+
+RECOMPRESS_ON_LOOP_BYTES_MAX: Final = 65_536
+"""Plain records that are compressed on the event loop for the topic's compression.type: 3 ms with
+gzip."""
+
+BLAMED_ON_LOOP_RECORDS_MAX: Final = 500
+"""Records of a refused batch that are decoded on the event loop to name each bad one: 5 ms."""
+
+BATCH_THREADS: Final = 2
+"""Threads that check large batches. Each may hold what one batch unfolds to."""
+
+BATCHES_QUEUED_MAX: Final = 1_000
+"""Large batches that wait for such a thread. A connection has one at most; above it a produce is
+refused with an error that producers retry."""
+
+BATCHES_QUEUED_BYTES_MAX: Final = 67_108_864
+"""The same in bytes of their requests, 64 MiB: a quarter of what requests may hold, so that large
+batches that wait do not stop the reading of other requests."""
+
 # --- Connections ---
 
 CONNECTIONS_MAX_DEFAULT: Final = 12_000

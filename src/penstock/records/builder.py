@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import Buffer
 
 from penstock.core.errors import CorruptBatchError
-from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX, STORED_BATCH_BYTES_MAX
 from penstock.records import batch as layout
 from penstock.records.batch import BatchHeader
 from penstock.records.compression import compress, decompress
@@ -131,12 +131,17 @@ def build_batch(
     )
 
 
-def assemble(header: BatchHeader, section: Buffer) -> bytearray:
+def assemble(
+    header: BatchHeader, section: Buffer, batch_bytes_max: int = STORED_BATCH_BYTES_MAX
+) -> bytearray:
     """A batch of the header and a section of plain records, in the codec that the attributes name.
 
-    Length and checksum are computed here; those in `header` do not matter.
+    Length and checksum are computed here; those in `header` do not matter. Raises
+    `BatchTooLargeError` as soon as it is clear that the batch is above the bound.
     """
-    payload = section if header.codec == 0 else compress(header.codec, section)
+    payload = section
+    if header.codec != 0 or memoryview(section).nbytes + layout.HEADER_BYTES > batch_bytes_max:
+        payload = compress(header.codec, section, batch_bytes_max - layout.HEADER_BYTES)
     output = bytearray(layout.HEADER_BYTES)
     output += payload
     length = len(output) - layout.LOG_OVERHEAD_BYTES

@@ -12,7 +12,8 @@ Guarantees: `decompress` gives at most `output_bytes_max` bytes or raises `Batch
 never holds much more than that on the way, whatever the input says about itself. A declared size is
 used as a first guess or refused when it is above the bound; it is never trusted. Damaged and
 truncated input raises `CorruptBatchError`; so do bytes after the last frame, which some readers
-skip and others refuse. Frames that follow each other are one stream, except for lz4.
+skip and others refuse. Frames that follow each other are one stream, except for lz4. `compress`
+stops as soon as its output passes a bound, so that it costs no more than the bound is worth.
 
 It is not a streaming reader: the whole result is one buffer, because the records are walked in it.
 """
@@ -75,13 +76,25 @@ final work is the most that is wasted."""
 _MAPPED_BYTES_MIN: Final = 4_194_304
 """Buffers from this size on are mapped. A smaller one is filled within a millisecond."""
 
+_PIECE_BYTES: Final = 262_144
+"""What is compressed at a time: some milliseconds, in which some codecs hold the interpreter."""
+
+_UNBOUNDED: Final = 2**63 - 1
+
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 """How cramjam says that the output was too small; a test pins the words."""
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` in the given codec."""
-    return _codec(codec).compress(data)
+def compress(codec: int, data: Buffer, output_bytes_max: int = _UNBOUNDED) -> bytes:
+    """`data` in the given codec, or `BatchTooLargeError` when it needs more bytes than the bound.
+
+    Above the size of a piece the bound is looked at after each piece: data that does not become
+    small enough costs a few pieces of work and not the whole.
+    """
+    output = _codec(codec).compress(memoryview(data), output_bytes_max)
+    if len(output) > output_bytes_max:
+        raise _compressed_too_large(output_bytes_max)
+    return output
 
 
 def decompress(codec: int, data: Buffer, output_bytes_max: int) -> Buffer:
@@ -109,11 +122,35 @@ def _too_large(output_bytes_max: int) -> BatchTooLargeError:
     return BatchTooLargeError(f"the batch unfolds to more than {output_bytes_max} bytes")
 
 
+def _compressed_too_large(output_bytes_max: int) -> BatchTooLargeError:
+    return BatchTooLargeError(f"the batch needs more than {output_bytes_max} bytes compressed")
+
+
+def _compress_pieces(
+    data: memoryview,
+    piece: Callable[[bytes], Buffer],
+    finish: Callable[[], Buffer],
+    output_bytes_max: int,
+) -> bytes:
+    """Compress piece by piece; ends early when the output is above the bound."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    for start in range(0, len(data), _PIECE_BYTES):
+        parts.append(bytes(piece(bytes(data[start : start + _PIECE_BYTES]))))
+        size_bytes += len(parts[-1])
+        if size_bytes > output_bytes_max:
+            raise _compressed_too_large(output_bytes_max)
+    parts.append(bytes(finish()))
+    return b"".join(parts)
+
+
 def _starts_with(data: memoryview, position: int, magic: bytes) -> bool:
     return bytes(data[position : position + len(magic)]) == magic
 
 
-def _compress_none(data: Buffer) -> bytes:
+def _compress_none(data: memoryview, output_bytes_max: int) -> bytes:
+    if len(data) > output_bytes_max:
+        raise _compressed_too_large(output_bytes_max)
     return bytes(data)
 
 
@@ -123,8 +160,11 @@ def _decompress_none(data: memoryview, output_bytes_max: int) -> Buffer:
     return data
 
 
-def _compress_gzip(data: Buffer) -> bytes:
-    return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+def _compress_gzip(data: memoryview, output_bytes_max: int) -> bytes:
+    if len(data) <= _PIECE_BYTES:
+        return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+    compressor = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
+    return _compress_pieces(data, compressor.compress, compressor.flush, output_bytes_max)
 
 
 def _decompress_gzip(data: memoryview, output_bytes_max: int) -> Buffer:
@@ -139,13 +179,16 @@ def _decompress_gzip(data: memoryview, output_bytes_max: int) -> Buffer:
     )
 
 
-def _compress_snappy(data: Buffer) -> bytes:
-    view = memoryview(data)
+def _compress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
     parts = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+    size_bytes = _XERIAL_HEADER_BYTES
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
         parts.append(_INT32.pack(len(block)))
         parts.append(block)
+        size_bytes += _INT32.size + len(block)
+        if size_bytes > output_bytes_max:
+            raise _compressed_too_large(output_bytes_max)
     return b"".join(parts)
 
 
@@ -205,12 +248,19 @@ def _snappy_block_size(block: memoryview) -> int:
     return size
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: memoryview, output_bytes_max: int) -> bytes:
     compressor = cramjam.lz4.Compressor(
         level=_LZ4_LEVEL, block_linked=False, content_checksum=False
     )
-    compressor.compress(bytes(data))
-    return bytes(compressor.finish())
+    if len(data) <= _PIECE_BYTES:
+        compressor.compress(bytes(data))
+        return bytes(compressor.finish())
+
+    def piece(part: bytes) -> Buffer:
+        compressor.compress(part)
+        return compressor.flush()
+
+    return _compress_pieces(data, piece, compressor.finish, output_bytes_max)
 
 
 def _decompress_lz4(data: memoryview, output_bytes_max: int) -> Buffer:
@@ -244,8 +294,16 @@ def _lz4_frame(data: memoryview) -> tuple[int, int]:
     return position + 4, block_count
 
 
-def _compress_zstd(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+def _compress_zstd(data: memoryview, output_bytes_max: int) -> bytes:
+    if len(data) <= _PIECE_BYTES:
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    compressor = cramjam.zstd.Compressor(level=_ZSTD_LEVEL)
+
+    def piece(part: bytes) -> Buffer:
+        compressor.compress(part)
+        return compressor.flush()
+
+    return _compress_pieces(data, piece, compressor.finish, output_bytes_max)
 
 
 def _decompress_zstd(data: memoryview, output_bytes_max: int) -> Buffer:
@@ -301,7 +359,7 @@ def _decompress_growing(
 
 
 class _Codec(NamedTuple):
-    compress: Callable[[Buffer], bytes]
+    compress: Callable[[memoryview, int], bytes]
     decompress: Callable[[memoryview, int], Buffer]
 
 

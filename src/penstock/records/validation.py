@@ -5,6 +5,7 @@ batch in it, ready for the log but for its offset and leader epoch, or raises on
 
     CorruptBatchError            length or magic impossible, checksum wrong, payload does not unfold
     InvalidBatchError            no batch, two batches, magic 0 or 1, a header or record that lies,
+                                 more records than a batch may have,
                                  something only a broker may write, no key on a compacted topic
     BatchTooLargeError           above max.message.bytes, or unfolds to more than the bound
     UnsupportedCompressionError  no such codec, or zstd in a request older than version 7
@@ -15,13 +16,17 @@ Kafka, bytes after the batch that are not a whole batch are cut off, a wrong max
 corrected, and `compression.type` and LogAppendTime change the batch. Where this differs from Kafka,
 it refuses what Kafka would store: see docs/formats/record-batch.md.
 
+The client chooses what a check costs. With `on_loop` the work is bounded, and a batch that needs
+more raises `HeavyBatchError` before the work is done: a worker thread then calls again without it.
+An error refers to nothing that was unfolded, so it can be kept.
+
 It is not the check of sequences against what was written before: that is `storage`'s, under the
 partition's order.
 """
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NoReturn
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -33,7 +38,16 @@ from penstock.core.errors import (
     RecordsError,
     UnsupportedCompressionError,
 )
-from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX, DECOMPRESSED_REQUEST_BYTES_MAX
+from penstock.core.limits import (
+    BLAMED_ON_LOOP_RECORDS_MAX,
+    DECOMPRESSED_BATCH_BYTES_MAX,
+    DECOMPRESSED_REQUEST_BYTES_MAX,
+    RECOMPRESS_ON_LOOP_BYTES_MAX,
+    RECORDS_PER_BATCH_MAX,
+    SCAN_ON_LOOP_BYTES_MAX,
+    SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED,
+    UNFOLD_ON_LOOP_BYTES_MAX,
+)
 from penstock.records import scan
 from penstock.records.batch import (
     CODEC_MASK,
@@ -66,6 +80,10 @@ the loop free. Clients send fewer: this is librdkafka's own limit for a batch.""
 
 _KEY_IS_OPTIONAL: Final = False
 
+_SCAN_ON_LOOP: Final = (
+    SCAN_ON_LOOP_BYTES_MAX if scan.COMPILED else SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED
+)
+
 _STORED_RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 
@@ -92,6 +110,10 @@ class ProduceRules:
     """compression.type; None is `producer`: keep what the producer chose."""
     decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
     """What one batch may unfold to."""
+
+
+class HeavyBatchError(Exception):
+    """The batch needs more work than the event loop may do. It says nothing about the batch."""
 
 
 class UnfoldAllowance:
@@ -137,26 +159,53 @@ def validate_produced(
     produce_version: int,
     now_ms: int,
     allowance: UnfoldAllowance | None = None,
+    on_loop: bool = False,
 ) -> ValidatedBatch:
     """The one batch in `records`, checked, and changed where the topic's settings say so.
 
-    Batches of one request share an `allowance`.
+    Batches of one request share an `allowance`. With `on_loop` it may raise `HeavyBatchError`, and
+    then nothing has changed.
     """
+    try:
+        return _validate(records, topic_limits, produce_version, now_ms, allowance, on_loop)
+    except RecordsError as error:
+        # Uncompiled, the traceback refers to the frames and they to what was unfolded: 128 MiB for
+        # as long as the error is kept, or until the garbage collector runs if it is in a cycle.
+        error.__cause__ = error.__context__ = None
+        raise error.with_traceback(None)  # noqa: B904 - the cause holds the same frames
+
+
+def _validate(
+    records: memoryview,
+    rules: ProduceRules,
+    produce_version: int,
+    now_ms: int,
+    allowance: UnfoldAllowance | None,
+    on_loop: bool,  # noqa: FBT001 - private, and called in one place
+) -> ValidatedBatch:
     header = _only_batch(records, produce_version)
     size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
     buffer = records if size_bytes == len(records) else records[:size_bytes]
-    _check_header(buffer, header, topic_limits)
+    _check_header(buffer, header, rules)
     section: Buffer = buffer
     start = HEADER_BYTES
     codec = header.codec
     if codec != NONE:
-        section = _unfold(buffer, header, topic_limits, allowance)
+        unfold = _unfold_on_loop if on_loop else _unfold
+        section = unfold(buffer, header, rules, allowance)
         start = 0
-    max_timestamp_ms, delta = _check_records(section, start, header, topic_limits, now_ms)
-    if topic_limits.codec is not None and topic_limits.codec != codec:
-        buffer = _recompress(header, memoryview(section)[start:], topic_limits)
+    is_recompressed = rules.codec is not None and rules.codec != codec
+    if on_loop:
+        plain_bytes = memoryview(section).nbytes - start
+        if plain_bytes > _SCAN_ON_LOOP:
+            raise HeavyBatchError
+        if is_recompressed and plain_bytes > RECOMPRESS_ON_LOOP_BYTES_MAX:
+            raise HeavyBatchError
+    max_timestamp_ms, delta = _check_records(section, start, header, rules, now_ms, on_loop)
+    if is_recompressed:
+        buffer = _recompress(header, memoryview(section)[start:], rules)
         header = read_header(buffer)
-    if topic_limits.timestamp_type == LOG_APPEND_TIME:
+    if rules.timestamp_type == LOG_APPEND_TIME:
         patch_log_append_time(buffer, 0, header, now_ms)
         return ValidatedBatch(read_header(buffer), buffer, now_ms, 0)
     if max_timestamp_ms != header.max_timestamp_ms:
@@ -226,6 +275,11 @@ def _check_header(buffer: memoryview, header: BatchHeader, rules: ProduceRules) 
         raise InvalidBatchError(
             f"{count} records with a last offset delta of {header.last_offset_delta}"
         )
+    if count > RECORDS_PER_BATCH_MAX:
+        raise InvalidBatchError(
+            f"{count} records in one batch, and at most {RECORDS_PER_BATCH_MAX} are allowed; "
+            "send smaller batches"
+        )
     if header.attributes & ~CODEC_MASK:
         _check_attributes(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
@@ -258,8 +312,6 @@ def _unfold(
         allowance = UnfoldAllowance(rules.decompressed_bytes_max)
     bytes_left = allowance.left_bytes
     bytes_max = min(rules.decompressed_bytes_max, bytes_left)
-    if header.record_count > rules.decompressed_bytes_max // _STORED_RECORD_BYTES_MIN:
-        raise InvalidBatchError(f"{header.record_count} records cannot be in one batch")
     if header.record_count > bytes_max // _STORED_RECORD_BYTES_MIN:
         raise BatchTooLargeError("the batches of the request unfold to too much together")
     allowance.left_bytes = 0
@@ -268,8 +320,41 @@ def _unfold(
     return section
 
 
+def _unfold_on_loop(
+    buffer: memoryview,
+    header: BatchHeader,
+    rules: ProduceRules,
+    allowance: UnfoldAllowance | None,
+) -> Buffer:
+    """As `_unfold`, but `HeavyBatchError` for what is too much for the event loop."""
+    bytes_left = rules.decompressed_bytes_max if allowance is None else allowance.left_bytes
+    if min(rules.decompressed_bytes_max, bytes_left) <= UNFOLD_ON_LOOP_BYTES_MAX:
+        return _unfold(buffer, header, rules, allowance)
+    if (
+        len(buffer) > UNFOLD_ON_LOOP_BYTES_MAX
+        or header.record_count > UNFOLD_ON_LOOP_BYTES_MAX // _STORED_RECORD_BYTES_MIN
+    ):
+        raise HeavyBatchError
+    try:
+        section = decompress(header.codec, buffer[HEADER_BYTES:], UNFOLD_ON_LOOP_BYTES_MAX)
+    except BatchTooLargeError:
+        raise HeavyBatchError from None
+    except RecordsError:
+        if allowance is not None:
+            allowance.left_bytes = 0
+        raise
+    if allowance is not None:
+        allowance.left_bytes = bytes_left - memoryview(section).nbytes
+    return section
+
+
 def _check_records(
-    section: Buffer, start: int, header: BatchHeader, rules: ProduceRules, now_ms: int
+    section: Buffer,
+    start: int,
+    header: BatchHeader,
+    rules: ProduceRules,
+    now_ms: int,
+    on_loop: bool,  # noqa: FBT001 - private, and called in one place
 ) -> tuple[int, int]:
     """Walk the records: the largest timestamp and the offset delta of the first that has it."""
     earliest_ms, latest_ms = _INT64_MIN, _INT64_MAX
@@ -293,8 +378,10 @@ def _check_records(
     if reason != scan.VALID:
         faults = [(index, reason)]
         if reason in (scan.NULL_KEY, scan.BAD_TIMESTAMP) and header.record_count <= _BLAMED_MAX:
+            if on_loop and header.record_count > BLAMED_ON_LOOP_RECORDS_MAX:
+                raise HeavyBatchError
             faults = _all_faults(view, start, header, rules.compacted, earliest_ms, latest_ms)
-        _refuse_records(faults)
+        raise _records_error(faults)
     return max_timestamp_ms, delta
 
 
@@ -325,7 +412,7 @@ def _all_faults(
     return faults
 
 
-def _refuse_records(faults: list[tuple[int, int]]) -> NoReturn:
+def _records_error(faults: list[tuple[int, int]]) -> RecordsError:
     """One wrong time makes it an error of time, as in Kafka."""
     index, reason = faults[0]
     text = f"record {index}: {scan.REASONS[reason]}"
@@ -334,16 +421,17 @@ def _refuse_records(faults: list[tuple[int, int]]) -> NoReturn:
     is_time = any(found in (scan.BAD_TIMESTAMP, scan.TIMESTAMP_OVERFLOW) for _, found in faults)
     error: RecordsError = InvalidTimestampError(text) if is_time else InvalidBatchError(text)
     error.blamed = tuple((index, scan.REASONS[reason]) for index, reason in faults)
-    raise error
+    return error
 
 
 def _recompress(header: BatchHeader, section: memoryview, rules: ProduceRules) -> memoryview:
-    """The same records in the topic's codec; the result may be larger, so it is measured again."""
+    """The same records in the topic's codec, if they then fit; stops early if they do not."""
     codec = NONE if rules.codec is None else rules.codec
-    output = assemble(with_codec(header, codec), section)
-    if len(output) > rules.batch_bytes_max:
+    try:
+        output = assemble(with_codec(header, codec), section, rules.batch_bytes_max)
+    except BatchTooLargeError:
         raise BatchTooLargeError(
-            f"{len(output)} bytes after recompression, and the topic takes at most "
-            f"{rules.batch_bytes_max}"
-        )
+            f"more than {rules.batch_bytes_max} bytes after recompression for the topic's "
+            f"compression.type, and max.message.bytes is {rules.batch_bytes_max}"
+        ) from None
     return memoryview(output)
