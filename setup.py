@@ -81,6 +81,8 @@ HOT_PATH = [
     "broker/fetch_sessions.py",
     "broker/listener.py",
     "broker/listener_state.py",
+    "broker/produce_answers.py",
+    "broker/produce_run.py",
     "broker/quotas/ledger.py",
     "broker/quotas/limit_table.py",
     "broker/quotas/meter.py",

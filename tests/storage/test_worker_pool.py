@@ -26,6 +26,7 @@ SMALL = {
     DUTIES: ClassBounds(1, 2),
     READS: ClassBounds(2, 4),
     LOOKUPS: ClassBounds(1, 8),
+    WorkClass.BATCHES: ClassBounds(1, 8),
 }
 
 

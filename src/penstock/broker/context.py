@@ -7,7 +7,7 @@ Nothing in this module decides anything.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from penstock.broker.budget import MemoryBudget
@@ -35,6 +35,8 @@ from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
+
+Result = TypeVar("Result")
 
 
 class VersionRange(NamedTuple):
@@ -228,6 +230,20 @@ class ColdReader(Protocol):
         ...
 
 
+class HeavyWork(Protocol):
+    """Worker threads for work whose price a client chooses."""
+
+    async def run(
+        self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
+    ) -> Result:
+        """What `call` returns, from a thread. `size_bytes` is held while it waits.
+
+        Raises `StorageBusyError` when too much waits already, `WorkCancelledError` when the client
+        is gone, and what `call` raises.
+        """
+        ...
+
+
 class RecordDeletion(Protocol):
     """Moves the start of logs, for good."""
 
@@ -261,6 +277,7 @@ class BrokerServices:
     producer_ids: ProducerIds
     replicas: ReplicaManager
     cold_reader: ColdReader
+    heavy_work: HeavyWork
     record_deletion: RecordDeletion
     log_directories: LogDirectories
     coordinators: Coordinators
@@ -341,6 +358,24 @@ class WaitingAnswer(Deferred["Answer"]):
     def __init__(self, waiter: Waiter) -> None:
         super().__init__()
         self.waiter = waiter
+
+
+class HoldingAnswer(WaitingAnswer):
+    """An answer to a request that is still being handled: later ones of its connection wait."""
+
+    __slots__ = ("is_holding", "on_release")
+
+    def __init__(self, waiter: Waiter) -> None:
+        super().__init__(waiter)
+        self.is_holding = True
+        self.on_release: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """The request has had its effect; its answer may still wait for others."""
+        self.is_holding = False
+        on_release, self.on_release = self.on_release, None
+        if on_release is not None:
+            on_release()
 
 
 TOPIC_ID_VERSION: Final = 13

@@ -5,8 +5,9 @@ guaranteed:
 
 - answers leave in the order of requests, however they complete;
 - at most `REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX` requests of a connection are being handled, and
-  none behind a fetch that waits, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave
-  yet: a client that asks for much and reads nothing gets one large answer made, not sixty-four;
+  none behind a fetch that waits, behind a produce that is not appended yet, or behind answers of
+  `WRITE_BUFFER_BYTES_HIGH` that cannot leave yet: a client that asks for much and reads nothing
+  gets one large answer made, not sixty-four;
 - the bytes of a request count against the node's budget until it is answered. A fetch that waits
   holds none: the client says how long that is, and others must not wait for it;
 - while a quota is set, each request is charged to its client once, its answer says how long the
@@ -23,7 +24,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.broker.budget import MemoryBudget
-from penstock.broker.context import DEFECT, Answer, EncodedAnswer, NoAnswer, WaitingAnswer
+from penstock.broker.context import (
+    DEFECT,
+    Answer,
+    EncodedAnswer,
+    HoldingAnswer,
+    NoAnswer,
+    WaitingAnswer,
+)
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.throttled import throttled
@@ -77,7 +85,7 @@ class Session:
         "_dispatcher",
         "_held_bytes",
         "_is_collecting",
-        "_is_fetch_waiting",
+        "_is_held",
         "_is_hurried",
         "_mute",
         "_quotas",
@@ -117,7 +125,7 @@ class Session:
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._is_collecting = False
-        self._is_fetch_waiting = False
+        self._is_held = False
         self._is_hurried = False
         self._received_at = 0.0
         """When the last bytes came: requests are whole since then, however late they are handled,
@@ -142,7 +150,7 @@ class Session:
         return (
             len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
             and self._held_bytes < WRITE_BUFFER_BYTES_HIGH
-            and not self._is_fetch_waiting
+            and not self._is_held
             and not self.is_muted
         )
 
@@ -175,8 +183,11 @@ class Session:
         self._slots.append(slot)
         if isinstance(answer, Deferred):
             if request.api_key == ApiKey.FETCH:
-                self._is_fetch_waiting = True
+                self._is_held = True
                 request.forget_body()
+            elif isinstance(answer, HoldingAnswer) and answer.is_holding:
+                self._is_held = True
+                answer.on_release = self._released
             self._budget.reserve(request.frame_bytes)
             answer.then(lambda result: self._complete(slot, result))
             if isinstance(answer, WaitingAnswer) and not answer.is_set:
@@ -226,7 +237,7 @@ class Session:
         if not self._fill(slot, answer):
             return
         if slot.request.api_key == ApiKey.FETCH:
-            self._is_fetch_waiting = False
+            self._is_held = False
         if slot.meter is not None:
             slot.meter.finish()
         if not self._is_collecting and self._slots[0] is slot:
@@ -289,6 +300,14 @@ class Session:
         self._held_bytes -= size_bytes
         if out:
             self._write(out, size_bytes)
+        self._offer_room()
+
+    def _released(self) -> None:
+        """The request that held back the later ones has had its effect."""
+        self._is_held = False
+        self._offer_room()
+
+    def _offer_room(self) -> None:
         if self.wants_room and not self._is_collecting and self.has_room:
             self.wants_room = False
             self.on_room()

@@ -6,11 +6,19 @@ the batches are appended at once. Otherwise its coordinator is asked first, and 
 the same producer stay behind this one. It does NOT validate or append: `append_all` does.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from penstock.broker.context import DEFECT, Answer, RequestContext, Waiter, WaitingAnswer
+from penstock.broker.context import (
+    DEFECT,
+    Answer,
+    HoldingAnswer,
+    RequestContext,
+    Waiter,
+    WaitingAnswer,
+)
 from penstock.broker.transaction_check import Claim, TransactionCheck
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
@@ -78,6 +86,7 @@ def append_transaction(
             if check.begin(sequences):
                 await check.ask()
             outcome = append_all(None, check)
+            await _appended(outcome)
         except Exception:
             # Nobody else would: a task that ends with an exception ends the broker.
             logger.exception("a transactional produce failed; its connection is closed")
@@ -93,6 +102,14 @@ def append_transaction(
 
     services.tasks.start(verify())
     return answer
+
+
+async def _appended(outcome: Answer | Deferred[Answer]) -> None:
+    """Wait until the batches are in the logs: the producer's next ones must not get ahead."""
+    if isinstance(outcome, HoldingAnswer) and outcome.is_holding:
+        released = asyncio.Event()
+        outcome.on_release = released.set
+        await released.wait()
 
 
 def _transactional(

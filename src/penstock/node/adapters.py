@@ -3,16 +3,21 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TypeVar
 
 from penstock.broker.context import LogDirectoryState
 from penstock.cluster.service import MetadataService
 from penstock.core.cancellation import Cancellation
-from penstock.core.errors import PenstockError, StorageError
+from penstock.core.errors import PenstockError, StorageBusyError, StorageError
+from penstock.core.limits import BATCHES_QUEUED_BYTES_MAX
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
 from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.service import StorageService
+from penstock.storage.worker_pool import WorkClass
+
+Result = TypeVar("Result")
 
 
 class LoopTimer:
@@ -87,6 +92,29 @@ class GroupTasks:
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         """Run it; the group awaits it."""
         self._group.create_task(coroutine)
+
+
+class HeavyBatches:
+    """`broker.context.HeavyWork` on the storage service's threads for batches."""
+
+    def __init__(self, storage: StorageService) -> None:
+        self._storage = storage
+        self._waiting_bytes = 0
+
+    async def run(
+        self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
+    ) -> Result:
+        """What `call` returns, from a thread, unless too much waits already."""
+        if self._waiting_bytes and self._waiting_bytes + size_bytes > BATCHES_QUEUED_BYTES_MAX:
+            raise StorageBusyError(
+                f"large batches with {self._waiting_bytes} bytes wait to be checked, at most "
+                f"{BATCHES_QUEUED_BYTES_MAX}; retry later"
+            )
+        self._waiting_bytes += size_bytes
+        try:
+            return await self._storage.pool.run(WorkClass.BATCHES, call, client)
+        finally:
+            self._waiting_bytes -= size_bytes
 
 
 class ProducerIdBlocks:

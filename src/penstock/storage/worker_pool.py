@@ -4,6 +4,7 @@
     duties     checkpoints, segment swaps, deletes, compaction     the broker's own tasks
     reads      cold reads, loads of coordinators                   clients
     lookups    searches by time, which may decode a whole batch    clients
+    batches    checks of produced batches that unfold to much      clients
 
 Each class has its own threads and its own bound of queued jobs, so that a client that asks for the
 most expensive searches delays only other searches. Within a class, clients take turns: a client
@@ -35,6 +36,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import StorageBusyError, WorkCancelledError
 from penstock.core.limits import (
+    BATCH_THREADS,
+    BATCHES_QUEUED_MAX,
     DUTIES_QUEUED_MAX,
     DUTY_THREADS,
     LOOKUP_REST_RATIO,
@@ -103,6 +106,7 @@ class WorkClass(Enum):
     DUTIES = "duties"
     READS = "reads"
     LOOKUPS = "lookups"
+    BATCHES = "batches"
 
 
 class ClassBounds(NamedTuple):
@@ -116,6 +120,7 @@ BOUNDS: Final[Mapping[WorkClass, ClassBounds]] = {
     WorkClass.DUTIES: ClassBounds(DUTY_THREADS, DUTIES_QUEUED_MAX),
     WorkClass.READS: ClassBounds(READ_THREADS, READS_QUEUED_MAX),
     WorkClass.LOOKUPS: ClassBounds(LOOKUP_THREADS, LOOKUPS_QUEUED_MAX),
+    WorkClass.BATCHES: ClassBounds(BATCH_THREADS, BATCHES_QUEUED_MAX),
 }
 
 

@@ -5,7 +5,7 @@ Only what Produce and Fetch touch is real; the rest refuses to be used.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 from uuid import UUID
 
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
@@ -37,6 +37,8 @@ from penstock.replication.read_result import PartitionRead
 from penstock.storage.log_types import TimestampAndOffset
 from tests.replication.replicas import Node
 from tests.storage.logs import Clock
+
+Result = TypeVar("Result")
 
 
 class Nobody:
@@ -109,6 +111,25 @@ class ColdDisk(Nobody):
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
+
+
+class Workers:
+    """Heavy work, done at once and counted; `outcome` is raised instead if it is set."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.outcome: PenstockError | None = None
+        self.before: Callable[[], None] = lambda: None
+
+    async def run(
+        self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
+    ) -> Result:
+        assert size_bytes > 0
+        self.jobs += 1
+        self.before()
+        if self.outcome is not None:
+            raise self.outcome
+        return call()
 
 
 class FakeCoordinators:
@@ -185,6 +206,7 @@ class FakeServices:
     def __init__(self) -> None:
         self.node = Node()
         self.cold = ColdDisk()
+        self.heavy = Workers()
         self.coordinators = FakeCoordinators()
         self.refusal: PenstockError | None = None
         self.soon: list[Callable[[], None]] = []
@@ -201,6 +223,7 @@ class FakeServices:
             producer_ids=Nobody(),
             replicas=self.node.replicas,
             cold_reader=self.cold,
+            heavy_work=self.heavy,
             record_deletion=Nobody(),
             log_directories=Nobody(),
             coordinators=self.coordinators,

@@ -1,0 +1,345 @@
+"""`ProduceRun`: the batches of one Produce request, checked and appended in order, in slices.
+
+A client chooses how many partitions it names and what each batch unfolds to. What is guaranteed:
+
+- the run stops when its slice of the turn is over and continues in a later turn (`broker.turns`),
+  so a request for thousands of partitions does not stop the event loop;
+- a batch that is too much for the event loop is checked by a worker thread, and the run continues
+  when that has ended;
+- batches are appended in the order of the request, and while a run is not at its end, later
+  requests of its connection wait (`HoldingAnswer`): idempotent producers send five at once;
+- a run whose client is gone stops. Batches that were appended stay.
+
+It does not decide what the answer is: `conclude` does, when all batches were appended or refused.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from penstock.broker.context import (
+    DEFECT,
+    TOPIC_ID_VERSION,
+    Answer,
+    BrokerServices,
+    HoldingAnswer,
+    RequestContext,
+    Waiter,
+    WaitingAnswer,
+)
+from penstock.broker.produce_answers import TopicResults, refused
+from penstock.broker.transaction_check import TransactionCheck
+from penstock.broker.transactional_produce import unverified
+from penstock.core.clock import stopwatch
+from penstock.core.deferred import Deferred
+from penstock.core.errors import (
+    InvalidTopicNameError,
+    PenstockError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from penstock.records.batch import TRANSACTIONAL
+from penstock.records.validation import (
+    HeavyBatchError,
+    UnfoldAllowance,
+    ValidatedBatch,
+    validate_produced,
+)
+from penstock.replication.manager import HostedPartition
+from penstock.storage.log_types import AppendInfo
+from penstock.storage.open_transactions import NO_GUARD
+
+logger = logging.getLogger(__name__)
+
+NOT_TRANSACTIONAL: Final = -1
+"""Stands for a guard in requests that name no transactional id."""
+_NOTHING: Final = -1
+"""Below every high watermark, so it is not waited for."""
+
+Appended = dict[HostedPartition, int]
+"""The partitions that a request names, each with the last offset appended or `_NOTHING`."""
+Conclude = Callable[["ProduceRun"], Answer | Deferred[Answer]]
+_Entry = tuple[str, PenstockError | None, PartitionProduceData, list[PartitionProduceResponse]]
+
+
+class ProduceRun:
+    """One request on its way into the logs. It is a `Resumable` and the `Waiter` of its answer."""
+
+    __slots__ = (
+        "_allowance",
+        "_answer",
+        "_check",
+        "_checked",
+        "_conclude",
+        "_context",
+        "_current",
+        "_entries",
+        "_is_abandoned",
+        "_refusal",
+        "_services",
+        "_waiter",
+        "appended",
+        "has_error",
+        "topics",
+        "turn_tag",
+    )
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        refusal: PenstockError | ErrorCode | None,
+        check: TransactionCheck | None,
+        conclude: Conclude,
+    ) -> None:
+        self.topics: list[TopicResults] = []
+        self.appended: Appended = {}
+        self.has_error = False
+        self.turn_tag = 0.0
+        self._context = context
+        self._services = context.services
+        self._refusal = refusal
+        self._check = check
+        self._conclude = conclude
+        self._allowance = UnfoldAllowance()
+        self._entries = self._walk(request)
+        self._current: tuple[_Entry, HostedPartition] | None = None
+        """The batch that a worker checks."""
+        self._checked: ValidatedBatch | PenstockError | None = None
+        """What became of it."""
+        self._answer: HoldingAnswer | None = None
+        """Created when the run does not end at once."""
+        self._waiter: Waiter | None = None
+        self._is_abandoned = False
+
+    def start(self) -> Answer | Deferred[Answer]:
+        """Append what fits into this turn; the answer waits if that was not all."""
+        if self._advance(None):
+            return self._conclude(self)
+        assert self._answer is not None
+        return self._answer
+
+    def continue_turn(self) -> None:
+        """Go on in a later turn of the event loop."""
+        answer = self._answer
+        assert answer is not None
+        if self._is_abandoned:
+            return
+        try:
+            monotonic = stopwatch(self._services.clock)
+            begun = monotonic()
+            is_done = self._advance(begun)
+            self._services.turns.spend(self, monotonic() - begun)
+            if not is_done:
+                return
+            outcome = self._conclude(self)
+        except Exception:
+            logger.exception("a produce failed; its connection is closed")
+            outcome = DEFECT
+        answer.release()
+        if isinstance(outcome, Deferred):
+            if isinstance(outcome, WaitingAnswer):
+                self._waiter = outcome.waiter
+            outcome.then(answer.set)
+        else:
+            answer.set(outcome)
+
+    def abandon(self) -> None:
+        """The client is gone. What was appended stays, the rest is dropped."""
+        self._is_abandoned = True
+        self._entries = iter(())
+        if self._waiter is not None:
+            self._waiter.abandon()
+
+    def hurry(self) -> None:
+        """There is no answer but the whole one."""
+
+    # --- One batch after the other ---
+
+    def _walk(self, request: ProduceRequest) -> Iterator[_Entry]:
+        for topic in request.topic_data:
+            name, error = topic_name(topic, self._context)
+            results: list[PartitionProduceResponse] = []
+            self.topics.append((name, topic, results))
+            for data in topic.partition_data:
+                yield name, error, data, results
+
+    def _advance(self, begun: float | None) -> bool:
+        """Append until the slice is over; whether that was all. One batch at least."""
+        services = self._services
+        monotonic = stopwatch(services.clock)
+        if begun is None:
+            begun = monotonic()
+        deadline = begun + services.turns.slice_seconds
+        if self._current is not None:
+            self._end_heavy(*self._current)
+        for entry in self._entries:
+            if not self._append_entry(entry):
+                return False
+            if (now := monotonic()) >= deadline:
+                self._hold()
+                services.turns.join(self, now - begun)
+                return False
+        return True
+
+    def _append_entry(self, entry: _Entry) -> bool:
+        """Append one batch or refuse it; False when a worker has to check it first."""
+        topic, error, data, results = entry
+        services = self._services
+        refusal = self._refusal or error
+        if refusal is not None:
+            return self._note(results, refused(data.index, refusal, services))
+        try:
+            partition = services.replicas.partition(TopicPartition(topic, data.index))
+            if partition in self.appended:
+                return self._note(results, refused(data.index, ErrorCode.INVALID_REQUEST, services))
+            require_not_internal(partition, topic)
+            # Before the batch is looked at: a refused one has cost time too.
+            self.appended[partition] = _NOTHING
+            check = self._check
+            if check is not None and partition in check.errors:
+                told = unverified(data.index, check.errors[partition], self._context.api_version)
+                services.refused_batches.count(told.error_code)
+                return self._note(results, told)
+            batch = self._validated(partition, data, on_loop=True)
+            self._append(data, results, partition, batch)
+        except PenstockError as problem:
+            self._note(results, refused(data.index, problem, services))
+        except HeavyBatchError:
+            self._begin_heavy(entry, partition)
+            return False
+        return True
+
+    def _validated(
+        self, partition: HostedPartition, data: PartitionProduceData, *, on_loop: bool
+    ) -> ValidatedBatch:
+        return validate_produced(
+            _writable(data.records),
+            topic_limits=partition.rules,
+            produce_version=self._context.api_version,
+            now_ms=self._services.clock.now_ms(),
+            allowance=self._allowance,
+            on_loop=on_loop,
+        )
+
+    def _append(
+        self,
+        data: PartitionProduceData,
+        results: list[PartitionProduceResponse],
+        partition: HostedPartition,
+        batch: ValidatedBatch,
+    ) -> None:
+        check = self._check
+        guard = NOT_TRANSACTIONAL if check is None else check.guards.get(partition, NO_GUARD)
+        info = append_checked(partition, batch, self._services, guard)
+        if isinstance(info, ErrorCode):
+            self._note(results, refused(data.index, info, self._services))
+            return
+        self.appended[partition] = info.last_offset
+        results.append(
+            PartitionProduceResponse(
+                index=data.index,
+                error_code=ErrorCode.NONE,
+                base_offset=info.base_offset,
+                log_append_time_ms=info.log_append_time_ms,
+                log_start_offset=info.log_start_offset,
+            )
+        )
+
+    def _note(
+        self, results: list[PartitionProduceResponse], result: PartitionProduceResponse
+    ) -> bool:
+        self.has_error = True
+        results.append(result)
+        return True
+
+    def _hold(self) -> None:
+        if self._answer is None:
+            self._answer = HoldingAnswer(self)
+
+    # --- Batches that a worker checks ---
+
+    def _begin_heavy(self, entry: _Entry, partition: HostedPartition) -> None:
+        self._hold()
+        self._current = entry, partition
+        data = entry[2]
+        check = partial(self._validated, partition, data, on_loop=False)
+        self._services.tasks.start(self._check_heavy(check, len(data.records or b"")))
+
+    async def _check_heavy(self, check: Callable[[], ValidatedBatch], size_bytes: int) -> None:
+        try:
+            self._checked = await self._services.heavy_work.run(
+                check, size_bytes, self._context.client
+            )
+        except PenstockError as error:
+            self._checked = error
+        except Exception:
+            # A task that ends with an exception ends the broker.
+            logger.exception("a batch could not be checked")
+            self._checked = PenstockError("the batch could not be checked")
+        self._services.turns.join(self, 0.0)
+
+    def _end_heavy(self, entry: _Entry, partition: HostedPartition) -> None:
+        topic, _, data, results = entry
+        checked, self._checked, self._current = self._checked, None, None
+        assert checked is not None
+        services = self._services
+        try:
+            if isinstance(checked, PenstockError):
+                raise checked
+            if services.replicas.partition(TopicPartition(topic, data.index)) is not partition:
+                raise UnknownTopicOrPartitionError(f"{topic} was deleted meanwhile")
+            self._append(data, results, partition, checked)
+        except PenstockError as error:
+            self._note(results, refused(data.index, error, services))
+
+
+def topic_name(
+    topic: TopicProduceData, context: RequestContext
+) -> tuple[str, PenstockError | None]:
+    """The name of a topic, which newer requests name by its id."""
+    if context.api_version < TOPIC_ID_VERSION:
+        return topic.name, None
+    topic_id = topic.topic_id or UUID(int=0)
+    image = context.services.metadata.image.topic_by_id(topic_id)
+    if image is None:
+        return "", UnknownTopicIdError(f"there is no topic with id {topic_id}")
+    return image.name, None
+
+
+def require_not_internal(partition: HostedPartition, topic: str) -> None:
+    """Refuse what clients send to the topics of coordinators."""
+    if partition.is_internal:
+        # Kafka lets the client id `__admin_client` write here, and any client can have it.
+        raise InvalidTopicNameError(
+            f"Cannot append to internal topic {topic}: only coordinators write to it"
+        )
+
+
+def append_checked(
+    partition: HostedPartition,
+    batch: ValidatedBatch,
+    services: BrokerServices,
+    guard: int = NOT_TRANSACTIONAL,
+) -> AppendInfo | ErrorCode:
+    """Append a batch that was validated; raises `PenstockError`."""
+    if guard == NOT_TRANSACTIONAL:
+        if batch.header.attributes & TRANSACTIONAL:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return services.replicas.append(partition, batch)
+    return services.replicas.append(partition, batch, guard)
+
+
+def _writable(records: bytes | bytearray | memoryview | None) -> memoryview:
+    """The records as the frame holds them; null counts as empty, which validation refuses."""
+    return records if isinstance(records, memoryview) else memoryview(bytearray(records or b""))
