@@ -21,7 +21,7 @@ from setuptools.command.build_ext import build_ext
 
 WALKERS = [
     "records/scan",
-    "records/span_scan",
+    "records/span_walk",
     "records/time_scan",
     "protocol/single_produce",
     "spark/decode/record_parser",

@@ -10,8 +10,9 @@ from penstock.records.builder import (
     records_section,
 )
 from penstock.records.record import Header, Record
-from penstock.records.shrinking import empty_batch, rewritten_batch
-from penstock.records.span_scan import RecordSpan, record_spans
+from penstock.records.shrinking import BatchRewriter, empty_batch
+from penstock.records.span_walk import RecordSpan, record_spans
+from tests.records.steps import finished
 
 RECORDS = [
     Record(b"a", b"1", (Header("h", b"x"),), 100),
@@ -32,6 +33,18 @@ def parts(data: bytearray) -> tuple[BatchHeader, bytes, list[RecordSpan]]:
     header = read_header(data)
     section = bytes(records_section(data, header))
     return header, section, record_spans(section, header.record_count)
+
+
+def rewritten_batch(
+    header: BatchHeader, section: bytes, kept: list[RecordSpan], horizon_ms: int | None
+) -> bytearray:
+    rewriter = BatchRewriter(header, horizon_ms)
+    for number, span in enumerate(kept):
+        if number % 2:
+            list(rewriter.add_large(memoryview(section), span))
+        else:
+            rewriter.add(section, span)
+    return finished(rewriter.build())
 
 
 def original(codec: int = 0, timestamp_type: int = 0) -> bytearray:

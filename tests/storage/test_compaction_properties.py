@@ -4,12 +4,15 @@ The model is a list of committed records. However the log was cut into batches, 
 a reader sees what the model says: below the boundary the last record of each key, above it all.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.records import section_slices
 from penstock.records.batch import read_header
 from penstock.storage.log_manager import LogManager
 from penstock.storage.partition_log import PartitionLog
@@ -81,6 +84,15 @@ STEPS = st.lists(
     max_size=40,
 )
 HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_slices() -> Iterator[None]:
+    """A slice is two records and a window smaller than some: passes stop and go on in a batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(section_slices, "SCAN_SLICE_RECORDS", 2)
+        patch.setattr(section_slices, "SCAN_WINDOW_BYTES", 48)
+        yield
 
 
 @dataclass

@@ -366,6 +366,18 @@ COMPACTION_KEYS_MAX: Final = 500_000
 """Keys that one pass of compaction remembers: about 75 MB. Kafka's log.cleaner.dedupe.buffer.size
 holds ten times as many in 128 MB; what does not fit waits for the next pass."""
 
+SCAN_SLICE_RECORDS: Final = 128
+"""Records that compaction looks at in one step, after which it looks at the clock: a fifth of a
+millisecond compiled, one and a half uncompiled."""
+
+SCAN_WINDOW_BYTES: Final = 65_536
+"""What of an unfolded batch is copied at a time to look for keys in it. A larger record is not
+copied."""
+
+COMPACTION_PIECE_BYTES: Final = 1_048_576
+"""Bytes that compaction copies or compresses in one step: a millisecond or two where that holds the
+interpreter."""
+
 COMPACTION_SLICE_SECONDS: Final = 0.002
 """What compaction does in one go on its thread. It holds the interpreter meanwhile, so this is what
 it may add to the latency of a request."""

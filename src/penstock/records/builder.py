@@ -10,7 +10,7 @@ largest. A batch with LogAppendTime has one timestamp for all its records: the m
 It is for tools, coordinators and tests. It is not the produce path, which makes no records.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from typing_extensions import Buffer
@@ -19,7 +19,7 @@ from penstock.core.errors import CorruptBatchError
 from penstock.core.limits import DECOMPRESSED_BATCH_BYTES_MAX, STORED_BATCH_BYTES_MAX
 from penstock.records import batch as layout
 from penstock.records.batch import BatchHeader
-from penstock.records.compression import compress, decompress
+from penstock.records.compression import compress, compress_pieces, decompress
 from penstock.records.crc32c import checksum
 from penstock.records.record import NO_TIMESTAMP, Record, decode_records, encode_record
 
@@ -142,6 +142,18 @@ def assemble(
     payload = section
     if header.codec != 0 or memoryview(section).nbytes + layout.HEADER_BYTES > batch_bytes_max:
         payload = compress(header.codec, section, batch_bytes_max - layout.HEADER_BYTES)
+    return _assembled(header, payload)
+
+
+def assemble_pieces(header: BatchHeader, section: Buffer) -> Generator[None, None, bytearray]:
+    """As `assemble`, but in steps: the caller may rest or stop in between."""
+    payload = section
+    if header.codec:
+        payload = yield from compress_pieces(header.codec, section)
+    return _assembled(header, payload)
+
+
+def _assembled(header: BatchHeader, payload: Buffer) -> bytearray:
     output = bytearray(layout.HEADER_BYTES)
     output += payload
     length = len(output) - layout.LOG_OVERHEAD_BYTES

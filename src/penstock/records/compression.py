@@ -19,7 +19,7 @@ It is not a streaming reader: the whole result is one buffer, because the record
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
@@ -32,6 +32,7 @@ from penstock.core.errors import (
     CorruptBatchError,
     UnsupportedCompressionError,
 )
+from penstock.core.limits import COMPACTION_PIECE_BYTES
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -95,6 +96,28 @@ def compress(codec: int, data: Buffer, output_bytes_max: int = _UNBOUNDED) -> by
     if len(output) > output_bytes_max:
         raise _compressed_too_large(output_bytes_max)
     return output
+
+
+def compress_pieces(codec: int, data: Buffer) -> Generator[None, None, bytes]:
+    """As `compress`, but for a large section, in steps: the caller may rest or stop in between.
+
+    gzip takes seconds for 128 MiB, and lz4 holds the interpreter. The others are fast and hold
+    nothing, and are one step.
+    """
+    view = memoryview(data)
+    if codec == GZIP:
+        gzip, output = zlib.compressobj(wbits=_GZIP_WINDOW_BITS), bytearray()
+        for start in range(0, len(view), COMPACTION_PIECE_BYTES):
+            output += gzip.compress(view[start : start + COMPACTION_PIECE_BYTES])
+            yield None
+        return bytes(output + gzip.flush())
+    if codec == LZ4:
+        compressor = _lz4_compressor()
+        for start in range(0, len(view), COMPACTION_PIECE_BYTES):
+            compressor.compress(bytes(view[start : start + COMPACTION_PIECE_BYTES]))
+            yield None
+        return bytes(compressor.finish())
+    return compress(codec, data)
 
 
 def decompress(codec: int, data: Buffer, output_bytes_max: int) -> Buffer:
@@ -248,10 +271,12 @@ def _snappy_block_size(block: memoryview) -> int:
     return size
 
 
+def _lz4_compressor() -> "cramjam.lz4.Compressor":
+    return cramjam.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False, content_checksum=False)
+
+
 def _compress_lz4(data: memoryview, output_bytes_max: int) -> bytes:
-    compressor = cramjam.lz4.Compressor(
-        level=_LZ4_LEVEL, block_linked=False, content_checksum=False
-    )
+    compressor = _lz4_compressor()
     if len(data) <= _PIECE_BYTES:
         compressor.compress(bytes(data))
         return bytes(compressor.finish())

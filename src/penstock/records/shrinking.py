@@ -1,58 +1,77 @@
 """Batches with fewer records than they had: what compaction leaves of them.
 
-Guarantees: a record that is kept is kept byte for byte: `rewritten_batch` copies spans, and writes
+Guarantees: a record that is kept is kept byte for byte: `BatchRewriter` copies spans, and writes
 only the small numbers at their beginning anew when the base timestamp changes.
 
-What `rewritten_batch` and `empty_batch` keep of the original, as Apache Kafka does: base offset,
+What `BatchRewriter` and `empty_batch` keep of the original, as Apache Kafka does: base offset,
 last offset, leader epoch, producer id, epoch and sequence, codec, timestamp type, transactional and
 control. So offsets and sequence numbers stay what they were when records between them go.
 
-It is for compaction, and decides nothing (`storage.compaction`). `span_scan` finds the records.
+It is for compaction, and decides nothing (`storage.compaction`). `span_walk` finds the records.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator
 from typing import Final
 
+from penstock.core.limits import COMPACTION_PIECE_BYTES
 from penstock.records.batch import CODEC_MASK, DELETE_HORIZON, BatchHeader
-from penstock.records.builder import assemble
+from penstock.records.builder import assemble, assemble_pieces
 from penstock.records.record import append_varint
-from penstock.records.span_scan import RecordSpan
+from penstock.records.span_walk import RecordSpan
 
 _NO_TIMESTAMP: Final = -1
 
 
-def rewritten_batch(
-    header: BatchHeader, section: bytes, kept: Sequence[RecordSpan], delete_horizon_ms: int | None
-) -> bytearray:
-    """The batch with only the records in `kept`; with a delete horizon, if one is given.
+class BatchRewriter:
+    """Collects the records that stay of a batch; then builds the batch.
 
-    The horizon takes the place of the base timestamp (KIP-534), so every delta is written anew.
+    With a delete horizon, that takes the place of the base timestamp (KIP-534), so every delta is
+    written anew.
     """
-    assert kept, "a batch without records is `empty_batch`"
-    base_ms, bits = header.base_timestamp_ms, header.attributes
-    output = bytearray()
-    if delete_horizon_ms is None:
-        for span in kept:
-            output += section[span.start : span.end]
-    else:
-        shift_ms = base_ms - delete_horizon_ms
-        for span in kept:
-            _append_shifted(output, section, span, shift_ms)
-        base_ms, bits = delete_horizon_ms, bits | DELETE_HORIZON
-    max_ms = header.max_timestamp_ms
-    if not header.is_log_append_time:
-        max_ms = header.base_timestamp_ms + max(span.timestamp_delta_ms for span in kept)
-    return assemble(_header(header, bits, base_ms, max_ms, len(kept)), output)
 
+    def __init__(self, header: BatchHeader, delete_horizon_ms: int | None) -> None:
+        self._header = header
+        self._horizon_ms = delete_horizon_ms
+        self._output = bytearray()
+        self._count = 0
+        self._max_delta_ms = 0
 
-def _append_shifted(output: bytearray, section: bytes, span: RecordSpan, shift_ms: int) -> None:
-    """One record whose timestamp is told from another base."""
-    body = bytearray(1)
-    append_varint(body, span.timestamp_delta_ms + shift_ms)
-    append_varint(body, span.offset_delta)
-    body += section[span.rest : span.end]
-    append_varint(output, len(body))
-    output += body
+    def add(self, window: bytes | memoryview, span: RecordSpan) -> None:
+        """Keep one record; its positions count in `window`."""
+        self._output += window[self._begin(span) : span.end]
+
+    def add_large(self, section: memoryview, span: RecordSpan) -> Iterator[None]:
+        """Keep one large record, in steps."""
+        for start in range(self._begin(span), span.end, COMPACTION_PIECE_BYTES):
+            self._output += section[start : min(start + COMPACTION_PIECE_BYTES, span.end)]
+            yield None
+
+    def _begin(self, span: RecordSpan) -> int:
+        """Count a record and write what changes of it; from where on it stays as it is."""
+        if self._count == 0 or span.timestamp_delta_ms > self._max_delta_ms:
+            self._max_delta_ms = span.timestamp_delta_ms
+        self._count += 1
+        if self._horizon_ms is None:
+            return span.start
+        head = bytearray(1)
+        shift_ms = self._header.base_timestamp_ms - self._horizon_ms
+        append_varint(head, span.timestamp_delta_ms + shift_ms)
+        append_varint(head, span.offset_delta)
+        append_varint(self._output, len(head) + span.end - span.rest)
+        self._output += head
+        return span.rest
+
+    def build(self) -> Generator[None, None, bytearray]:
+        """The batch, in steps."""
+        assert self._count, "a batch without records is `empty_batch`"
+        header = self._header
+        base_ms, bits, max_ms = header.base_timestamp_ms, header.attributes, header.max_timestamp_ms
+        if not header.is_log_append_time:
+            max_ms = base_ms + self._max_delta_ms
+        if self._horizon_ms is not None:
+            base_ms, bits = self._horizon_ms, bits | DELETE_HORIZON
+        changed = _header(header, bits, base_ms, max_ms, self._count)
+        return (yield from assemble_pieces(changed, self._output))
 
 
 def empty_batch(header: BatchHeader) -> bytearray:

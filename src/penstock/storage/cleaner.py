@@ -5,8 +5,9 @@ synced under names that a start removes, until their `SegmentSwap` is carried ou
 is read is verified; damage ends the pass with `CorruptBatchError`, and the old segments stay.
 
 The work comes in small steps (`steps`), so that the caller can do a little at a time on a thread,
-stop between any two, and rest. A step is one batch. A group of segments that is ready is handed out
-as a `SegmentSwap`; the caller carries it out or discards it.
+stop between any two, and rest. A step is a few records of a batch, which may hold a million. A
+group of segments that is ready is handed out as a `SegmentSwap`; the caller carries it out or
+discards it.
 
 It decides nothing (`compaction`) and knows neither threads nor when to clean (`log_cleaner`).
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing_extensions import Buffer
 
 from penstock.core.errors import CorruptBatchError, StorageError
-from penstock.core.limits import COMPACTION_KEYS_MAX, RECOVERY_CHUNK_BYTES
+from penstock.core.limits import COMPACTION_KEYS_MAX, RECOVERY_CHUNK_BYTES, SCAN_SLICE_RECORDS
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, checksum_matches, read_header
 from penstock.storage.batch_walk import batch_bytes
 from penstock.storage.compaction import (
@@ -86,14 +87,17 @@ def _read(segment: Segment, position: int, size: int) -> memoryview:
         return segment.read(position, size, nowait=False)
 
 
-def producer_ends(snapshot: ProducerSnapshot) -> dict[int, ProducerEnd]:
-    """The last batch of each producer. There may be many; not on the loop."""
-    return {
-        producer_id: ProducerEnd(
-            entry.batches[-1].last_offset if entry.batches else -1, entry.epoch
-        )
-        for producer_id, entry in snapshot.entries.items()
-    }
+def producer_ends(
+    snapshot: ProducerSnapshot,
+) -> Generator[None, None, dict[int, ProducerEnd]]:
+    """The last batch of each producer, in steps: there may be many."""
+    ends: dict[int, ProducerEnd] = {}
+    for producer_id, entry in snapshot.entries.items():
+        last_offset = entry.batches[-1].last_offset if entry.batches else -1
+        ends[producer_id] = ProducerEnd(last_offset, entry.epoch)
+        if len(ends) % SCAN_SLICE_RECORDS == 0:
+            yield None
+    return ends
 
 
 def batches_of(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -150,10 +154,11 @@ class CleaningJob:
             return
         end_offset = self._latest.latest_offset + 1
         source = self._source
+        producers = yield from producer_ends(source.producers)
         self._filter = BatchFilter(
             CompactionRules(
                 self._latest,
-                producer_ends(source.producers),
+                producers,
                 self._range.first_uncleanable_offset,
                 self._now_ms,
                 source.settings.delete_retention_ms,
@@ -193,7 +198,8 @@ class CleaningJob:
                 if self._latest.is_full:
                     return
                 if header.last_offset >= first:
-                    add_batch(self._latest, transactions, header, batch, first)
+                    if not (yield from add_batch(self._latest, transactions, header, batch, first)):
+                        return
                     transactions.kept.clear()
                 self.statistics.bytes_read += len(batch)
                 yield None
@@ -237,7 +243,7 @@ class CleaningJob:
             transactions.add(self._aborted_in(segment.base_offset, self._next_base(segment)))
             for position, header, batch in batches_of(segment):
                 is_last = segment is last and position + len(batch) == segment.size
-                kept = self._filter.filtered(header, batch, is_last=is_last)
+                kept = yield from self._filter.filtered(header, batch, is_last=is_last)
                 statistics.bytes_read += len(batch)
                 statistics.bytes_copied += len(batch)
                 statistics.batches_read += 1

@@ -18,7 +18,7 @@ new one replaces.
 It reads no file (`cleaner`) and knows no names (`segment_swap`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol, TypeVar
@@ -30,8 +30,9 @@ from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
 from penstock.records.batch import BatchHeader
 from penstock.records.builder import records_section
 from penstock.records.control import read_marker
-from penstock.records.shrinking import empty_batch, rewritten_batch
-from penstock.records.span_scan import RecordSpan, record_spans
+from penstock.records.section_slices import span_slices
+from penstock.records.shrinking import BatchRewriter, empty_batch
+from penstock.records.span_walk import RecordSpan
 from penstock.storage.offset_map import OffsetMap
 from penstock.storage.open_transactions import AbortedTransaction
 from penstock.storage.retention import newest_ms
@@ -257,8 +258,13 @@ class BatchFilter:
         self._rules = rules
         self.transactions = TransactionFilter()
 
-    def filtered(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
-        """What stays of a batch: itself, another one, or nothing. `is_last` of its group."""
+    def filtered(
+        self, header: BatchHeader, batch: Buffer, *, is_last: bool
+    ) -> Generator[None, None, Buffer | None]:
+        """What stays of a batch: itself, another one, or nothing; in steps. `is_last` of its group.
+
+        A step is a few records, because a batch may hold a million.
+        """
         rules = self._rules
         horizon_ms = header.base_timestamp_ms if header.has_delete_horizon else None
         is_useless_marker = False
@@ -269,7 +275,9 @@ class BatchFilter:
             is_dropped = self.transactions.is_aborted(header)
         answer = None
         if not is_dropped and header.record_count:
-            answer = self._filtered_records(header, batch, is_useless_marker=is_useless_marker)
+            answer = yield from self._filtered_records(
+                header, batch, is_useless_marker=is_useless_marker
+            )
         if answer is None and (is_last or self._is_needed(header)):
             return batch if header.record_count == 0 else empty_batch(header)
         return answer
@@ -287,35 +295,59 @@ class BatchFilter:
 
     def _filtered_records(
         self, header: BatchHeader, batch: Buffer, *, is_useless_marker: bool
-    ) -> Buffer | None:
-        section = bytes(records_section(batch, header))
-        spans = record_spans(section, header.record_count)
-        kept = spans if header.is_control else self._kept(header, spans)
-        if not kept:
+    ) -> Generator[None, None, Buffer | None]:
+        """Two looks at the records: the first decides, the second copies."""
+        section = memoryview(records_section(batch, header))
+        yield None
+        kept = bytearray()
+        has_tombstone = False
+        for piece in span_slices(section, header.record_count):
+            for span in piece.spans:
+                is_kept = header.is_control or self._is_kept(header, span)
+                kept.append(is_kept)
+                has_tombstone |= is_kept and not span.has_value
+            yield None
+        kept_count = kept.count(1)
+        if not kept_count:
             return None
         horizon_ms = None
-        has_tombstone = any(not span.has_value for span in kept)
         if (has_tombstone or is_useless_marker) and not header.has_delete_horizon:
             horizon_ms = self._rules.now_ms + self._rules.delete_retention_ms
-        if horizon_ms is None and len(kept) == len(spans):
+        if horizon_ms is None and kept_count == len(kept):
             return batch
-        return rewritten_batch(header, section, kept, horizon_ms)
+        return (yield from _rewritten(header, section, kept, horizon_ms))
 
-    def _kept(self, header: BatchHeader, spans: list[RecordSpan]) -> list[RecordSpan]:
-        """The records that are the last of their key and not deleted for good."""
-        latest, now_ms = self._rules.latest, self._rules.now_ms
-        keeps_deletes = not header.has_delete_horizon or now_ms < header.base_timestamp_ms
-        base_offset, latest_offset = header.base_offset, latest.latest_offset
-        kept = []
+    def _is_kept(self, header: BatchHeader, span: RecordSpan) -> bool:
+        """Whether the record is the last of its key and not deleted for good."""
+        latest = self._rules.latest
+        offset = header.base_offset + span.offset_delta
+        if offset > latest.latest_offset:
+            return True
+        if span.key is None or offset < latest.latest(span.key):
+            return False
+        return (
+            span.has_value
+            or not header.has_delete_horizon
+            or self._rules.now_ms < header.base_timestamp_ms
+        )
+
+
+def _rewritten(
+    header: BatchHeader, section: memoryview, kept: bytearray, horizon_ms: int | None
+) -> Generator[None, None, Buffer]:
+    """The batch with the records whose flag is set."""
+    rewriter = BatchRewriter(header, horizon_ms)
+    index = 0
+    for window, spans in span_slices(section, header.record_count):
         for span in spans:
-            offset = base_offset + span.offset_delta
-            if offset > latest_offset or (
-                span.key is not None
-                and (span.has_value or keeps_deletes)
-                and offset >= latest.latest(span.key)
-            ):
-                kept.append(span)
-        return kept
+            if kept[index]:
+                if isinstance(window, memoryview):
+                    yield from rewriter.add_large(window, span)
+                else:
+                    rewriter.add(window, span)
+            index += 1
+        yield None
+    return (yield from rewriter.build())
 
 
 def add_batch(
@@ -324,17 +356,28 @@ def add_batch(
     header: BatchHeader,
     batch: Buffer,
     first_dirty_offset: int,
-) -> None:
-    """Take the keys of one dirty batch into the map."""
+) -> Generator[None, None, bool]:
+    """Take the keys of one dirty batch into the map, in steps; False when the map became full.
+
+    It may be full in the middle of a batch: what follows is looked at by the next pass, and until
+    then stays, because it lies above the map's latest offset.
+    """
+    if header.last_offset < latest.latest_offset:
+        raise CorruptBatchError(f"offsets go back at {header.base_offset}")
     if header.is_control:
         transactions.is_marker_useless(header, batch)
     elif not transactions.is_aborted(header):
-        section = bytes(records_section(batch, header))
-        for span in record_spans(section, header.record_count):
-            offset = header.base_offset + span.offset_delta
-            if span.key is not None and offset >= first_dirty_offset:
-                latest.put(span.key, offset)
-    if header.last_offset >= first_dirty_offset:
-        if header.last_offset < latest.latest_offset:
-            raise CorruptBatchError(f"offsets go back at {header.base_offset}")
-        latest.latest_offset = header.last_offset
+        section = memoryview(records_section(batch, header))
+        yield None
+        for piece in span_slices(section, header.record_count):
+            if latest.is_full:
+                return False
+            for span in piece.spans:
+                offset = header.base_offset + span.offset_delta
+                if offset >= first_dirty_offset:
+                    if span.key is not None:
+                        latest.put(span.key, offset)
+                    latest.latest_offset = max(latest.latest_offset, offset)
+            yield None
+    latest.latest_offset = max(latest.latest_offset, header.last_offset)
+    return True

@@ -4,8 +4,8 @@ A key of up to 15 bytes stands for itself; a longer one by 16 bytes of its BLAKE
 costs about 150 bytes whatever the keys are. Two long keys with one hash would lose the older
 record; with 2^128 hashes nobody will see it, and Apache Kafka takes the same chance with MD5.
 
-`is_full` says when to stop adding, between two batches; the rest of the log waits for the next
-pass. It is no cache and forgets nothing until it is dropped.
+`is_full` says when to stop adding, within a batch too; the rest of the log waits for the next pass.
+It is no cache and forgets nothing until it is dropped.
 """
 
 from hashlib import blake2b
@@ -33,19 +33,19 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch should be added."""
+        """Whether no further key should be added."""
         return len(self._offsets) >= self._keys_max
 
-    def put(self, key: bytes, offset: int) -> None:
+    def put(self, key: bytes | memoryview, offset: int) -> None:
         """The key was written at `offset`; calls come in the order of offsets."""
         self._offsets[_token(key)] = offset
 
-    def latest(self, key: bytes) -> int:
+    def latest(self, key: bytes | memoryview) -> int:
         """The last offset of the key, or -1."""
         return self._offsets.get(_token(key), -1)
 
 
-def _token(key: bytes) -> bytes:
+def _token(key: bytes | memoryview) -> bytes:
     if len(key) < _HASH_BYTES:
-        return key
+        return bytes(key)
     return blake2b(key, digest_size=_HASH_BYTES).digest()

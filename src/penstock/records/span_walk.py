@@ -1,17 +1,23 @@
 """Finds the records of an unfolded batch: where each begins and ends, its key, its numbers.
 
-Guarantees: `record_spans` reads nothing outside the bytes it is given and takes time in proportion
-to them; bytes that are not exactly `count` records raise `CorruptBatchError`. Values and headers
-are passed over, not copied and not looked into.
+Guarantees: it reads nothing outside the bytes it is given and takes time in proportion to them.
+`span_slice` finds a few records and says where to go on; `record_spans` all of them, and raises
+`CorruptBatchError` for bytes that are not exactly `count` records. Values and headers are passed
+over, not copied and not looked into.
 
-This is the hot loop of compaction, so the file is compiled. It is plain Python; `span_scan.pxd`
+This is the hot loop of compaction, so the file is compiled. It is plain Python; `span_walk.pxd`
 beside it gives the C types. Uncompiled it does the same, ten times slower. Whatever changes here
 must hold for 64-bit integers that wrap: nothing below may overflow.
 
 It is not a decoder (`records.record`), and does not judge what producers send (`records.scan`).
 """
 
+from typing import Final
+
 from penstock.core.errors import CorruptBatchError
+
+KEY_COPIED_BYTES_MAX: Final = 65_536
+"""A longer key of a large record stays a view: a copy of 128 MiB holds the interpreter for long."""
 
 
 class RecordSpan:
@@ -26,7 +32,7 @@ class RecordSpan:
         rest: int,
         timestamp_delta_ms: int,
         offset_delta: int,
-        key: bytes | None,
+        key: bytes | memoryview | None,
         has_value: bool,  # noqa: FBT001 - made once for each record, by position
     ) -> None:
         self.start = start
@@ -43,7 +49,7 @@ class RecordSpan:
 class _Walker:
     """A position in the bytes that never passes `end`; a fault stays in `faults`."""
 
-    def __init__(self, data: bytes, end: int) -> None:
+    def __init__(self, data: bytes | memoryview, end: int) -> None:
         self.data = data
         self.position = 0
         self.end = end
@@ -78,10 +84,14 @@ class _Walker:
             self.position += count
 
 
-def record_spans(section: bytes, count: int) -> list[RecordSpan]:
-    """The `count` records of an unfolded section, which must hold no byte more."""
+def span_slice(section: bytes, position: int, count: int) -> tuple[list[RecordSpan], int]:
+    """The next records, at most `count`, as far as they lie whole in `section`; where they end.
+
+    Fewer than `count` means that the record at that place is damaged or not here as a whole.
+    """
     size = len(section)
     walker = _Walker(section, size)
+    walker.position = position
     spans = []
     index = 0
     while index < count:
@@ -109,7 +119,45 @@ def record_spans(section: bytes, count: int) -> list[RecordSpan]:
             RecordSpan(start, end, rest, timestamp_delta_ms, offset_delta, key, value_length >= 0)
         )
         walker.position = end
+        position = end
         index += 1
-    if index != count or walker.position != size:
-        raise CorruptBatchError(f"record {index} of {count} is damaged, or bytes follow the last")
+    return spans, position
+
+
+def large_span(section: memoryview, position: int) -> RecordSpan | None:
+    """The record at `position`, or None if it is damaged; a long key is not copied."""
+    walker = _Walker(section, len(section))
+    walker.position = position
+    length = walker.number(32)
+    if walker.faults != 0 or length < 1 or length > len(section) - walker.position:
+        return None
+    end = walker.position + length
+    walker.end = end
+    walker.skip(1)
+    timestamp_delta_ms = walker.number(64)
+    offset_delta = walker.number(32)
+    rest = walker.position
+    key_length = walker.number(32)
+    key_start = walker.position
+    walker.skip(key_length)
+    key_view = section[key_start : walker.position]
+    value_length = walker.number(32)
+    walker.skip(value_length)
+    if walker.faults != 0:
+        return None
+    key: bytes | memoryview | None = key_view
+    if key_length < 0:
+        key = None
+    elif key_length <= KEY_COPIED_BYTES_MAX:
+        key = bytes(key_view)
+    return RecordSpan(position, end, rest, timestamp_delta_ms, offset_delta, key, value_length >= 0)
+
+
+def record_spans(section: bytes, count: int) -> list[RecordSpan]:
+    """The `count` records of an unfolded section, which must hold no byte more."""
+    spans, position = span_slice(section, 0, count)
+    if len(spans) != count or position != len(section):
+        raise CorruptBatchError(
+            f"record {len(spans)} of {count} is damaged, or bytes follow the last"
+        )
     return spans

@@ -1,5 +1,5 @@
-# C types for span_scan.py, read by Cython when it compiles that file. They change no result: every value below fits its
-# type by the checks in span_scan.py, and tests compare the two on hostile bytes.
+# C types for span_walk.py, read by Cython when it compiles that file. They change no result: every value below fits its
+# type by the checks in span_walk.py, and tests compare the two on hostile bytes.
 
 cimport cython
 
@@ -32,4 +32,9 @@ cdef class _Walker:
                rest=cython.Py_ssize_t, length=cython.longlong, timestamp_delta_ms=cython.longlong, offset_delta=cython.longlong,
                key_length=cython.longlong, key_start=cython.Py_ssize_t, key_end=cython.Py_ssize_t, value_length=cython.longlong,
                spans=list)
-cpdef list record_spans(bytes section, long long count)
+cpdef tuple span_slice(bytes section, Py_ssize_t position, long long count)
+
+@cython.locals(walker=_Walker, end=cython.Py_ssize_t, rest=cython.Py_ssize_t, length=cython.longlong,
+               timestamp_delta_ms=cython.longlong, offset_delta=cython.longlong, key_length=cython.longlong,
+               key_start=cython.Py_ssize_t, value_length=cython.longlong)
+cpdef RecordSpan large_span(object section, Py_ssize_t position)

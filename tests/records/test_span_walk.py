@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock.records.span_scan as span_scan
+import penstock.records.span_walk as span_walk
 from penstock.core.errors import CorruptBatchError
 from penstock.records.record import Header, Record, decode_records, encode_record
 
 
 def load_uncompiled() -> ModuleType:
     """The same file as plain Python, under another name."""
-    source = Path(span_scan.__file__).with_name("span_scan.py")
-    spec = importlib.util.spec_from_file_location("span_scan_uncompiled", source)
+    source = Path(span_walk.__file__).with_name("span_walk.py")
+    spec = importlib.util.spec_from_file_location("span_walk_uncompiled", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,7 +25,7 @@ def load_uncompiled() -> ModuleType:
 
 
 UNCOMPILED = load_uncompiled()
-BOTH = pytest.mark.parametrize("module", [span_scan, UNCOMPILED], ids=["compiled", "uncompiled"])
+BOTH = pytest.mark.parametrize("module", [span_walk, UNCOMPILED], ids=["compiled", "uncompiled"])
 
 RECORDS = st.lists(
     st.builds(
@@ -95,12 +95,12 @@ def test_compiled_and_uncompiled_agree_on_hostile_bytes(
             section[place] = data.draw(st.integers(0, 255))
     section = section[: data.draw(st.integers(0, len(section)))]
     count = data.draw(st.integers(0, len(records) + 1))
-    assert fields(span_scan, bytes(section), count) == fields(UNCOMPILED, bytes(section), count)
+    assert fields(span_walk, bytes(section), count) == fields(UNCOMPILED, bytes(section), count)
 
 
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_any_bytes_are_records_or_damage(section: bytes, count: int) -> None:
-    assert fields(span_scan, section, count) == fields(UNCOMPILED, section, count)
+    assert fields(span_walk, section, count) == fields(UNCOMPILED, section, count)
 
 
 @BOTH
