@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The package as users get it, compiled: the slow suites start their brokers from here.
 RELEASE ?= .venv-release
 RELEASE_PYTHON := $(CURDIR)/$(RELEASE)/bin/python
-SOURCES := $(shell find src -name '*.py' -o -name '*.pxd')
+SOURCES := $(shell find src -name '*.py' -o -name '*.pxd' -o -name '*.pyx')
 
 .DEFAULT_GOAL := help
 

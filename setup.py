@@ -36,6 +36,10 @@ WALKERS = [
     "spark/tables/values/json_columns",
     "spark/tables/values/json_kernel",
 ]
+NATIVE = [
+    "storage/native_sync",
+]
+"""Cython that has no Python twin of the same name: it needs threads without the interpreter."""
 HOT_PATH = [
     "core/cancellation.py",
     "core/clock.py",
@@ -52,6 +56,7 @@ HOT_PATH = [
     "records/stored_records.py",
     "records/validation.py",
     "storage/batch_walk.py",
+    "storage/flush_work.py",
     "storage/flusher.py",
     "storage/group_commit.py",
     "storage/index_file.py",
@@ -111,6 +116,15 @@ def walker() -> list[Extension]:
             extra_compile_args=["-O3", "-g0"],
         )
         for name in WALKERS
+    ]
+    sources += [
+        Extension(
+            "penstock." + name.replace("/", "."),
+            sources=[f"src/penstock/{name}.pyx"],
+            extra_compile_args=["-O3", "-g0", "-pthread"],
+            extra_link_args=["-pthread"],
+        )
+        for name in NATIVE
     ]
     made: list[Extension] = cythonize(
         sources,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.records.batch import BatchHeader
-from penstock.storage import flusher, recovery
+from penstock.storage import flush_work, flusher, recovery
 from penstock.storage.filesystem import FileSystem, write_fully
 from penstock.storage.log_directory import Flushable, FlushJob
 from penstock.storage.log_manager import LogManager
@@ -35,24 +35,24 @@ def test_with_every_guard_in_place_nothing_fails() -> None:
 def no_sync(patch: pytest.MonkeyPatch) -> None:
     """Acknowledge before the data is synced."""
 
-    def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
+    def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob], _sync_files: object) -> None:
         for job in jobs:
             job.files = []
         original(filesystem, jobs)
 
-    original = flusher.execute_jobs
+    original = flush_work.execute_jobs
     patch.setattr(flusher, "execute_jobs", execute_jobs)
 
 
 def no_directory_sync(patch: pytest.MonkeyPatch) -> None:
     """Count a new segment's data as durable before its name is."""
 
-    def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
+    def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob], _sync_files: object) -> None:
         for job in jobs:
             job.sync_directory = False
         original(filesystem, jobs)
 
-    original = flusher.execute_jobs
+    original = flush_work.execute_jobs
     patch.setattr(flusher, "execute_jobs", execute_jobs)
 
 

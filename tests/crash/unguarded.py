@@ -14,7 +14,7 @@ from penstock.cli.main import run
 from penstock.records.batch import BatchHeader
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
-from penstock.storage import recovery
+from penstock.storage import group_commit, recovery
 from penstock.storage.filesystem import DiskFile
 from penstock.storage.flusher import Flusher, FlushRound
 from penstock.storage.producer_entry import ProducerBatch
@@ -28,9 +28,15 @@ def replace(owner: object, name: str, stand_in: object) -> None:
     setattr(owner, name, stand_in)
 
 
+def without_pool() -> None:
+    """Have every round done by `Flusher.execute`, which can be changed from outside."""
+    replace(group_commit, "open_sync_pool", lambda _threads_max: None)
+
+
 def ack_before_sync() -> None:
     """Acknowledge data that is in the page cache only."""
     replace(DiskFile, "sync", lambda _self: None)
+    without_pool()
 
 
 def watermark_ahead() -> None:
@@ -73,6 +79,7 @@ def slow_sync() -> None:
         original(self, flush_round)
 
     replace(Flusher, "execute", execute)
+    without_pool()
 
 
 def late_answer() -> None:
@@ -84,6 +91,7 @@ def late_answer() -> None:
         time.sleep(LONGER_SECONDS)
 
     replace(Flusher, "execute", execute)
+    without_pool()
 
 
 CHANGES: dict[str, Callable[[], None]] = {

@@ -22,6 +22,7 @@ from penstock.core.types import TopicPartition
 from penstock.node.transaction_effects import TransactionEffects
 from penstock.records.batch import BatchHeader
 from penstock.replication.manager import HostedPartition, TransactionEnd
+from penstock.storage import group_commit
 from penstock.storage.flusher import Flusher, FlushRound
 from penstock.storage.open_transactions import NO_GUARD
 from penstock.storage.producer_entry import ProducerBatch
@@ -90,6 +91,8 @@ def slower_sync() -> None:
         original(self, flush_round)
 
     replace(Flusher, "execute", execute)
+    # The pool is not reached by what is changed here.
+    replace(group_commit, "open_sync_pool", lambda _threads_max: None)
 
 
 CHANGES: dict[str, Callable[[], None]] = {

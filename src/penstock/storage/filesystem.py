@@ -165,6 +165,11 @@ class DiskFile:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
+    @property
+    def descriptor(self) -> int:
+        """For `sync_pool`, which syncs many files at once. It stays open while this is held."""
+        return self._descriptor
+
     def write_at(self, data: Buffer, position: int) -> int:
         """Write at `position`; how many bytes were written."""
         return os.pwrite(self._descriptor, data, position)

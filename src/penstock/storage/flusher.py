@@ -1,41 +1,45 @@
 """Group commit: one `Flusher` for each data directory.
 
-A round is: take the jobs of all dirty logs (owner's thread), do them (any one thread), tell the
-logs (owner's thread). One round at a time; what is appended meanwhile shares the next. The owner's
-thread is the one that appends, so no log needs a lock: the flusher's thread sees only `FlushJob`s.
+A round is: take the jobs of all dirty logs (owner's thread), do them (other threads), tell the logs
+(owner's thread). What is appended meanwhile shares the next round. The owner's thread is the one
+that appends, so no log needs a lock: other threads see only `FlushJob`s and descriptors.
 
 Where a round is done is decided by `choose_path`: a hop to a thread and back costs as much as a
-sync on a fast disk, so a lone append on a fast disk is synced by its own thread; everything else
-goes to the flusher's thread, which is woken by a queue, not by an executor, and reports once for
-each round.
+sync on a fast disk, so a lone append on a fast disk is synced by its own thread. Jobs that are
+nothing but syncs go to the `SyncPool`, which syncs all their files at the same time. Jobs with
+names or small files go to the flusher's thread, which is woken by a queue.
+
+One log has one job under way at a time; rounds under way have no log in common. The next round
+begins when the one before has ended, so that many appends share a sync, or when it lasted for
+`ROUND_ALONE_SECONDS`: then every log of it is told as soon as its own files are synced.
 
 The order inside a job is the law of durability: epochs, data, snapshots, names; only then does the
-durable offset move. A failed sync is final (fsyncgate: a retry may succeed with the data gone): the
-directory is offline, nothing after it is acknowledged. Lack of room for the small files is not, nor
-is a lack of descriptors: the job is owed again.
+durable offset move. Files of data are synced in any order: the offset moves after all of them. A
+failed sync is final (fsyncgate: a retry may succeed with the data gone): the directory is offline,
+nothing after it is acknowledged. Lack of room for the small files is not, nor is a lack of
+descriptors: the job is owed again.
 """
 
+import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from queue import SimpleQueue
 from typing import Final
 
 from penstock.core.clock import Clock
-from penstock.core.limits import SYNC_ON_LOOP_BYTES_MAX, SYNC_ON_LOOP_SECONDS_MAX
-from penstock.core.metrics import SECONDS_BOUNDS, Histogram
-from penstock.storage.filesystem import (
-    DESCRIPTOR_ERRNOS,
-    RETRIABLE_ERRNOS,
-    File,
-    FileSystem,
-    write_fully,
+from penstock.core.limits import (
+    ROUND_ALONE_SECONDS,
+    SYNC_ON_LOOP_BYTES_MAX,
+    SYNC_ON_LOOP_SECONDS_MAX,
 )
+from penstock.core.metrics import SECONDS_BOUNDS, Histogram
+from penstock.storage.filesystem import RETRIABLE_ERRNOS, DiskFile, File
+from penstock.storage.flush_work import ShortageError, execute_jobs, sync_in_turn
 from penstock.storage.log_directory import Flushable, FlushJob, LogDirectory
-from penstock.storage.log_loader import LEADER_EPOCH_FILE
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.snapshot_writer import SnapshotWriter
+from penstock.storage.sync_pool import SyncPool
 
 _MEAN_WEIGHT = 0.2
 """Weight of the newest sync in the mean: five slow ones in a row move it, a single one hardly."""
@@ -56,15 +60,19 @@ def choose_path(
     bytes_waiting: int,
     is_round_under_way: bool,
     mean_seconds: float,
+    is_overdue: bool = False,
 ) -> SyncPath:
     """Who does the next round. Pure.
 
     The caller syncs only for one log with one small append, and only while syncs are fast: with
     more waiting, the loop is better used for reading more requests into the next round. A large
-    append seldom comes alone: its client sends the next one before the answer.
+    append seldom comes alone: its client sends the next one before the answer. A round under way
+    that is overdue holds nobody up, and the loop does not sync beside it.
     """
-    if jobs == 0 or is_round_under_way:
+    if jobs == 0 or (is_round_under_way and not is_overdue):
         return SyncPath.NOBODY
+    if is_round_under_way:
+        return SyncPath.THREAD
     is_small = appends_waiting == 1 and bytes_waiting <= SYNC_ON_LOOP_BYTES_MAX
     if jobs == 1 and is_small and mean_seconds < SYNC_ON_LOOP_SECONDS_MAX:
         return SyncPath.CALLER
@@ -74,10 +82,12 @@ def choose_path(
 class FlushRound:
     """Jobs that are synced together."""
 
-    __slots__ = ("began_at", "error", "is_full", "jobs", "seconds", "size_bytes")
+    __slots__ = ("began_at", "error", "is_full", "jobs", "outcomes", "seconds", "size_bytes")
 
     def __init__(self, jobs: list[FlushJob], size_bytes: int) -> None:
         self.jobs = jobs
+        self.outcomes: list[int] = []
+        """Of a round in the pool: what became of each file, in the order of the jobs."""
         self.size_bytes = size_bytes
         """What was appended since the round before it."""
         self.error: BaseException | None = None
@@ -89,73 +99,18 @@ class FlushRound:
         self.seconds = 0.0
 
 
-class _ShortageError(Exception):
-    """A small file found no room, or nothing could be opened; caught in this module."""
+def _descriptors(files: list[File]) -> list[int] | None:
+    """Of files on the disk of this machine; None when one is of another kind."""
+    descriptors = []
+    for file in files:
+        if not isinstance(file, DiskFile):
+            return None
+        descriptors.append(file.descriptor)
+    return descriptors
 
 
-def execute_jobs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
-    """Put the work of several logs on the disk, in the order that durability needs.
-
-    Step by step over all jobs, not job by job: a file system with a journal commits for the first
-    file of a step what the others then find done.
-    """
-    _replace_epochs(filesystem, jobs)
-    for job in jobs:
-        for file in job.files:
-            file.sync()
-    _write_snapshots(filesystem, jobs)
-    try:
-        for job in jobs:
-            if job.sync_directory or job.epochs is not None:
-                filesystem.sync_directory(job.log.directory)
-        parents = {job.log.directory.rpartition("/")[0] for job in jobs if job.sync_parent}
-        for parent in parents:
-            filesystem.sync_directory(parent)
-    except OSError as error:
-        if error.errno in DESCRIPTOR_ERRNOS:
-            raise _ShortageError from error
-        raise
-
-
-def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
-    """Write leader epochs aside, sync, rename; their names are synced with the others."""
-    written: list[tuple[str, File]] = []
-    with _telling_full():
-        for job in jobs:
-            if job.epochs is not None:
-                path = f"{job.log.directory}/{LEADER_EPOCH_FILE}"
-                file = filesystem.create_file(f"{path}.tmp")
-                write_fully(file, job.epochs, 0)
-                written.append((path, file))
-        for _, file in written:
-            file.sync()
-        for path, _ in written:
-            filesystem.rename(f"{path}.tmp", path)
-
-
-def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
-    """Write the producers of a clean stop. An older snapshot can stand in for each."""
-    written: list[File] = []
-    with _telling_full():
-        for job in jobs:
-            if job.snapshot is not None:
-                name, snapshot = job.snapshot
-                file = filesystem.create_file(f"{job.log.directory}/{name}")
-                write_fully(file, snapshot.to_bytes(), 0)
-                written.append(file)
-        for file in written:
-            file.sync()
-
-
-@contextmanager
-def _telling_full() -> Iterator[None]:
-    """Tell a full disk from a broken one while a small file is written."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in RETRIABLE_ERRNOS:
-            raise _ShortageError from error
-        raise
+def _sync_error(number: int) -> OSError:
+    return OSError(number, f"fdatasync: {os.strerror(number)}")
 
 
 class Flusher:
@@ -164,7 +119,11 @@ class Flusher:
     def __init__(self, directory: LogDirectory, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-        self._under_way: FlushRound | None = None
+        self._under_way: dict[FlushRound, None] = {}
+        """Rounds that are begun and not completed, the oldest first."""
+        self._pool: SyncPool | None = None
+        self._in_pool: dict[int, FlushRound] = {}
+        """By ticket."""
         self._owed: dict[Flushable, None] = {}
         """Logs whose appends were acknowledged and not synced: modes `interval` and `os`."""
         self._owed_bytes = 0
@@ -194,40 +153,55 @@ class Flusher:
 
     @property
     def is_round_under_way(self) -> bool:
-        """Whether the thread is at work or its report is not yet taken."""
-        return self._under_way is not None
+        """Whether a thread is at work or its report is not yet taken."""
+        return bool(self._under_way)
 
     def under_way_seconds(self) -> float:
-        """How long the round that is under way takes already; 0 when there is none."""
-        under_way = self._under_way
-        if under_way is None or not under_way.began_at:
-            return 0.0
-        return self._clock.monotonic() - under_way.began_at
+        """How long the oldest round that is under way takes already; 0 when there is none."""
+        for oldest in self._under_way:
+            if oldest.began_at:
+                return self._clock.monotonic() - oldest.began_at
+        return 0.0
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a round takes so long that the next does not wait for it."""
+        return self.under_way_seconds() >= ROUND_ALONE_SECONDS
 
     def path(self) -> SyncPath:
         """Who should do the next round."""
         directory = self._directory
+        jobs, is_overdue = len(directory.dirty), False
+        if self._under_way:
+            is_overdue = self.is_overdue
+            jobs = sum(not log.is_flushing for log in directory.dirty) if is_overdue else 0
         return choose_path(
-            jobs=len(directory.dirty),
+            jobs=jobs,
             appends_waiting=directory.appends_waiting,
             bytes_waiting=directory.bytes_waiting,
-            is_round_under_way=self._under_way is not None,
+            is_round_under_way=bool(self._under_way),
             mean_seconds=self._mean_seconds,
+            is_overdue=is_overdue,
         )
 
     # --- One round ---
 
     def begin_round(self) -> FlushRound:
-        """Take the jobs of all dirty logs. Mode `always`."""
-        assert self._under_way is None, "one round at a time"
+        """Take the jobs of all dirty logs that have none under way. Mode `always`."""
         directory = self._directory
         logs, directory.dirty = directory.dirty, []
         size_bytes = directory.bytes_waiting
         directory.appends_waiting = directory.bytes_waiting = 0
-        jobs, directory.dirty = self._take_jobs(logs, sealed_only=False)
-        self._under_way = FlushRound(jobs, size_bytes)
-        self._under_way.is_full = bool(directory.dirty) and not jobs
-        return self._under_way
+        flushing: list[Flushable] = []
+        if self._under_way:
+            flushing = [log for log in logs if log.is_flushing]
+            logs = [log for log in logs if not log.is_flushing]
+        jobs, waiting = self._take_jobs(logs, sealed_only=False)
+        directory.dirty = flushing + waiting
+        flush_round = FlushRound(jobs, size_bytes)
+        flush_round.is_full = bool(waiting) and not jobs
+        self._under_way[flush_round] = None
+        return flush_round
 
     def _take_jobs(
         self, logs: list[Flushable], *, sealed_only: bool
@@ -248,6 +222,7 @@ class Flusher:
                 if error.errno not in RETRIABLE_ERRNOS:
                     raise self._directory.fail(error) from error
                 return jobs, logs[number:]
+            log.is_flushing = True
             jobs.append(job)
             files_left -= len(job.files)
         return jobs, []
@@ -257,8 +232,8 @@ class Flusher:
         filesystem = self._directory.filesystem
         flush_round.began_at = started = self._clock.monotonic()
         try:
-            execute_jobs(filesystem, flush_round.jobs)
-        except _ShortageError:
+            execute_jobs(filesystem, flush_round.jobs, self._sync_files)
+        except ShortageError:
             flush_round.is_full = True
         except OSError as error:
             flush_round.error = error
@@ -266,8 +241,10 @@ class Flusher:
 
     def complete_round(self, flush_round: FlushRound) -> list[Flushable]:
         """Tell the logs; those whose durable offset moved. Raises when the directory is dead."""
-        assert flush_round is self._under_way
-        self._under_way = None
+        del self._under_way[flush_round]
+        jobs = [job for job in flush_round.jobs if not job.is_done]
+        for job in jobs:
+            job.log.is_flushing = False
         self._mean_seconds += _MEAN_WEIGHT * (flush_round.seconds - self._mean_seconds)
         self.durations.observe(flush_round.seconds)
         if flush_round.error is not None:
@@ -275,12 +252,12 @@ class Flusher:
         if self._directory.failure is not None:
             raise self._directory.failure
         if flush_round.is_full:
-            for job in flush_round.jobs:
+            for job in jobs:
                 job.log.flush_undone(job)
             self._directory.bytes_waiting += flush_round.size_bytes
             return []
         self.flushed_bytes += flush_round.size_bytes
-        moved = [job.log for job in flush_round.jobs if job.log.flush_done(job)]
+        moved = [job.log for job in jobs if job.log.flush_done(job)]
         self.moved.update(moved)
         return moved
 
@@ -305,7 +282,7 @@ class Flusher:
 
     def begin_owed_round(self) -> FlushRound | None:
         """Take what is owed: everything in mode `interval`, sealed segments in mode `os`."""
-        assert self._under_way is None, "one round at a time"
+        assert not self._under_way, "one owed round at a time"
         self.take_acknowledged()
         sealed_only = self._directory.flush_mode is FlushMode.OS
         logs = [log for log in self._owed if not sealed_only or log.owes_sealed]
@@ -319,19 +296,74 @@ class Flusher:
         size_bytes = 0
         if not sealed_only and not self._owed:
             size_bytes, self._owed_bytes = self._owed_bytes, 0
-        self._under_way = FlushRound(jobs, size_bytes)
-        return self._under_way
+        flush_round = FlushRound(jobs, size_bytes)
+        self._under_way[flush_round] = None
+        return flush_round
 
     def forget(self, log: Flushable) -> None:
         """A log is deleted: nothing of it is owed any more."""
         self._owed.pop(log, None)
         self.moved.discard(log)
 
+    # --- The pool ---
+
+    def _sync_files(self, files: list[File]) -> None:
+        """Sync all of these, at the same time where the pool can."""
+        pool = self._pool
+        descriptors = _descriptors(files) if pool is not None and len(files) > 1 else None
+        if pool is None or descriptors is None:
+            sync_in_turn(files)
+            return
+        for outcome in pool.sync_all(descriptors):
+            if outcome:
+                raise _sync_error(outcome)
+
+    def take_synced(self) -> list[FlushRound]:
+        """Rounds that the pool has finished; they are to be completed."""
+        assert self._pool is not None
+        rounds = []
+        for ticket, seconds, outcomes in self._pool.take():
+            flush_round = self._in_pool.pop(ticket)
+            flush_round.seconds = seconds
+            flush_round.outcomes = outcomes
+            failed = [outcome for outcome in outcomes if outcome]
+            if failed:
+                flush_round.error = _sync_error(failed[0])
+            rounds.append(flush_round)
+        return rounds
+
+    def complete_early(self) -> list[Flushable]:
+        """Tell the logs whose files are synced in rounds that are overdue; those that moved.
+
+        A sync that failed is left to the end of its round, which is near.
+        """
+        pool = self._pool
+        moved: list[Flushable] = []
+        if pool is None or not self.is_overdue:
+            return moved
+        for ticket, flush_round in self._in_pool.items():
+            outcomes = pool.watch(ticket)
+            number = 0
+            for job in flush_round.jobs:
+                mine = outcomes[number : number + len(job.files)]
+                number += len(job.files)
+                if not job.is_done and not any(mine) and self._directory.failure is None:
+                    job.is_done = True
+                    job.log.is_flushing = False
+                    if job.log.flush_done(job):
+                        moved.append(job.log)
+        self.moved.update(moved)
+        return moved
+
     # --- The thread ---
 
-    def start(self, report: Callable[[FlushRound], None]) -> None:
-        """Start the thread; `report` is called on it once for each finished round."""
+    def start(self, report: Callable[[FlushRound], None], pool: SyncPool | None = None) -> None:
+        """Start the thread; `report` is called on it once for each finished round.
+
+        With a `pool`, `take_synced` gives the rounds that it finished.
+        """
         assert self._syncer is None
+        self._pool = pool
         self._report = report
         self._syncer = threading.Thread(
             target=self._run, name=f"flusher {self._directory.path}", daemon=True
@@ -339,8 +371,21 @@ class Flusher:
         self._syncer.start()
 
     def submit(self, flush_round: FlushRound) -> None:
-        """Have the thread do a round that was begun."""
+        """Have a round done that was begun: plain jobs by the pool, others by the thread."""
         assert self._syncer is not None
+        pool = self._pool
+        if pool is not None:
+            plain = [job for job in flush_round.jobs if job.is_plain]
+            descriptors = _descriptors([file for job in plain for file in job.files])
+            if descriptors:
+                if len(plain) < len(flush_round.jobs):
+                    rest = FlushRound([job for job in flush_round.jobs if not job.is_plain], 0)
+                    self._under_way[rest] = None
+                    self._rounds.put(rest)
+                    flush_round.jobs = plain
+                flush_round.began_at = self._clock.monotonic()
+                self._in_pool[pool.submit(descriptors)] = flush_round
+                return
         self._rounds.put(flush_round)
 
     def stop(self) -> None:
@@ -349,6 +394,9 @@ class Flusher:
             self._rounds.put(None)
             self._syncer.join()
             self._syncer = None
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool = None
 
     def _run(self) -> None:
         assert self._report is not None

@@ -14,11 +14,14 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from penstock.core.errors import LogDirectoryOfflineError
+from penstock.core.limits import ROUND_ALONE_SECONDS, SYNC_THREADS_MAX
+from penstock.storage.filesystem import DiskFileSystem
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.snapshot_writer import SnapshotJob
+from penstock.storage.sync_pool import open_sync_pool
 
 FULL_RETRY_SECONDS: Final = 1.0
 """Until a flush or a snapshot that found no room is tried again."""
@@ -43,6 +46,14 @@ class Loop(Protocol):
         """The same, from any thread."""
         ...
 
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> object:
+        """Call it whenever the descriptor can be read."""
+        ...
+
+    def remove_reader(self, fd: int) -> object:
+        """Watch the descriptor no more."""
+        ...
+
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call it after so many seconds."""
         ...
@@ -64,11 +75,16 @@ class GroupCommit:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._on_idle = on_idle
-        """Called after each round and each snapshot: `is_busy_with` may have changed."""
+        """Called after each round and snapshot: `is_syncing` and `is_storing` may have changed."""
         self._loop: Loop | None = None
         self._is_scheduled = False
         self._is_stopping = False
+        self._holds = 0
         self._retry: Timer | None = None
+        self._watched: dict[Flusher, int] = {}
+        """Descriptors by which pools report."""
+        self._is_looking: set[Flusher] = set()
+        """Flushers whose round is looked at when it is overdue."""
         self._reported: set[str] = set()
         """Directories whose failure was reported."""
 
@@ -83,7 +99,13 @@ class GroupCommit:
             def report_snapshot(job: SnapshotJob, flusher: Flusher = flusher) -> None:
                 loop.call_soon_threadsafe(self._finish_snapshot, flusher, job)
 
-            flusher.start(report)
+            pool = None
+            if isinstance(flusher.directory.filesystem, DiskFileSystem):
+                pool = open_sync_pool(SYNC_THREADS_MAX)
+            if pool is not None:
+                self._watched[flusher] = pool.report_descriptor
+                loop.add_reader(pool.report_descriptor, self._take_synced, flusher)
+            flusher.start(report, pool)
             flusher.snapshots.start(report_snapshot)
 
     def begin_stop(self) -> None:
@@ -96,6 +118,8 @@ class GroupCommit:
         """End the threads and do the last rounds on this one; nothing is under way."""
         for flusher in self._flushers:
             flusher.snapshots.stop()
+            if flusher in self._watched and self._loop is not None:
+                self._loop.remove_reader(self._watched.pop(flusher))
             flusher.stop()
             self._finish_appends(flusher)
 
@@ -116,19 +140,29 @@ class GroupCommit:
             if flush_round.is_full:
                 return
 
-    def is_busy_with(self, logs: AbstractSet[object]) -> bool:
-        """Whether a round is under way, or a snapshot of one of these logs, which then ends soon.
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a round is under way: it may write into the directory of a log."""
+        return any(flusher.is_round_under_way for flusher in self._flushers)
 
-        Either may write into the directory of a log.
-        """
-        is_busy = False
+    def is_storing(self, logs: AbstractSet[object]) -> bool:
+        """Whether a snapshot of one of these logs is being stored, which then ends soon."""
+        is_storing = False
         for flusher in self._flushers:
             log = flusher.snapshots.log_under_way
-            is_snapshot = log is not None and log in logs
-            if is_snapshot:
+            if log is not None and log in logs:
                 flusher.snapshots.abandon()
-            is_busy |= is_snapshot or flusher.is_round_under_way
-        return is_busy
+                is_storing = True
+        return is_storing
+
+    def hold(self) -> None:
+        """Begin nothing until `let_go`, so that the rounds under way come to an end."""
+        self._holds += 1
+
+    def let_go(self) -> None:
+        """Go on; the caller's own turn ends first."""
+        self._holds -= 1
+        self.schedule()
 
     # --- Rounds ---
 
@@ -142,6 +176,8 @@ class GroupCommit:
     def _flush(self) -> None:
         """Begin rounds for all directories that have something to sync."""
         self._is_scheduled = False
+        if self._holds:
+            return
         for flusher in self._flushers:
             directory = flusher.directory
             if directory.failure is not None:
@@ -157,6 +193,10 @@ class GroupCommit:
     def _begin(self, flusher: Flusher) -> None:
         path = flusher.path()
         if path is SyncPath.NOBODY:
+            if flusher not in self._is_looking and flusher in self._watched:
+                assert self._loop is not None
+                self._is_looking.add(flusher)
+                self._loop.call_later(ROUND_ALONE_SECONDS, self._look_again, flusher)
             return
         try:
             flush_round = flusher.begin_round()
@@ -168,6 +208,28 @@ class GroupCommit:
         else:
             flusher.execute(flush_round)
             self._finish_round(flusher, flush_round)
+
+    def _take_synced(self, flusher: Flusher) -> None:
+        """The pool has news: rounds that are finished, or logs of one that is overdue."""
+        for flush_round in flusher.take_synced():
+            self._finish_round(flusher, flush_round)
+        if flusher.is_round_under_way:
+            self._look_at_overdue(flusher)
+
+    def _look_again(self, flusher: Flusher) -> None:
+        """Appends may have waited for a round that takes long."""
+        self._is_looking.discard(flusher)
+        self._look_at_overdue(flusher)
+        if flusher.directory.dirty:
+            self.schedule()
+
+    def _look_at_overdue(self, flusher: Flusher) -> None:
+        """Acknowledge what is synced of a round that takes long, and let the others go on."""
+        moved = flusher.complete_early()
+        if moved:
+            self._on_durable([log for log in moved if isinstance(log, PartitionLog)])
+            if flusher.directory.dirty:
+                self.schedule()
 
     def _acknowledge(self, flusher: Flusher) -> None:
         """The modes that sync later: tell at once; sealed segments are synced behind it."""

@@ -35,7 +35,7 @@ class LogMark(NamedTuple):
 class FlushJob:
     """What must be on the disk before the log's durable offset may reach `mark`.
 
-    The order is fixed: epochs, data files, snapshots, then names (`flusher.execute_job`).
+    The order is fixed: epochs, data files, snapshots, then names (`flush_work`).
     """
 
     log: "Flushable"
@@ -54,6 +54,18 @@ class FlushJob:
     """Whose files are among `files`, in case they are owed again."""
     sync_directory: bool = False
     sync_parent: bool = False
+    is_done: bool = False
+    """The log was told before the end of its round."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether syncing `files`, in any order, is all there is to do."""
+        return not (
+            self.sync_directory
+            or self.sync_parent
+            or self.epochs is not None
+            or self.snapshot is not None
+        )
 
 
 @dataclass(slots=True)
@@ -164,6 +176,8 @@ class Flushable(Protocol):
         ...
 
     is_dirty: bool
+    is_flushing: bool
+    """A job of it is under way; the next one waits for its end."""
 
     def take_flush_job(self, *, sealed_only: bool) -> FlushJob:
         """Hand over what is unsynced, or of the data only sealed segments."""
@@ -223,6 +237,11 @@ class LogDirectory:
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by whichever thread finds the directory dead."""
+
+    def take_missed_snapshots(self) -> None:
+        """Take the producer snapshots that logs missed, as far as older ones are stored."""
+        for log in list(self.snapshots_missed):
+            log.snapshot_if_due()
 
     def fail(self, cause: BaseException) -> LogDirectoryOfflineError:
         """Take the directory out of service; the first cause stays."""

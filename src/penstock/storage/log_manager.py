@@ -27,7 +27,8 @@ from penstock.core.limits import FILES_OPEN_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage import data_directory as names
 from penstock.storage.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
-from penstock.storage.flusher import Flusher, execute_jobs
+from penstock.storage.flush_work import execute_jobs
+from penstock.storage.flusher import Flusher
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_loader import create_log, load_log
 from penstock.storage.log_settings import FlushMode, LogSettings
@@ -360,8 +361,7 @@ class LogManager:
             for log in logs:
                 directory.recovery_points[log.topic_partition] = log.synced_offset
                 log.snapshot_if_due()
-            for log_without in list(directory.shared.snapshots_missed):
-                log_without.snapshot_if_due()
+            directory.shared.take_missed_snapshots()
             if logs and directory.shared.failure is None:
                 taken.append((directory, logs))
         return taken

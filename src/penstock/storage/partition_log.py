@@ -57,6 +57,7 @@ class PartitionLog:
         "end_offset",
         "epochs",
         "is_dirty",
+        "is_flushing",
         "is_swapping",
         "is_touched",
         "limit_mark",
@@ -106,7 +107,7 @@ class PartitionLog:
         """Why the log is not served (closed, deleted or quarantined), or None."""
         self.truncations = 0
         """Counts truncations; a read on another thread that spans one must be repeated."""
-        self.is_dirty = False
+        self.is_dirty = self.is_flushing = False
         self.is_swapping = False
         """While compaction exchanges segments nobody else removes any of this log."""
         self.is_touched = loaded.is_changed

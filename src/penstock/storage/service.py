@@ -175,9 +175,16 @@ class StorageService(ThreadedReads):
         self, logs: AbstractSet[PartitionLog | None] = frozenset()
     ) -> None:
         """Return when no round is under way and no snapshot of these logs."""
-        while self._commit.is_busy_with(logs):
+        while self._commit.is_storing(logs):
             self._round_done.clear()
             await self._round_done.wait()
+        self._commit.hold()
+        try:
+            while self._commit.is_syncing:
+                self._round_done.clear()
+                await self._round_done.wait()
+        finally:
+            self._commit.let_go()
 
     # --- Duties ---
 

@@ -1,0 +1,96 @@
+"""What a round of the flusher does on the disk, in the order that durability needs.
+
+Epochs, data, the snapshots of a clean stop, names. Lack of room for a small file, or of a
+descriptor, is a `ShortageError`: nothing is lost and the jobs are owed again. Every other error,
+and any error of a sync of data, is raised as it is and takes the directory out of service.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.storage.filesystem import (
+    DESCRIPTOR_ERRNOS,
+    RETRIABLE_ERRNOS,
+    File,
+    FileSystem,
+    write_fully,
+)
+from penstock.storage.log_directory import FlushJob
+from penstock.storage.log_loader import LEADER_EPOCH_FILE
+
+
+class ShortageError(Exception):
+    """A small file found no room, or nothing could be opened; caught by the flusher."""
+
+
+def sync_in_turn(files: list[File]) -> None:
+    """Sync files one after the other."""
+    for file in files:
+        file.sync()
+
+
+def execute_jobs(
+    filesystem: FileSystem,
+    jobs: list[FlushJob],
+    sync_files: Callable[[list[File]], None] = sync_in_turn,
+) -> None:
+    """Put the work of several logs on the disk, in the order that durability needs.
+
+    Step by step over all jobs, not job by job: a file system with a journal commits for the first
+    file of a step what the others then find done.
+    """
+    _replace_epochs(filesystem, jobs)
+    sync_files([file for job in jobs for file in job.files])
+    _write_snapshots(filesystem, jobs)
+    try:
+        for job in jobs:
+            if job.sync_directory or job.epochs is not None:
+                filesystem.sync_directory(job.log.directory)
+        parents = {job.log.directory.rpartition("/")[0] for job in jobs if job.sync_parent}
+        for parent in parents:
+            filesystem.sync_directory(parent)
+    except OSError as error:
+        if error.errno in DESCRIPTOR_ERRNOS:
+            raise ShortageError from error
+        raise
+
+
+def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
+    """Write leader epochs aside, sync, rename; their names are synced with the others."""
+    written: list[tuple[str, File]] = []
+    with _telling_full():
+        for job in jobs:
+            if job.epochs is not None:
+                path = f"{job.log.directory}/{LEADER_EPOCH_FILE}"
+                file = filesystem.create_file(f"{path}.tmp")
+                write_fully(file, job.epochs, 0)
+                written.append((path, file))
+        for _, file in written:
+            file.sync()
+        for path, _ in written:
+            filesystem.rename(f"{path}.tmp", path)
+
+
+def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
+    """Write the producers of a clean stop. An older snapshot can stand in for each."""
+    written: list[File] = []
+    with _telling_full():
+        for job in jobs:
+            if job.snapshot is not None:
+                name, snapshot = job.snapshot
+                file = filesystem.create_file(f"{job.log.directory}/{name}")
+                write_fully(file, snapshot.to_bytes(), 0)
+                written.append(file)
+        for file in written:
+            file.sync()
+
+
+@contextmanager
+def _telling_full() -> Iterator[None]:
+    """Tell a full disk from a broken one while a small file is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in RETRIABLE_ERRNOS:
+            raise ShortageError from error
+        raise
