@@ -117,7 +117,10 @@ class TransactionMachine(RuleBasedStateMachine):
     def lose_power(self, fate: Fate, seed: int) -> None:
         self.disk = RecordingDisk(self.disk.after(len(self.disk.changes), fate, seed))
         self.manager = open_manager(self.disk, SETTINGS)
-        if self.manager.get_log(PARTITION) is None:
+        log = self.manager.get_log(PARTITION)
+        if log is None or log.log_start_offset > self.start:
+            # Nothing was durable, not even the name of the directory or of the first segment.
+            assert self.high_watermark == self.start
             self.begin()
             return
         self._found()
