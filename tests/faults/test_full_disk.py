@@ -15,7 +15,7 @@ from penstock.core.config import BrokerConfig
 from penstock.core.settings import LogCareSettings, Settings
 from penstock.node import duties
 from penstock.protocol.error_codes import ErrorCode
-from penstock.storage import service
+from penstock.storage import group_commit
 from penstock.testing.broker import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
@@ -102,7 +102,7 @@ def test_no_room_for_the_small_files_of_a_flush(
     disk: FaultyRoom, broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch fits, the checkpoint of its leader epoch does not: the answer waits for room."""
-    monkeypatch.setattr(service, "_FULL_RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(group_commit, "FULL_RETRY_SECONDS", 0.005)
     refused = threading.Event()
 
     def fill(operation: str, path: str) -> None:

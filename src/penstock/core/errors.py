@@ -6,6 +6,8 @@ everything else under `PenstockError` is an answer that a client can act on. A b
 ours is none of these: it is an `AssertionError`, and it is a crash.
 """
 
+from typing import Self
+
 
 class PenstockError(Exception):
     """Base of every error that Penstock raises on purpose.
@@ -16,6 +18,16 @@ class PenstockError(Exception):
     def __init__(self, *words: object, hint: str = "") -> None:
         super().__init__(*words)
         self.hint = hint
+
+    def again(self) -> Self:
+        """Return a copy to raise instead of an error that is kept.
+
+        An exception keeps the frames of every raise, with all that they refer to: files that are
+        deleted, batches of requests. An error that is kept is therefore never raised itself.
+        """
+        copied = type(self).__new__(type(self), *self.args)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
 
 # --- The peer was wrong: the connection is closed, nobody else notices. ---

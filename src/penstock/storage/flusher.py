@@ -236,7 +236,8 @@ class Flusher:
         except ShortageError:
             flush_round.is_full = True
         except OSError as error:
-            flush_round.error = error
+            # Without its frames: they refer to the round, and to files that may be deleted.
+            flush_round.error = error.with_traceback(None)
         flush_round.seconds = self._clock.monotonic() - started
 
     def complete_round(self, flush_round: FlushRound) -> list[Flushable]:
@@ -248,9 +249,9 @@ class Flusher:
         self._mean_seconds += _MEAN_WEIGHT * (flush_round.seconds - self._mean_seconds)
         self.durations.observe(flush_round.seconds)
         if flush_round.error is not None:
-            raise self._directory.fail(flush_round.error)
+            raise self._directory.fail(flush_round.error) from flush_round.error
         if self._directory.failure is not None:
-            raise self._directory.failure
+            raise self._directory.failure.again()
         if flush_round.is_full:
             for job in jobs:
                 job.log.flush_undone(job)
@@ -403,3 +404,5 @@ class Flusher:
         while (flush_round := self._rounds.get()) is not None:
             self.execute(flush_round)
             self._report(flush_round)
+            # While the thread waits it holds no file: a deleted one would keep its room.
+            flush_round = None

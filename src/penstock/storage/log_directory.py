@@ -249,7 +249,6 @@ class LogDirectory:
             self.failure = LogDirectoryOfflineError(
                 f"data directory {self.path} is offline until a restart: {cause}"
             )
-            self.failure.__cause__ = cause
             if self.on_failure is not None:
                 self.on_failure()
-        return self.failure
+        return self.failure.again()

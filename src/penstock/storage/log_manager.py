@@ -186,11 +186,10 @@ class LogManager:
         self, directory: ManagedDirectory, partition: TopicPartition, error: Exception
     ) -> QuarantinedLogError:
         wrapped = QuarantinedLogError(str(error))
-        wrapped.__cause__ = error
         self._quarantined[partition] = wrapped
         self._homes[partition] = directory
         self._report(f"{directory.path}/{names.log_name(partition)}", partition, str(error))
-        return wrapped
+        return wrapped.again()
 
     def _report(self, path: str, partition: TopicPartition, message: str) -> None:
         self.problems.append(LogProblem(path, partition, message, is_served=False))
@@ -210,7 +209,7 @@ class LogManager:
         """The log, or None when there is none; raises `QuarantinedLogError` for a damaged one."""
         log = self._logs.get(topic_partition)
         if log is None and topic_partition in self._quarantined:
-            raise self._quarantined[topic_partition]
+            raise self._quarantined[topic_partition].again()
         return log
 
     def home_of(self, topic_partition: TopicPartition) -> ManagedDirectory:
@@ -223,7 +222,7 @@ class LogManager:
         """A new, empty log; it becomes durable with its first batch."""
         assert topic_partition not in self._logs, f"{topic_partition} exists"
         if topic_partition in self._quarantined:
-            raise self._quarantined[topic_partition]
+            raise self._quarantined[topic_partition].again()
         directory = self._emptiest_directory()
         path = f"{directory.path}/{names.log_name(topic_partition)}"
         filesystem = self._filesystem
@@ -253,7 +252,7 @@ class LogManager:
         if not online:
             failure = self._directories[0].shared.failure
             assert failure is not None
-            raise failure
+            raise failure.again()
         if len(online) == 1:
             return online[0]
         counts = dict.fromkeys(map(id, online), 0)

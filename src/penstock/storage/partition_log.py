@@ -193,7 +193,7 @@ class PartitionLog:
         """Raise the reason why nothing can be appended or read."""
         reason = self.problem or self._shared.failure
         if reason is not None:
-            raise reason
+            raise reason.again()
 
     def _roll(self) -> Segment:
         """Seal the active segment and begin a new one at `end_offset`."""
@@ -285,7 +285,7 @@ class PartitionLog:
         `nowait` a read that needs the disk raises `BlockingIOError`; repeat it on a thread without.
         """
         if self.problem is not None:
-            raise self.problem
+            raise self.problem.again()
         return read_log(self, offset, bytes_max, offset_limit, at_least_one, nowait)
 
     def aborted_transactions(

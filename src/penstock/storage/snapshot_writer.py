@@ -82,7 +82,8 @@ class SnapshotWriter:
                 self._store(job.snapshot, parts)
                 job.is_stored = True
         except OSError as error:
-            job.error = error
+            # Without its frames: they refer to the job, and to a file that may be deleted.
+            job.error = error.with_traceback(None)
 
     def _pack(self, snapshot: TakenSnapshot) -> list[bytes] | None:
         """The file in parts, or None when nobody wants it any more."""
@@ -169,3 +170,5 @@ class SnapshotWriter:
         while (job := self._jobs.get()) is not None:
             self.execute(job)
             self._report(job)
+            # While the thread waits it holds nothing of a log that may be deleted.
+            job = None

@@ -83,7 +83,7 @@ class ThreadedReads:
                     continue
                 log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
                 logger.error("a damaged log is not served any more: %s", log.problem)
-                raise log.problem from error
+                raise log.problem.again() from error
             if log.truncations == truncations:
                 return answer
 

@@ -30,11 +30,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Mapping
 from enum import Enum
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from penstock.core.cancellation import Cancellation
-from penstock.core.errors import StorageBusyError, WorkCancelledError
+from penstock.core.errors import PenstockError, StorageBusyError, WorkCancelledError
 from penstock.core.limits import (
     BATCH_THREADS,
     BATCHES_QUEUED_MAX,
@@ -180,6 +181,10 @@ class _Job:
         try:
             self.result = self.call()
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            if isinstance(error, OSError | PenstockError):
+                # Without its frames: they refer to this job, and to files that may be deleted.
+                # Anything else is a defect, whose frames somebody will want to see.
+                error.__traceback__ = None
             self.error = error
 
     def settle(self) -> None:
@@ -282,7 +287,7 @@ class WorkerPool:
         else:
             state.queue.put(job)
         if client is not None:
-            client.subscribe(job, lambda: _give_up(job))
+            client.subscribe(job, partial(_give_up, job))
         try:
             return cast("Result", await waiting)
         finally:
@@ -290,6 +295,9 @@ class WorkerPool:
                 client.unsubscribe(job)
             # Cancelled or given up before it began: its place is free at once.
             state.queue.discard(job)
+            # An error refers to this frame, and through these names to itself. Such a circle
+            # keeps everything in its frames, also files, until the garbage collector comes.
+            del job, waiting
 
     def _begin(self, state: _WorkClassState, job: _Job) -> None:
         state.running.add(job)
