@@ -136,7 +136,6 @@ async def start_parts(
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
-    limits = _show_limits(listener, services, disk, ground.metrics)
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await topics.host_all()
@@ -152,7 +151,7 @@ async def start_parts(
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
-        limits=limits,
+        limits=_show_limits(listener, services, disk, ground.metrics),
         advertised_host=host,
         advertised_port=port,
         listening_port=listener.port,
