@@ -23,7 +23,7 @@ from penstock.spark.tables.port import (
     Expiry,
     TableMovedError,
 )
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.upsert import CHANGE_COLUMNS, DELETED, Changes
 
 ORDER = CHANGE_COLUMNS.names[1:]
@@ -159,6 +159,9 @@ class FakeTable:
         kept = [one for one in self._files if one not in small]
         self._push((*kept, *added), None, self._schema)
         return Compaction(self.load(), len(small), len(added))
+
+    def retention(self) -> Retention:
+        return Retention(is_own=True)
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         snapshots = self._store.snapshots

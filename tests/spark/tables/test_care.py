@@ -14,21 +14,24 @@ from penstock.spark.tables.care import (
     CompactionJob,
     CompactionPlan,
     Due,
-    expiry_cutoff_ms,
+    ExpiryJob,
     extents_of,
+    may_maintain,
     plan_compaction,
+    plan_expiry,
     tiers_of,
     times_after,
     what_is_due,
 )
 from penstock.spark.tables.definition import MaintenanceSettings
 from penstock.spark.tables.orphans import ORPHANS_MAX, OrphansUnclearError, StoredFile, orphans_of
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 
 MIB = 2**20
 TARGET = 128 * MIB
 POLICY = CarePolicy()
 SETTINGS = MaintenanceSettings()
+OWN = Retention(is_own=True)
 NOW = 1_000 * DAY_MS
 
 
@@ -100,11 +103,56 @@ def test_a_clock_that_was_set_back_does_not_stop_the_care() -> None:
 def test_old_snapshots_expire_and_the_newest_few_never() -> None:
     old_ms = NOW - SETTINGS.expire_snapshots_ms - 1
     many, few = POLICY.keep_count + 1, POLICY.keep_count
-    cutoff_ms = NOW - SETTINGS.expire_snapshots_ms
-    assert expiry_cutoff_ms(SnapshotFacts(many, old_ms), SETTINGS, POLICY, NOW) == cutoff_ms
-    assert expiry_cutoff_ms(SnapshotFacts(many, old_ms + 1), SETTINGS, POLICY, NOW) is None
-    assert expiry_cutoff_ms(SnapshotFacts(few, old_ms), SETTINGS, POLICY, NOW) is None
-    assert expiry_cutoff_ms(SnapshotFacts(0, None), SETTINGS, POLICY, NOW) is None
+    job = ExpiryJob(NOW - SETTINGS.expire_snapshots_ms, POLICY.keep_count)
+    assert expiry_of(SnapshotFacts(many, old_ms)) == (job,)
+    assert expiry_of(SnapshotFacts(many, old_ms + 1)) == ()
+    assert expiry_of(SnapshotFacts(few, old_ms)) == ()
+    assert expiry_of(SnapshotFacts(0, None)) == ()
+
+
+def expiry_of(facts: SnapshotFacts, retention: Retention = OWN) -> tuple[ExpiryJob, ...]:
+    return plan_expiry(facts, SETTINGS, POLICY, retention, NOW)
+
+
+def test_snapshots_above_the_limit_go_however_young_they_are() -> None:
+    """A week of snapshots at a commit every 30 seconds made each commit take 2 s of CPU."""
+    young_ms = NOW - 1
+    assert expiry_of(SnapshotFacts(SETTINGS.snapshots_max, young_ms)) == ()
+    assert expiry_of(SnapshotFacts(SETTINGS.snapshots_max + 1, young_ms)) == (
+        ExpiryJob(NOW, SETTINGS.snapshots_max),
+    )
+
+
+def test_the_retention_of_the_table_counts_when_it_is_longer() -> None:
+    """Expiry ignored `delta.logRetentionDuration` and `history.expire.*`."""
+    week_ms = 7 * SETTINGS.expire_snapshots_ms
+    kept = Retention(is_own=True, age_ms_min=week_ms, count_min=5_000)
+    facts = SnapshotFacts(6_000, NOW - week_ms - 1)
+    assert expiry_of(facts, kept) == (
+        ExpiryJob(NOW - week_ms, 5_000),
+        ExpiryJob(NOW - week_ms, 5_000),
+    )
+    assert expiry_of(SnapshotFacts(6_000, NOW - week_ms), kept) == ()
+    assert expiry_of(SnapshotFacts(5_000, NOW - week_ms - 1), kept) == ()
+
+
+def test_expiry_is_due_after_a_tenth_of_the_snapshots_that_are_kept() -> None:
+    times = CareTimes(NOW, NOW, NOW)
+    most = SETTINGS.snapshots_max // 10
+    assert not what_is_due(times, SETTINGS, POLICY, NOW, most - 1)
+    assert what_is_due(times, SETTINGS, POLICY, NOW, most).expiry
+    unlimited = MaintenanceSettings(snapshots_max=0)
+    assert not what_is_due(times, unlimited, POLICY, NOW, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("is_enabled", "is_own", "expected"),
+    [(None, True, True), (None, False, False), (True, False, True), (False, True, False)],
+)
+def test_a_table_of_another_owner_is_maintained_when_the_definition_asks(
+    is_enabled: bool | None, is_own: bool, expected: bool
+) -> None:
+    assert may_maintain(MaintenanceSettings(is_enabled), Retention(is_own)) is expected
 
 
 # --- Compaction ---

@@ -104,7 +104,7 @@ def test_the_file_of_the_guide_reads_as_it_stands(tmp_path: Path) -> None:
     )
     assert definition.trigger == TriggerSettings(30_000)
     assert definition.maintenance == MaintenanceSettings(
-        target_file_bytes=128 * 1_048_576, expire_snapshots_ms=7 * 86_400_000
+        target_file_bytes=128 * 1_048_576, expire_snapshots_ms=7 * 86_400_000, snapshots_max=0
     )
 
 
@@ -113,6 +113,7 @@ def test_only_three_sections_are_needed() -> None:
     assert definition.value.schema_source is SchemaSource.NONE
     assert definition.source.starting_offsets is StartingOffsets.EARLIEST
     assert definition.expectations == ()
+    assert definition.maintenance == MaintenanceSettings()
 
 
 def test_a_definition_is_a_value() -> None:

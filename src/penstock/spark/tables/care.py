@@ -8,7 +8,9 @@ cost:
   row is written again some three times in all, and not each time that new rows come. A partition
   that has not changed since the last look gets its rest put together at once. What one look does
   is bounded in partitions and bytes; when something is left, the next look comes soon.
-- Expiry. Snapshots that are older than the user wants, except the newest few.
+- Expiry. Snapshots that are older than the user wants, except the newest few, and snapshots
+  above the number that the user wants. What the table's own properties keep is kept: the longer
+  time and the larger number count.
 - Orphans. Files that no snapshot refers to. Files of a batch that runs look just like them, so
   they have to be old: `orphan_age_ms`.
 
@@ -18,10 +20,10 @@ It carries nothing out: that is `run.caretaker`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.spark.tables.definition import MaintenanceSettings
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -109,14 +111,28 @@ class CompactionPlan:
     """There is more to do than one look may."""
 
 
+def may_maintain(settings: MaintenanceSettings, retention: Retention) -> bool:
+    """Whether the table may be compacted, expired and cleaned up.
+
+    A table of another owner is left alone unless the definition asks for it.
+    """
+    return retention.is_own if settings.is_enabled is None else settings.is_enabled
+
+
 def what_is_due(
-    times: CareTimes, settings: MaintenanceSettings, policy: CarePolicy, now_ms: int
+    times: CareTimes,
+    settings: MaintenanceSettings,
+    policy: CarePolicy,
+    now_ms: int,
+    commit_count: int = 0,
 ) -> Due:
-    """By the clock alone."""
+    """By the clock, and by the commits since the last expiry."""
+    is_full = 0 < max(1, settings.snapshots_max // EXPIRY_SHARE) <= commit_count
     every_ms = policy.retry_interval_ms if times.is_left else policy.compaction_interval_ms
     return Due(
         compaction=_is_past(times.compacted_at_ms, every_ms, now_ms),
-        expiry=_is_past(times.expired_at_ms, expiry_interval_ms(settings, policy), now_ms),
+        expiry=(is_full and settings.snapshots_max > 0)
+        or _is_past(times.expired_at_ms, expiry_interval_ms(settings, policy), now_ms),
         orphans=_is_past(times.cleaned_at_ms, policy.orphan_interval_ms, now_ms),
     )
 
@@ -153,13 +169,32 @@ def _is_past(last_ms: int | None, interval_ms: int, now_ms: int) -> bool:
     return last_ms is None or not 0 <= now_ms - last_ms < interval_ms
 
 
-def expiry_cutoff_ms(
-    facts: SnapshotFacts, settings: MaintenanceSettings, policy: CarePolicy, now_ms: int
-) -> int | None:
-    """Snapshots from before this time are let go of; None when there are none."""
-    cutoff_ms = now_ms - settings.expire_snapshots_ms
-    is_old = facts.oldest_ms is not None and facts.oldest_ms < cutoff_ms
-    return cutoff_ms if is_old and facts.count > policy.keep_count else None
+class ExpiryJob(NamedTuple):
+    """Snapshots from before a time are let go of, without the newest ones."""
+
+    older_than_ms: int
+    keep_count: int
+
+
+def plan_expiry(
+    facts: SnapshotFacts,
+    settings: MaintenanceSettings,
+    policy: CarePolicy,
+    retention: Retention,
+    now_ms: int,
+) -> tuple[ExpiryJob, ...]:
+    """What to let go of, by age and by number."""
+    if facts.oldest_ms is None:
+        return ()
+    keep_count = max(policy.keep_count, retention.count_min)
+    age_ms = max(settings.expire_snapshots_ms, retention.age_ms_min)
+    jobs = [ExpiryJob(now_ms - age_ms, keep_count)]
+    if settings.snapshots_max:
+        count = max(settings.snapshots_max, keep_count)
+        jobs.append(ExpiryJob(now_ms - retention.age_ms_min, count))
+    return tuple(
+        one for one in jobs if facts.oldest_ms < one.older_than_ms and facts.count > one.keep_count
+    )
 
 
 # --- Compaction ---

@@ -52,6 +52,10 @@ INTERVAL_MS_MAX: Final = 86_400_000
 EXPIRE_MS_MIN: Final = 60_000
 EXPIRE_MS_MAX: Final = 10 * 366 * 86_400_000
 TARGET_FILE_MB_MAX: Final = 4_096
+SNAPSHOTS_MAX_MIN: Final = 10
+"""Readers may be at work in the newest ones."""
+SNAPSHOTS_MAX_MAX: Final = 100_000
+"""An Iceberg table with more takes ten seconds for a commit."""
 WINDOW_RECORDS_MAX: Final = 100_000_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -359,7 +363,7 @@ def _trigger(section: Section) -> TriggerSettings:
 def _maintenance(section: Section) -> MaintenanceSettings:
     defaults = MaintenanceSettings()
     found = MaintenanceSettings(
-        is_enabled=section.boolean("enabled", default=defaults.is_enabled),
+        is_enabled=section.boolean("enabled", default=True) if section.has("enabled") else None,
         target_file_bytes=section.integer(
             "target_file_mb",
             defaults.target_file_bytes // 1_048_576,
@@ -372,7 +376,14 @@ def _maintenance(section: Section) -> MaintenanceSettings:
             defaults.expire_snapshots_ms,
             lowest=EXPIRE_MS_MIN,
             highest=EXPIRE_MS_MAX,
-            example="7 days",
+            example="1 day",
+        ),
+        # Who asks for an age gets it, however many snapshots that are.
+        snapshots_max=section.integer(
+            "snapshots_max",
+            0 if section.has("expire_snapshots") else defaults.snapshots_max,
+            lowest=SNAPSHOTS_MAX_MIN,
+            highest=SNAPSHOTS_MAX_MAX,
         ),
     )
     section.require_nothing_left()

@@ -73,13 +73,11 @@ from penstock.spark.tables.port import (
     PartitionsDifferError,
     TableMovedError,
 )
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.upsert import Changes
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 """Entries have our notes; only `expire` removes them, after it has copied the newest."""
-
-
 _HISTORY_ATTEMPTS_MAX: Final = 10
 Made = TypeVar("Made")
 
@@ -141,6 +139,7 @@ class DeltaLakeTable:
             Schema.from_arrow(first),
             mode="ignore",
             partition_by=names,
+            description=delta_care.DESCRIPTION,
             configuration={**_KEEP_LOG, **bounds_properties(schema, names, {})},
             commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
@@ -397,6 +396,11 @@ class DeltaLakeTable:
             lambda: delta_care.compact(self._table, target_bytes, partitions, now_ms)
         )
         return Compaction(self.load(), removed, added)
+
+    def retention(self) -> Retention:
+        """What the table's properties say of its log and its files."""
+        metadata = self._table.metadata()
+        return delta_care.retention_of(metadata.configuration, metadata.description)
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Remove old entries of the log, and files that only they refer to."""

@@ -14,7 +14,7 @@ A file that was taken out, was put back by a `RESTORE` and taken out again is mi
 the versions in between. What the table holds now is never removed.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -24,12 +24,26 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from penstock.spark.tables.delta_bounds import writer_properties
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, live_names
 from penstock.spark.tables.orphans import orphans_of
-from penstock.spark.tables.table_facts import Partition, SnapshotFacts
+from penstock.spark.tables.port import TableError
+from penstock.spark.tables.table_facts import Partition, Retention, SnapshotFacts
 
 ENTRIES_MAX: Final = 5_000
 """Let go of at once: some seconds of work."""
 MARK_KEY: Final = "penstock.compaction"
 """The table's property that every compaction gives another value."""
+DESCRIPTION: Final = "Created by Penstock"
+"""Of a new table: `deltalake` takes no property of ours when it creates one. An owner who writes
+another description has made the table his own."""
+LOG_KEY: Final = "delta.logRetentionDuration"
+FILES_KEY: Final = "delta.deletedFileRetentionDuration"
+_UNITS_MS: Final = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
 KEEP_LOG: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
@@ -77,6 +91,31 @@ def _has_small_files(table: DeltaTable, target_bytes: int) -> bool:
     return len(small) > 1
 
 
+def retention_of(properties: Mapping[str, str], description: str | None) -> Retention:
+    """What the table's properties say; what they do not set says nothing.
+
+    Files that only old entries refer to go with these entries, so the log is kept at least as long
+    as files that were taken out of the table.
+    """
+    log_ms, file_ms = (interval_ms(properties.get(key)) for key in (LOG_KEY, FILES_KEY))
+    return Retention(description == DESCRIPTION, max(log_ms, file_ms), file_age_ms_min=file_ms)
+
+
+def interval_ms(text: str | None) -> int:
+    """A duration as Delta writes it, `interval 30 days`; 0 when it is not set."""
+    if text is None:
+        return 0
+    words = text.strip().lower().removeprefix("interval").split()
+    pairs = list(zip(words[::2], words[1::2], strict=False))
+    units = [_UNITS_MS.get(unit.removesuffix("s")) for _, unit in pairs]
+    if not pairs or len(words) % 2 or None in units or not all(n.isdecimal() for n, _ in pairs):
+        raise TableError(
+            f"the table keeps its log or its files for {text[:100]!r}, which cannot be read, so "
+            "nothing is expired. Write a duration such as 'interval 30 days'."
+        )
+    return sum(int(n) * unit for (n, _), unit in zip(pairs, units, strict=True) if unit is not None)
+
+
 def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
     """How many versions can be read, and since when."""
     log = DeltaLog(table)
@@ -106,17 +145,19 @@ def cut(table: DeltaTable, at_version: DeltaTable) -> int:
     at_version.create_checkpoint()
     table.create_checkpoint()  # readers begin with the newest, and the one before is older
     listing = log.listing()
-    taken_out = _taken_out(log, listing, first)
+    # What the first entry that stays has taken out is as young as this entry.
+    is_kept = FILES_KEY in table.metadata().configuration
+    taken_out = _taken_out(log, listing, first - 1 if is_kept else first)
     log.remove(name for version, name in listing.names if version < first)
     log.remove(sorted(taken_out - live_names(at_version) - live_names(table)))
     return sum(1 for version in listing.entries if version < first)
 
 
-def _taken_out(log: DeltaLog, listing: LogListing, first: int) -> set[str]:
-    """Files that are not part of the table any more at this version."""
+def _taken_out(log: DeltaLog, listing: LogListing, last: int) -> set[str]:
+    """Files that entries up to this version have taken out of the table."""
     gone: set[str] = set()
     for version in listing.entries:
-        if version <= first:
+        if version <= last:
             gone.update(log.entry(version).removed)
     return gone
 

@@ -58,7 +58,13 @@ from penstock.spark.tables.port import (
     Expiry,
     TableMovedError,
 )
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import (
+    CREATED_KEY,
+    LiveFile,
+    Partition,
+    Retention,
+    SnapshotFacts,
+)
 from penstock.spark.tables.upsert import Changes
 
 NOTE_KEY: Final = "penstock.note"
@@ -78,6 +84,7 @@ _NEW_TABLE: Final = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    CREATED_KEY: "true",
 }
 """What keeps the metadata of a table with a commit a minute small."""
 
@@ -319,6 +326,10 @@ class IcebergTable:
         return update.model_copy(update={"snapshot": timed})
 
     # --- Care ---
+
+    def retention(self) -> Retention:
+        """What the table's properties say of its snapshots."""
+        return iceberg_care.retention_of(self._table.metadata)
 
     def snapshots(self) -> SnapshotFacts:
         """How many snapshots there are, and since when."""

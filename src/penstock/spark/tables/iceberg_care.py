@@ -20,13 +20,17 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from penstock.spark.tables.orphans import OrphansUnclearError, StoredFile, orphans_of
-from penstock.spark.tables.table_facts import SnapshotFacts
+from penstock.spark.tables.table_facts import CREATED_KEY, Retention, SnapshotFacts
 
 SNAPSHOTS_MAX: Final = 2_000
 """Let go of at once: some seconds of work."""
+AGE_KEY: Final = "history.expire.max-snapshot-age-ms"
+COUNT_KEY: Final = "history.expire.min-snapshots-to-keep"
+"""Iceberg's own properties for how long snapshots are kept."""
 _FOLDERS: Final = (("data", (".parquet",)), ("metadata", (".avro", ".metadata.json")))
 """Where a table has files, and how those end that it and we write; others are left alone."""
 
@@ -37,16 +41,43 @@ def snapshot_facts(metadata: TableMetadata) -> SnapshotFacts:
     return SnapshotFacts(len(times), min(times, default=None))
 
 
+def retention_of(metadata: TableMetadata) -> Retention:
+    """What the table's properties and its branch `main` say; what they do not set says nothing."""
+    properties = metadata.properties
+    main = metadata.refs.get(MAIN_BRANCH)
+    ages = [properties.get(AGE_KEY), None if main is None else main.max_snapshot_age_ms]
+    counts = [properties.get(COUNT_KEY), None if main is None else main.min_snapshots_to_keep]
+    return Retention(
+        properties.get(CREATED_KEY) == "true",
+        max((int(one) for one in ages if one is not None), default=0),
+        max((int(one) for one in counts if one is not None), default=0),
+    )
+
+
 def old_snapshots(metadata: TableMetadata, older_than_ms: int, keep_count: int) -> list[Snapshot]:
     """Those that may go, the oldest first; branches and tags stay."""
     by_age = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
-    in_use = {one.snapshot_id for one in metadata.refs.values()}
+    in_use = _kept_by_refs(metadata)
     old = [
         one
         for one in by_age[: max(0, len(by_age) - keep_count)]
         if one.timestamp_ms < older_than_ms and one.snapshot_id not in in_use
     ]
     return old[:SNAPSHOTS_MAX]
+
+
+def _kept_by_refs(metadata: TableMetadata) -> set[int]:
+    """Snapshots of tags and branches, and all that lead to a branch beside `main`."""
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    kept = {one.snapshot_id for one in metadata.refs.values()}
+    for name, ref in metadata.refs.items():
+        at: int | None = ref.snapshot_id
+        while name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH:
+            at = parents.get(at) if at is not None else None
+            if at is None or at in kept:
+                break
+            kept.add(at)
+    return kept
 
 
 def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
-from penstock.spark.tables.table_facts import LiveFile, Partition, SnapshotFacts
+from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.upsert import Changes
 
 
@@ -116,6 +116,9 @@ class Table(Protocol):
 
     def live_files(self) -> list[LiveFile]:
         """The files of the state that was read last."""
+
+    def retention(self) -> Retention:
+        """What the table's own properties say of its maintenance, as of the last `load`."""
 
     def snapshots(self) -> SnapshotFacts:
         """How many states can be read, as of the last `load` or commit, and how old they are."""

@@ -1,4 +1,4 @@
-"""What a table says of its files and of its states, as plain values (pure).
+"""What a table says of its files, its states and how long it keeps them, as plain values (pure).
 
 They come through the port `Table`; how they were found out is the format's business.
 """
@@ -29,3 +29,21 @@ class SnapshotFacts:
     """Snapshots, or entries of the log."""
     oldest_ms: int | None
     """When the oldest was committed; None when there is none."""
+
+
+CREATED_KEY = "penstock.created"
+"""The property of Iceberg tables that Penstock has created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What the owner of a table says of its maintenance."""
+
+    is_own: bool
+    """Penstock has created the table."""
+    age_ms_min: int = 0
+    """Snapshots are kept this long, by the table's own properties; 0: they say nothing."""
+    count_min: int = 0
+    """The newest snapshots that are kept in any case."""
+    file_age_ms_min: int = 0
+    """Files that were taken out of the table are kept this long."""

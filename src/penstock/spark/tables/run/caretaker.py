@@ -16,9 +16,10 @@ from penstock.spark.tables.care import (
     CareTimes,
     Due,
     Extent,
-    expiry_cutoff_ms,
     extents_of,
+    may_maintain,
     plan_compaction,
+    plan_expiry,
     times_after,
     what_is_due,
 )
@@ -28,6 +29,10 @@ from penstock.spark.tables.run.events import CareDone
 from penstock.spark.tables.table_facts import LiveFile, Partition
 
 PROBLEM_CHARACTERS_MAX: Final = 1_000
+NOT_OURS: Final = (
+    "the table was not created by Penstock, so it is left alone. Set maintenance.enabled = true to "
+    "let Penstock compact it, expire its snapshots and remove its orphaned files"
+)
 _NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
 
 
@@ -48,18 +53,29 @@ class Caretaker:
         self._times = CareTimes()
         self._seen: dict[Partition, Extent] = {}
         self._fruitless: dict[Partition, Extent] = {}
+        self._commits = 0
+        """Since the last expiry."""
         self._files: list[LiveFile] | None = None
         """Of the care that is going on, once they are listed."""
 
     def after_batch(self) -> CareDone | None:
         """Do what is due; None when nothing is, which a look at the clock tells."""
-        if not self._settings.is_enabled:
+        if not may_maintain(self._settings, self._committer.table.retention()):
             return None
-        due = what_is_due(self._times, self._settings, self._policy, self._clock.now_ms())
+        self._commits += 1
+        due = what_is_due(
+            self._times, self._settings, self._policy, self._clock.now_ms(), self._commits
+        )
         return self._care(due) if due else None
 
     def care_now(self) -> CareDone:
-        """Look after the table whether something is due or not, also when care is turned off."""
+        """Look after the table whether something is due or not, also when care is turned off.
+
+        A table of another owner is left alone unless the definition asks for it.
+        """
+        table = self._committer.table
+        if self._settings.is_enabled is None and not table.retention().is_own:
+            return replace(_NOTHING, problem=NOT_OURS)
         return self._care(EVERYTHING)
 
     def _care(self, due: Due) -> CareDone:
@@ -125,16 +141,26 @@ class Caretaker:
         return replace(done, compacted_files=removed, written_files=written)
 
     def _expired(self, done: CareDone) -> CareDone:
-        facts = self._committer.table.snapshots()
-        cutoff_ms = expiry_cutoff_ms(facts, self._settings, self._policy, self._clock.now_ms())
-        if cutoff_ms is None:
-            return done
-        made = self._committer.expire(older_than_ms=cutoff_ms, keep_count=self._policy.keep_count)
-        return replace(done, expired_snapshots=made.removed_count)
+        table = self._committer.table
+        jobs = plan_expiry(
+            table.snapshots(),
+            self._settings,
+            self._policy,
+            table.retention(),
+            self._clock.now_ms(),
+        )
+        expired = 0
+        for older_than_ms, keep_count in jobs:
+            made = self._committer.expire(older_than_ms=older_than_ms, keep_count=keep_count)
+            expired += made.removed_count
+        self._commits = 0
+        return replace(done, expired_snapshots=expired)
 
     def _cleaned(self, done: CareDone) -> CareDone:
-        older_than_ms = self._clock.now_ms() - self._policy.orphan_age_ms
-        removed = self._committer.table.remove_orphans(older_than_ms=older_than_ms)
+        table = self._committer.table
+        kept_ms = table.retention().file_age_ms_min
+        age_ms = max(self._policy.orphan_age_ms, kept_ms) if kept_ms else self._policy.orphan_age_ms
+        removed = table.remove_orphans(older_than_ms=self._clock.now_ms() - age_ms)
         return replace(done, removed_orphans=removed)
 
     def _measured(self, done: CareDone) -> CareDone:
