@@ -220,9 +220,12 @@ class CleaningJob:
         is_ready = False
         self._header_time_ms = NO_TIMESTAMP
         try:
+            # Kept open until it is synced, or an error of the writeback could be lost.
+            new.is_dirty = True
             yield from self._fill(new, group)
             for file in new.finish():
                 file.sync()
+            new.is_dirty = False
             new.age_by(self._header_time_ms)
             new.set_modified_ms(group[-1].modified_ms)
             self.statistics.swaps += 1

@@ -217,6 +217,11 @@ class IndexFile:
             self._open_files.opened(self)
             return file
 
+    @property
+    def is_dirty(self) -> bool:
+        """Never: an index is made anew from the data."""
+        return False
+
     def release_file(self) -> None:
         """Drop the handle; the next use opens the file again."""
         self._file = None

@@ -52,6 +52,8 @@ class FlushJob:
     """Where some of `files` are, in case they are owed again."""
     aborting: list[TransactionIndex] = field(default_factory=list)
     """Whose files are among `files`, in case they are owed again."""
+    segment_files: list[File] = field(default_factory=list)
+    """Those of `segments`: written and not synced, so they stay open if they are owed again."""
     sync_directory: bool = False
     sync_parent: bool = False
     is_done: bool = False
@@ -104,9 +106,10 @@ class OwedWork:
         if sealed_only and segments and segments[-1] is active:
             segments, kept = segments[:-1], segments[-1:]
         files = [filesystem.open_file(path) for path in self.small_paths]
-        aborting = []
+        aborting, segment_files = [], []
         for segment in segments:
             files.append(segment.file())
+            segment_files.append(files[-1])
             if segment is not active:
                 files += [segment.offset_index.finish(), segment.time_index.finish()]
             transactions = segment.transactions
@@ -132,6 +135,7 @@ class OwedWork:
             None,
             self.small_paths,
             aborting,
+            segment_files,
             sync_directory=self.directory,
             sync_parent=self.parent,
         )
@@ -145,9 +149,10 @@ class OwedWork:
         What of it is not among the log's segments any more is gone, and so are its files.
         """
         later, self.segments = self.segments, []
-        for segment in job.segments:
+        for segment, file in zip(job.segments, job.segment_files, strict=True):
             segment.is_dirty = False
             self.add(segment)
+            segment.keep_file(file)
         self.segments += [segment for segment in later if segment not in self.segments]
         self.small_paths = [*job.small_paths, *self.small_paths]
         for transactions in job.aborting:

@@ -64,7 +64,7 @@ class LogManager:
         self._filesystem = filesystem
         self._clock = clock
         self._new_id = new_id
-        self._open_files = OpenFiles(files_open_max)
+        self._open_files = OpenFiles(files_open_max, keeps_unsynced=flush_mode is FlushMode.ALWAYS)
         self._directories = [
             ManagedDirectory(LogDirectory(path, filesystem, self._open_files, flush_mode), clock)
             for path in data_directories

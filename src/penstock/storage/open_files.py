@@ -6,20 +6,34 @@ keeps the handle; when the table is full the one that was opened first and not u
 go (the clock algorithm: a used holder gets a second chance). Letting go drops a reference, no more:
 a thread that is inside a read or a sync holds its own, and the descriptor closes after it.
 
+A file with unsynced writes stays open until it is synced. The kernel reports a failed writeback
+once, to the descriptors that are open; with none, the error may be gone before the file is opened
+again, and the sync would succeed with the data lost. Such files may exceed the bound, until their
+round. That holds where appends are acknowledged after the sync; other modes promise nothing before.
+
 It is not a cache of contents, and nobody asks it on the hot path: a holder sets `was_used` itself.
 """
 
 import threading
 from collections import OrderedDict
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.limits import FILES_OPEN_MAX
+
+_UNSYNCED_LOOKS: Final = 64
+"""Unsynced files that are passed over for one that is opened. More are only there when a request
+writes to thousands of partitions; looking at all of them each time would stop the loop."""
 
 
 class FileHolder(Protocol):
     """Something that keeps one open file and can open it again."""
 
     was_used: bool
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file was written and not handed to the flusher."""
+        ...
 
     def release_file(self) -> None:
         """Drop the handle; the next use opens the file again."""
@@ -29,9 +43,10 @@ class FileHolder(Protocol):
 class OpenFiles:
     """Who keeps a file open, in the order of opening."""
 
-    def __init__(self, files_max: int = FILES_OPEN_MAX) -> None:
+    def __init__(self, files_max: int = FILES_OPEN_MAX, *, keeps_unsynced: bool = True) -> None:
         assert files_max > 0
         self.files_max = files_max
+        self._keeps_unsynced = keeps_unsynced
         self._holders: OrderedDict[FileHolder, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -43,9 +58,16 @@ class OpenFiles:
         with self._lock:
             self._holders[holder] = None
             chances = len(self._holders)
+            looks = _UNSYNCED_LOOKS
             while len(self._holders) > self.files_max:
                 oldest = next(iter(self._holders))
-                if oldest.was_used and chances > 0:
+                # The one that was just opened is about to be written or read.
+                if oldest is holder or (self._keeps_unsynced and oldest.is_dirty):
+                    self._holders.move_to_end(oldest)
+                    looks -= 1
+                    if looks == 0:
+                        return
+                elif oldest.was_used and chances > 0:
                     oldest.was_used = False
                     self._holders.move_to_end(oldest)
                     chances -= 1

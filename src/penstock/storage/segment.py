@@ -412,17 +412,18 @@ class Segment:
 
     def places(self) -> list[FilePlace]:
         """Where its files are, the data file first."""
-        return [
-            self._place,
-            self.offset_index.place,
-            self.time_index.place,
-            self.transactions.place,
-        ]
+        indexes = (self.offset_index, self.time_index)
+        return [self._place, *(index.place for index in indexes), self.transactions.place]
 
     @property
     def index_bytes(self) -> int:
         """Size of the larger index."""
         return max(self.offset_index.size, self.time_index.size)
+
+    def keep_file(self, file: File) -> None:
+        """Hold the file of a round that was not done: its writes are still unsynced."""
+        self._file = self._file or file
+        self._open_files.opened(self)
 
     def release_file(self) -> None:
         """Drop the handle; the next use opens the file again."""
