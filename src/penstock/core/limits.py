@@ -208,6 +208,10 @@ and one of them is written. More cannot be written and would only fill the memor
 COORDINATOR_LOAD_BYTES: Final = 65_536
 """How much of an internal topic is read before others get a turn: about 5 ms of work."""
 
+COORDINATOR_LOAD_RECORDS: Final = 1_000
+"""The same in records: a batch may hold a million. A batch that is compressed or has more than one
+of these two bounds is unfolded on a thread and replayed in portions."""
+
 COORDINATOR_PORTION_RECORDS_MAX: Final = 2_000
 """What a coordinator forgets in one event, in records: about 10 ms of work."""
 

@@ -7,28 +7,64 @@ its bytes are read is given to it.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from penstock.coordinator.ports import LoadedBatch, OffsetRecord
 from penstock.coordinator.shard import Producer, StoredRecord
 from penstock.core.errors import BatchTooLargeError, PenstockError, StoredRecordError
-from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX, COORDINATOR_LOAD_BYTES
+from penstock.core.limits import (
+    COORDINATOR_BATCH_BYTES_MAX,
+    COORDINATOR_LOAD_BYTES,
+    COORDINATOR_LOAD_RECORDS,
+)
 from penstock.node.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import TypedRecord, encode
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchBuilder
 from penstock.records.control import read_marker
 from penstock.records.record import Record
-from penstock.records.stored_records import stored_records
+from penstock.records.stored_records import StoredRecord as StoredBytes
+from penstock.records.stored_records import stored_records, unfolded
 from penstock.records.validation import ValidatedBatch
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
 from penstock.storage.service import StorageService
+from penstock.storage.worker_pool import WorkClass
 
 Decode = Callable[[bytes, bytes | None], TypedRecord | None]
 
 COMMIT_WAIT_MS_MAX: Final = 3_600_000
 """An hour: a disk that syncs nothing for so long has failed, and the shard is to be loaded anew."""
+
+
+class _HeavyBatch:
+    """A batch that is read in portions."""
+
+    __slots__ = ("header", "left", "next_offset", "place", "section")
+
+    def __init__(self, header: BatchHeader, section: bytes) -> None:
+        self.header = header
+        self.section = section
+        self.place = 0
+        self.left = header.record_count
+        self.next_offset = header.base_offset
+        """Behind the records that were read."""
+
+
+def _is_heavy(header: BatchHeader) -> bool:
+    """Whether the loop must not read the batch in one go."""
+    return not header.is_control and (
+        header.codec != 0
+        or header.record_count > COORDINATOR_LOAD_RECORDS
+        or header.size_bytes > COORDINATOR_LOAD_BYTES
+    )
+
+
+def _producer_of(header: BatchHeader) -> Producer | None:
+    if not header.is_transactional:
+        return None
+    return Producer(header.producer_id, header.producer_epoch)
 
 
 class PartitionJournal:
@@ -46,6 +82,8 @@ class PartitionJournal:
         self._replicas = replicas
         self._storage = storage
         self._decode = decode
+        self._heavy: _HeavyBatch | None = None
+        """What a load is in the middle of."""
         self._skipped = skipped
 
     @property
@@ -104,9 +142,27 @@ class PartitionJournal:
             on_done(error)
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
-        """Some batches from `offset` on, and the offset behind them."""
+        """Some batches from `offset` on, or some records of one; and the offset behind them."""
         # Others get their turn: a large log is read in thousands of pieces.
         await asyncio.sleep(0)
+        heavy, self._heavy = self._heavy, None
+        if heavy is None or heavy.next_offset != offset:
+            view, end_offset = await self._read_bytes(offset)
+            if view and _is_heavy(read_header(view)):
+                heavy = await self._unfold(view)
+            else:
+                return self._loaded(view, offset, end_offset)
+        portion = self._portion(heavy, offset)
+        while heavy.next_offset <= offset:
+            # The load begins within this batch.
+            await asyncio.sleep(0)
+            portion = self._portion(heavy, offset)
+        if heavy.left:
+            self._heavy = heavy
+        return [portion], heavy.next_offset
+
+    async def _read_bytes(self, offset: int) -> tuple[memoryview, int]:
+        """Whole batches from `offset` on, and the end of the log when they were read."""
         log, end_offset = self.partition.log, self.end_offset
         try:
             found = log.read(
@@ -120,7 +176,23 @@ class PartitionJournal:
             found = await self._storage.read_cold(
                 log, offset, COORDINATOR_LOAD_BYTES, offset_limit=end_offset, at_least_one=True
             )
-        return self._loaded(memoryview(found.records), offset, end_offset)
+        return memoryview(found.records), end_offset
+
+    async def _unfold(self, view: memoryview) -> "_HeavyBatch":
+        """Unfold the first batch on a thread."""
+        header = read_header(view)
+        section = await self._storage.pool.run(WorkClass.READS, partial(unfolded, view, 0, header))
+        return _HeavyBatch(header, section)
+
+    def _portion(self, heavy: "_HeavyBatch", offset: int) -> LoadedBatch:
+        """The next records of a heavy batch."""
+        header, count = heavy.header, min(heavy.left, COORDINATOR_LOAD_RECORDS)
+        found, heavy.place = stored_records(heavy.section, heavy.place, count, header.base_offset)
+        heavy.left -= count
+        heavy.next_offset = found[-1][0] + 1 if heavy.left else header.last_offset + 1
+        records: list[OffsetRecord] = []
+        self._decode_into(records, found, offset)
+        return LoadedBatch(records, _producer_of(header))
 
     def note_skipped(self, offset: int, error: Exception) -> None:
         """Count and log that the record at `offset` cannot be used."""
@@ -132,9 +204,13 @@ class PartitionJournal:
         """The records from `offset` on; what no transaction parts becomes one batch."""
         batches: list[LoadedBatch] = []
         plain: list[OffsetRecord] = []
-        position, behind = 0, end_offset
+        position, behind, count = 0, end_offset, 0
         while position < len(view):
             header = read_header(view, position)
+            count += header.record_count
+            if position and (_is_heavy(header) or count > COORDINATOR_LOAD_RECORDS):
+                # The next read begins here.
+                break
             behind = header.last_offset + 1
             if not header.is_transactional and not header.is_control:
                 self._records_into(plain, view, position, header, offset)
@@ -151,9 +227,7 @@ class PartitionJournal:
     def _transactional(
         self, view: memoryview, position: int, header: BatchHeader, offset: int
     ) -> LoadedBatch:
-        producer = (
-            Producer(header.producer_id, header.producer_epoch) if header.is_transactional else None
-        )
+        producer = _producer_of(header)
         if header.is_control:
             marker = read_marker(view, position)
             if marker is None:
@@ -171,8 +245,15 @@ class PartitionJournal:
         header: BatchHeader,
         offset: int,
     ) -> None:
+        section = unfolded(view, position, header)
+        found, _ = stored_records(section, 0, header.record_count, header.base_offset)
+        self._decode_into(records, found, offset)
+
+    def _decode_into(
+        self, records: list[OffsetRecord], found: Sequence[StoredBytes], offset: int
+    ) -> None:
         decode = self._decode
-        for record_offset, key, value in stored_records(view, position, header):
+        for record_offset, key, value in found:
             if record_offset < offset:
                 continue
             try:

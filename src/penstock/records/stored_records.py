@@ -1,12 +1,14 @@
 """Offset, key and value of each record of a stored batch, and nothing else, fast.
 
 A coordinator reads a million records when it starts, so this reads the numbers of one byte, which
-are nearly all, without a call, and makes no object for a record. Headers and timestamps are passed
-over. Raises `CorruptBatchError` for a wrong checksum or bytes that are not records.
+are nearly all, without a call, and makes no object for a record. A batch may hold a million too, so
+it reads as many as it is told and says where to go on. Headers and timestamps are passed over.
+Raises `CorruptBatchError` for a wrong checksum or bytes that are not records.
 
 It is for logs that this broker wrote; what a client sends is checked by `records.validation`.
 """
 
+from io import BytesIO
 from typing import Final
 
 from penstock.core.errors import CorruptBatchError
@@ -15,19 +17,35 @@ from penstock.records.batch import BatchHeader
 from penstock.records.builder import records_section
 
 _VARINT_BYTES_MAX: Final = 10
+_COPIED_BYTES_MAX: Final = 1_048_576
+
+
+StoredRecord = tuple[int, bytes | None, bytes | None]
+"""Offset, key, value."""
+
+
+def unfolded(batch: memoryview, position: int, header: BatchHeader) -> bytes:
+    """The plain records of the batch at `position`; its checksum is verified."""
+    if not layout.checksum_matches(batch, position, header):
+        raise CorruptBatchError(f"the checksum of the batch at {header.base_offset} is wrong")
+    section = memoryview(records_section(batch, header, position=position))
+    if len(section) <= _COPIED_BYTES_MAX:
+        return bytes(section)
+    # A copy holds the interpreter; between two pieces others get their turn.
+    output = BytesIO()
+    for start in range(0, len(section), _COPIED_BYTES_MAX):
+        output.write(section[start : start + _COPIED_BYTES_MAX])
+    return output.getvalue()
 
 
 def stored_records(
-    batch: memoryview, position: int, header: BatchHeader
-) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of each record of the batch at `position`."""
-    if not layout.checksum_matches(batch, position, header):
-        raise CorruptBatchError(f"the checksum of the batch at {header.base_offset} is wrong")
-    section = bytes(memoryview(records_section(batch, header, position=position)))
-    base_offset, place, size = header.base_offset, 0, len(section)
-    records: list[tuple[int, bytes | None, bytes | None]] = []
+    section: bytes, place: int, count: int, base_offset: int
+) -> tuple[list[StoredRecord], int]:
+    """The next `count` records of an unfolded section from `place` on, and where they end."""
+    size = len(section)
+    records: list[StoredRecord] = []
     try:
-        for _ in range(header.record_count):
+        for _ in range(count):
             length, place = _number(section, place)
             end = place + length
             # The attributes are one byte; who wrote when does not matter.
@@ -45,7 +63,7 @@ def stored_records(
             records.append((base_offset + offset_delta, key, value))
     except IndexError:
         raise CorruptBatchError(f"a record of {base_offset} runs past its end") from None
-    return records
+    return records, place
 
 
 def _field(section: bytes, place: int) -> tuple[bytes | None, int]:
