@@ -229,6 +229,10 @@ class ColdReader(Protocol):
         """The first record at or after a time; None asks for the newest record."""
         ...
 
+    async def load(self, load: Callable[[], None], client: Cancellation) -> None:
+        """Run `load`, which reads a file into the page cache."""
+        ...
+
 
 class HeavyWork(Protocol):
     """Worker threads for work whose price a client chooses."""

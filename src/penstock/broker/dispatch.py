@@ -25,7 +25,7 @@ from penstock.broker.request_metrics import RequestMetrics
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
-from penstock.core.errors import PeerError
+from penstock.core.errors import PeerError, PenstockError
 from penstock.core.metrics import Registry
 from penstock.protocol.connection import Request
 
@@ -146,6 +146,28 @@ class Dispatcher:
             logger.exception("a request failed; its connection is closed")
             answer = self.failed()
         deferred.set(answer)
+
+    def load_cold(
+        self,
+        load: Callable[[], None],
+        done: Callable[[Exception | None], None],
+        client: Cancellation,
+    ) -> None:
+        """Run `load` on a thread of storage, then `done` on the loop with the error, if any."""
+        self._services.tasks.start(self._load_cold(load, done, client))
+
+    async def _load_cold(
+        self,
+        load: Callable[[], None],
+        done: Callable[[Exception | None], None],
+        client: Cancellation,
+    ) -> None:
+        error: Exception | None = None
+        try:
+            await self._services.cold_reader.load(load, client)
+        except (OSError, PenstockError) as raised:
+            error = raised
+        done(error)
 
     def failed(self) -> NoAnswer:
         """Count a defect of ours; the answer to it is to close the connection."""

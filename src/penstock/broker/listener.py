@@ -18,6 +18,7 @@ from typing import Final, cast
 
 from penstock.broker import endings
 from penstock.broker.alarms import NEVER
+from penstock.broker.file_sender import FileSender
 from penstock.broker.listener_state import ListenerState
 from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
@@ -53,6 +54,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_reader",
         "_reads_paused",
         "_resumes",
+        "_sender",
         "_session",
         "_stall",
         "_state",
@@ -87,6 +89,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._muted_until = 0.0
         self._is_held = False
         self._unsent_counted = 0
+        self._sender: FileSender | None = None
+        """Of the last large answer; while it has bytes left, nothing goes to the transport."""
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
@@ -165,6 +169,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
         """The connection is gone."""
         state = self._state
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         state.closed.value += 1
         state.forget(self)
         state.by_address[self._address] -= 1
@@ -337,8 +344,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _write(self, buffers: list[Buffer], size_bytes: int) -> None:
         assert self._transport is not None
-        self._state.sent.value += size_bytes
-        if len(buffers) == 1:
+        state = self._state
+        state.sent.value += size_bytes
+        if self._sender_bytes():
+            assert self._sender is not None
+            self._sender.add(buffers)
+        elif state.may_send_files(self._transport, buffers, size_bytes):
+            self._sender = FileSender(self, state.loop, state.dispatcher, self._transport)
+            self._sender.begin(buffers)
+        elif len(buffers) == 1:
             self._transport.write(buffers[0])
         else:
             self._transport.writelines(buffers)
@@ -346,6 +360,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             # Whole, although the kernel has taken a part: a buffer is freed when all of it is.
             self._count_unsent(self._unsent_counted + size_bytes)
         self._close_if_drained()
+
+    def _sender_bytes(self) -> int:
+        return 0 if self._sender is None else self._sender.left_bytes
 
     def _close_if_drained(self) -> None:
         if self._is_draining and self._is_drained():
@@ -355,7 +372,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _is_drained(self) -> bool:
         """Whether everything that was received whole is answered."""
         session = self._session
-        return not (session.in_flight or session.wants_room or self._resumes or self._is_queued)
+        waits = session.in_flight or session.wants_room or self._resumes or self._is_queued
+        return not (waits or self._sender_bytes())
 
     def _peer_was_wrong(self, error: PeerError) -> None:
         self._state.endings.count_broken(error)
@@ -364,6 +382,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Drop the connection at once."""
+        if self._sender is not None:
+            self._sender.close()
         if self._transport is not None:
             self._transport.abort()
         self._session.close()
@@ -378,7 +398,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._frame_since is not None and now - self._frame_since >= frame_limit:
             self._time_out(endings.UNFINISHED_REQUEST)
         elif not self._is_writable and self._stall.lasts(
-            unsent_bytes(self._transport), now, settings.slow_reader_seconds_max
+            self._sender_bytes() + unsent_bytes(self._transport),
+            now,
+            settings.slow_reader_seconds_max,
         ):
             self._time_out(endings.UNREAD_ANSWERS)
         elif not self._session.in_flight and self._is_idle(now):

@@ -13,8 +13,11 @@ from penstock.broker import endings
 from penstock.broker.alarms import Alarms, Checked
 from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.file_sender import CAN_SEND_FILES, has_files
+from penstock.core.limits import SENDFILE_BYTES_MIN
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
+from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.framing import ReadArena
 
 
@@ -49,6 +52,8 @@ class ListenerState(Alarms):
         self.quotas = dispatcher.quotas
         self.turns = dispatcher.turns
         self.arena = ReadArena()
+        self.sends_files = CAN_SEND_FILES
+        """Off for connections whose bytes something has to see before the socket, such as TLS."""
         self.connections: set[Served] = set()
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
@@ -72,6 +77,18 @@ class ListenerState(Alarms):
         now = self.loop.time()
         for connection in self.connections:
             self.check_by(connection, connection.next_check(now))
+
+    def may_send_files(
+        self, transport: asyncio.Transport, buffers: list[Buffer], size_bytes: int
+    ) -> bool:
+        """Whether an answer may pass the transport, which must hold back none before it."""
+        return (
+            size_bytes >= SENDFILE_BYTES_MIN
+            and self.sends_files
+            and has_files(buffers)
+            and transport.get_write_buffer_size() == 0
+            and not transport.is_closing()
+        )
 
     def forget(self, connection: Served) -> None:
         """The connection is gone."""

@@ -47,6 +47,8 @@ class Listener:
         self._settings = settings
         self._wrap_connection = wrap_connection
         self._state = ListenerState(settings, dispatcher, metrics)
+        if wrap_connection is not None:
+            self._state.sends_files = False
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []
         self.port = settings.port

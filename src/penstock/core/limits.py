@@ -109,6 +109,17 @@ UNSENT_ANSWER_BYTES_MAX: Final = 268_435_456
 """256 MiB for answers that clients are slow to take, over all connections. A fetch gets one batch
 while it is spent: else a thousand clients that ask for 55 MiB and read nothing would hold 55 GB."""
 
+SENDFILE_BYTES_MIN: Final = 131_072
+"""Answers from this size on leave by `sendfile`: as large as the reads that map the page cache. For
+less, the system calls around it cost as much as the copy."""
+
+SEND_CHUNK_BYTES: Final = 1_048_576
+"""Bytes of a file that are sent, checked to be in memory, or loaded from the disk in one call."""
+
+SEND_TURN_BYTES_MAX: Final = 4_194_304
+"""Bytes that one connection sends by `sendfile` before others get their turn: about a millisecond.
+The kernel's socket buffer takes no more at once by default (`net.ipv4.tcp_wmem`)."""
+
 FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
 """A request that was begun must be complete within this time (slowloris)."""
 

@@ -204,3 +204,7 @@ class ColdReads:
         if timestamp_ms is None:
             return await self._storage.max_timestamp(partition.log, client)
         return await self._storage.offset_for_timestamp(partition.log, timestamp_ms, client)
+
+    async def load(self, load: Callable[[], None], client: Cancellation) -> None:
+        """Run `load`, which reads a file into the page cache."""
+        await self._storage.pool.run(WorkClass.READS, load, client)

@@ -9,6 +9,7 @@ Guarantees that every implementation gives (tests/contracts/test_filesystem.py):
 - `File.read_into_nowait` raises `BlockingIOError` instead of waiting for the disk; it may give less
   than was asked for even when more is there.
 - `File.view_nowait` gives bytes that stay what they were while the file is not cut below them.
+  On a real disk they can be sent to a socket without being read (`file_range`).
 - A `File` stays readable after its name is gone, and closes itself when nobody holds it: dropping
   the last reference is the normal way to close, because another thread may be inside a call.
 
@@ -18,7 +19,6 @@ raises them; what an error means for a log is decided in `partition_log` and `fl
 
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, Protocol
 from typing_extensions import Buffer
 
 from penstock.core.errors import DataDirectoryLockedError
+from penstock.storage.file_range import map_range
 
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
 """What a file system answers that has no RWF_NOWAIT."""
@@ -190,30 +191,46 @@ class DiskFile:
             return os.preadv(self._descriptor, (buffer,), position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
-        """The page cache itself, mapped: a large answer then goes to the socket in one copy.
+        """The page cache itself, mapped (`file_range`): a large answer goes out without a copy.
 
-        Every so many bytes are probed first, because touching a page that is not in memory would
-        wait for the disk. Without a mapping (no descriptor or address space left) it is a read.
+        Without a mapping (no descriptor or address space left) it is a read.
         """
-        probe = bytearray(1)
-        for place in (*range(position, position + size, _PROBE_BYTES), position + size - 1):
-            if self.read_into_nowait(probe, place) != 1:
-                raise BlockingIOError(errno.EAGAIN, "not in memory")
-        start = position - position % mmap.ALLOCATIONGRANULARITY
+        if not self.is_cached(position, size):
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
         try:
-            mapped = mmap.mmap(
-                self._descriptor,
-                position + size - start,
-                flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
-                prot=mmap.PROT_READ,
-                offset=start,
-            )
+            return map_range(self, self._descriptor, position, size).view()
         except (OSError, ValueError):
             buffer = bytearray(size)
             if self.read_into_nowait(buffer, position) != size:
                 raise BlockingIOError(errno.EAGAIN, "not in memory") from None
             return memoryview(buffer)
-        return memoryview(mapped)[position - start :]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the descriptor is still there."""
+        return self._descriptor >= 0
+
+    def is_cached(self, position: int, size: int) -> bool:
+        """Whether the range is in the page cache, as far as one byte in every so many tells.
+
+        Touching a page that is not in memory would wait for the disk.
+        """
+        probe = bytearray(1)
+        try:
+            for place in (*range(position, position + size, _PROBE_BYTES), position + size - 1):
+                if self.read_into_nowait(probe, place) != 1:
+                    return False
+        except BlockingIOError:
+            return False
+        return True
+
+    def load(self, position: int, size: int) -> None:
+        """Read the range into the page cache; waits for the disk."""
+        read_fully(self, size, position)
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        """Send bytes of the file to a socket, without a copy in this process (Linux)."""
+        return os.sendfile(descriptor, self._descriptor, position, size)
 
     def sync(self) -> None:
         """fdatasync: bytes and size, not the times, which nobody needs after a crash."""

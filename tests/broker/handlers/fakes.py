@@ -81,6 +81,9 @@ class Nobody:
     async def advance_starts(self, starts: Sequence[tuple[HostedPartition, int]]) -> NoReturn:
         raise AssertionError("not used here")
 
+    async def load(self, load: Callable[[], None], client: Cancellation) -> NoReturn:
+        raise AssertionError("not used here")
+
     async def find_by_time(
         self,
         partition: HostedPartition,

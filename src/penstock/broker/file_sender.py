@@ -1,0 +1,271 @@
+"""`FileSender`: sends one large answer past the transport, its records by `sendfile`.
+
+The transport owns the socket; two writers would mix their bytes. So a sender begins only while the
+transport holds nothing back, and until it has ended everything that is to be sent goes through it,
+in order (`listener` sees to both). Guarantees:
+
+- The client gets exactly the bytes that the frame's length promised, or the connection ends: a file
+  that turned out shorter, or a disk that cannot be read, is an error for the owner.
+- The event loop does not wait for the disk. Records that are no longer in the page cache when the
+  socket takes them are loaded on a storage thread first.
+- One call sends `SEND_TURN_BYTES_MAX` at most; a fast reader of a large answer does not hold up the
+  other connections.
+- What the socket does not take at once waits for it through a duplicate of the descriptor, because
+  event loops do not watch a descriptor for two. `close` gives it back, and the files.
+
+Not for TLS, which has to see the bytes: `ListenerState.sends_files` is the switch.
+"""
+
+import logging
+import os
+import socket
+import sys
+from asyncio import AbstractEventLoop, WriteTransport
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from penstock.core.cancellation import Cancellation
+from penstock.core.limits import SEND_CHUNK_BYTES, SEND_TURN_BYTES_MAX
+from penstock.protocol.encoder_source import Buffer
+from penstock.storage.file_range import CHECK_TRUSTED_SECONDS, FileRange, sendable_range
+
+logger = logging.getLogger(__name__)
+
+CAN_SEND_FILES: Final = sys.platform == "linux"
+"""Elsewhere `sendfile` has other rules, or there is none."""
+
+
+def has_files(buffers: Sequence[Buffer]) -> bool:
+    """Whether a part of an answer can go out by `sendfile`."""
+    return any(sendable_range(buffer) is not None for buffer in buffers)
+
+
+class Loader(Protocol):
+    """Has storage wait for the disk."""
+
+    def load_cold(
+        self,
+        load: Callable[[], None],
+        done: Callable[[Exception | None], None],
+        client: Cancellation,
+    ) -> None:
+        """Run `load` on a thread, then `done` on the loop with the error, if there was one."""
+        ...
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    def pause_writing(self) -> None:
+        """The client does not take the answer at once."""
+        ...
+
+    def resume_writing(self) -> None:
+        """Everything is sent."""
+        ...
+
+    def abort(self) -> None:
+        """The answer cannot be sent as it was promised."""
+        ...
+
+
+class CutFileError(OSError):
+    """A file ended before the bytes that an answer had promised."""
+
+
+class _FilePart:
+    """Bytes of a file that are still to be sent."""
+
+    __slots__ = ("checked_to", "file_range", "position", "size")
+
+    def __init__(self, file_range: FileRange, size: int, now: float) -> None:
+        self.file_range = file_range
+        self.position = file_range.position
+        self.size = size
+        is_trusted = now - file_range.checked_at < CHECK_TRUSTED_SECONDS
+        self.checked_to = self.position + size if is_trusted else self.position
+        """Up to where the file is known to be in the page cache."""
+
+
+class FileSender:
+    """One large answer, and what came after it, on its way to one client."""
+
+    __slots__ = (
+        "_descriptor",
+        "_duplicate",
+        "_is_failed",
+        "_is_watching",
+        "_loader",
+        "_loading",
+        "_loop",
+        "_owner",
+        "_parts",
+        "left_bytes",
+    )
+
+    def __init__(
+        self,
+        owner: Owner,
+        loop: AbstractEventLoop,
+        loader: Loader,
+        transport: WriteTransport,
+    ) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._loader = loader
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        self._duplicate = -1
+        self._parts: deque[memoryview | _FilePart] = deque()
+        self._is_watching = False
+        self._loading: Cancellation | None = None
+        self._is_failed = False
+        self.left_bytes = 0
+        """What the socket has not taken yet."""
+
+    def begin(self, buffers: Sequence[Buffer]) -> None:
+        """Send what the socket takes now; the owner is paused until the rest is sent."""
+        self.add(buffers)
+        if self._send():
+            self._owner.pause_writing()
+
+    def add(self, buffers: Sequence[Buffer]) -> None:
+        """Send these after everything that was added before."""
+        for buffer in buffers:
+            file_range = sendable_range(buffer)
+            size = len(buffer)
+            if file_range is not None:
+                self._parts.append(_FilePart(file_range, size, self._loop.time()))
+            elif size:
+                self._parts.append(memoryview(buffer))
+            self.left_bytes += size
+
+    def close(self) -> None:
+        """Send no more, and give descriptors and files back. Closing twice is harmless."""
+        self._unwatch()
+        self._parts.clear()
+        self.left_bytes = 0
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.cancel()
+        duplicate, self._duplicate = self._duplicate, -1
+        if duplicate >= 0:
+            os.close(duplicate)
+
+    # --- What the socket takes ---
+
+    def _send(self) -> bool:
+        """Send for one turn; whether something is left, which goes out by itself."""
+        try:
+            self._send_turn()
+            if self.left_bytes and self._loading is None:
+                self._watch()
+        except OSError as error:
+            self._fail(error)
+        return self.left_bytes > 0
+
+    def _continue(self) -> None:
+        """The socket takes more, or what was missing is in memory."""
+        if self._send() or self._is_failed:
+            return
+        self.close()
+        self._owner.resume_writing()
+
+    def _fail(self, error: Exception) -> None:
+        self._is_failed = True
+        logger.info("closing a connection whose answer cannot be sent: %s", error)
+        self.close()
+        self._owner.abort()
+
+    def _send_turn(self) -> None:
+        budget_bytes = SEND_TURN_BYTES_MAX
+        parts = self._parts
+        try:
+            while parts and budget_bytes > 0:
+                part = parts[0]
+                if isinstance(part, memoryview):
+                    sent = self._send_bytes(part, has_more=len(parts) > 1)
+                    left = part[sent:]
+                    if left:
+                        parts[0] = left
+                    else:
+                        parts.popleft()
+                else:
+                    if not self._is_in_memory(part):
+                        return
+                    sent = self._send_file(part)
+                    if not part.size:
+                        parts.popleft()
+                self.left_bytes -= sent
+                budget_bytes -= sent
+        except BlockingIOError:
+            return
+
+    def _send_bytes(self, data: memoryview, *, has_more: bool) -> int:
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        if has_more:
+            flags |= socket.MSG_MORE  # one segment for a small head and what follows it
+        borrowed = socket.socket(
+            socket.AF_INET, socket.SOCK_STREAM, 0, fileno=self._target_descriptor
+        )
+        try:
+            return borrowed.send(data, flags)
+        finally:
+            borrowed.detach()
+
+    def _send_file(self, part: _FilePart) -> int:
+        size = min(part.size, SEND_CHUNK_BYTES)
+        sent = part.file_range.source.send_to(self._target_descriptor, part.position, size)
+        if sent == 0:
+            raise CutFileError(f"a log file ends {part.size} bytes before the answer does")
+        part.position += sent
+        part.size -= sent
+        return sent
+
+    @property
+    def _target_descriptor(self) -> int:
+        return self._duplicate if self._duplicate >= 0 else self._descriptor
+
+    # --- What is not in memory ---
+
+    def _is_in_memory(self, part: _FilePart) -> bool:
+        """Whether the next chunk can be sent without waiting; if not, it is being loaded."""
+        size = min(part.size, SEND_CHUNK_BYTES)
+        if part.position + size <= part.checked_to:
+            return True
+        if part.file_range.source.is_cached(part.position, size):
+            part.checked_to = part.position + size
+            return True
+        self._unwatch()
+        loading = self._loading = Cancellation()
+        source, position = part.file_range.source, part.position
+
+        def load() -> None:
+            source.load(position, size)
+
+        def loaded(error: Exception | None) -> None:
+            if loading.is_cancelled:
+                return
+            self._loading = None
+            if error is not None:
+                self._fail(error)
+                return
+            part.checked_to = position + size
+            self._continue()
+
+        self._loader.load_cold(load, loaded, loading)
+        return False
+
+    # --- What the socket takes later ---
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            if self._duplicate < 0:
+                self._duplicate = os.dup(self._descriptor)
+            self._is_watching = True
+            self._loop.add_writer(self._duplicate, self._continue)
+
+    def _unwatch(self) -> None:
+        if self._is_watching:
+            self._is_watching = False
+            self._loop.remove_writer(self._duplicate)
