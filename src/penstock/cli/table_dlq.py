@@ -18,6 +18,7 @@ _ERROR_CLASSES = (
     "unknown_schema",
     "incompatible_schema",
     "expectation",
+    "constraint",
 )
 
 

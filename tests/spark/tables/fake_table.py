@@ -16,6 +16,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.orphans import StoredFile, orphans_of
 from penstock.spark.tables.port import (
     AnswerLostError,
@@ -77,6 +78,9 @@ class FakeTable:
 
     def schema(self) -> pa.Schema:
         return self._schema
+
+    def constraints(self) -> tuple[Expectation, ...]:
+        return ()
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         return FileLayout(self._store.directory, schema)

@@ -17,6 +17,7 @@ from penstock.spark.tables.definition import (
     Expectation,
     PartitionField,
     PipelineDefinition,
+    RunMode,
     SchemaSource,
     SourceSettings,
     Transform,
@@ -28,7 +29,13 @@ from penstock.spark.tables.opening import FormatMissingError, open_table
 from penstock.spark.tables.port import TableRefusedError
 from penstock.spark.tables.run.events import NoObserver
 from penstock.testing import Broker
-from tests.spark.tables.foreign_delta import PLAIN, create_foreign, protocol_of
+from tests.spark.tables.foreign_delta import (
+    PLAIN,
+    append_entry,
+    create_foreign,
+    metadata_action,
+    protocol_of,
+)
 from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
 
 SECONDS_MAX = 20
@@ -151,3 +158,22 @@ def test_a_delta_table_that_cannot_be_written_is_refused_by_name(
     with pytest.raises(TableRefusedError):
         open_table(world.definition.table, "shop.orders")
     open_table(world.definition.table, "shop.orders", is_read_only=True).close()
+
+
+def test_a_check_asks_the_constraints_of_the_table(bootstrap: str, tmp_path: Path) -> None:
+    world = new_world(tmp_path, bootstrap, "delta")
+    folder = tmp_path / "w" / "shop" / "orders"
+    properties = {"delta.constraints.small": "amount < 3"}
+    create_foreign(folder, protocol_of(writer=3), fields=PLAIN, properties=properties)
+    report = check_pipeline(world.definition, has_transform=False)
+    assert report.sample is not None
+    broken = [(one.offset, one.message) for one in report.sample.rejects if "CHECK" in one.message]
+    assert broken == [(4, "CHECK small: amount < 3")]
+    assert report.plan is not None
+    assert report.plan.mode is RunMode.IN_TASK
+    properties = {"delta.constraints.half": "amount / 2 < 3"}
+    append_entry(folder, 1, metadata_action(PLAIN, properties))
+    plan = check_pipeline(world.definition, has_transform=False).plan
+    assert plan is not None
+    assert plan.mode is RunMode.DATAFRAME
+    assert "the table's constraint 'CHECK half'" in plan.reasons[0]

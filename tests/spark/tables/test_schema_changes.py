@@ -109,7 +109,8 @@ def test_anything_else_is_refused_with_a_reason(table: str, rows: str) -> None:
     ("table", "rows"),
     [
         ("a int", "a bigint"),
-        ("a int NOT NULL", "a int"),
+        ("a int NOT NULL, b int", "b int"),
+        ("a struct<b: int NOT NULL>", "a struct<b: int>"),
         ("l array<float>", "l array<double>"),
         ("m map<string, struct<a: int>>", "m map<string, struct<a: int, b: int>>"),
         ("l array<map<string, struct<a: int>>>", "l array<map<string, struct<b: int>>>"),
@@ -120,6 +121,12 @@ def test_delta_only_adds_and_not_in_maps(table: str, rows: str) -> None:
     change = change_of(parse_ddl(table), parse_ddl(rows), may_widen=False)
     assert isinstance(change, Incompatible)
     assert "Delta" in change.reasons[0]
+
+
+def test_a_required_column_of_delta_stays_required() -> None:
+    """Rows may lack the value: each that does is a reject."""
+    table, rows = parse_ddl("a int NOT NULL, b int NOT NULL"), parse_ddl("a int, b int NOT NULL")
+    assert change_of(table, rows, may_widen=False) == Change(table)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import Expectation, Metadata
+from penstock.spark.tables.definition import Action, Expectation, Metadata
 from penstock.spark.tables.definition_errors import DefinitionError
 from penstock.spark.tables.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import StageOrder, _run
-from penstock.spark.tables.run.spark_rules import asked, in_own_session, require_rules
+from penstock.spark.tables.run.spark_rules import (
+    answer_name,
+    asked,
+    in_own_session,
+    require_rules,
+)
 from tests.spark.tables.value_world import records
 
 pytestmark = pytest.mark.spark
@@ -132,3 +137,25 @@ def test_a_rule_that_is_not_understood_is_told_with_the_columns(
         require_rules(frame_of(session), [Expectation("odd", sql)], "orders")
     assert sql in str(caught.value)
     require_rules(frame_of(session), [Expectation("fine", "a > 0")], "orders")
+
+
+def test_a_constraint_is_kept_only_when_it_is_true(session: SparkSession) -> None:
+    """An expectation whose answer is NULL is kept; a CHECK of a Delta table is not."""
+    frame = in_own_session(session.sql("SELECT * FROM VALUES (1), (-1), (NULL) AS t(a)"))
+    check = Expectation("CHECK c", "a > 0", Action.QUARANTINE, is_constraint=True)
+    rules = [check, Expectation("rule", "a > 0")]
+    answers = asked(frame, [], rules, pa.schema([pa.field("a", pa.int32())]))
+    told = answers.select(answer_name(0), answer_name(1)).collect()
+    assert [tuple(one) for one in told] == [(True, True), (False, False), (False, True)]
+
+
+def test_a_constraint_is_asked_about_rows_as_the_table_has_them(session: SparkSession) -> None:
+    """As an int the sum overflows; a column that rows do not have is NULL in the table."""
+    frame = in_own_session(session.sql("SELECT * FROM VALUES (2000000000) AS t(a)"))
+    table = pa.schema([pa.field("a", pa.int64()), pa.field("city", pa.string())])
+    rules = [
+        Expectation("CHECK a", "a + a > 0", Action.QUARANTINE, is_constraint=True),
+        Expectation("CHECK city", "city IS NULL", Action.QUARANTINE, is_constraint=True),
+    ]
+    (told,) = asked(frame, [], rules, table).collect()
+    assert tuple(told) == (True, True)

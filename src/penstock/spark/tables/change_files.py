@@ -44,7 +44,12 @@ class TooManyChangesError(TableError):
 
 def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
     """How tasks write the changes of rows with this schema."""
-    return FileLayout(changes_directory(table.layout(schema).directory), changes_schema(schema))
+    rows = table.layout(schema)
+    return FileLayout(
+        changes_directory(rows.directory),
+        changes_schema(schema),
+        constraints_key=rows.constraints_key,
+    )
 
 
 def changes_directory(data_directory: str) -> str:

@@ -61,6 +61,8 @@ class FileLayout:
     """Columns that are not in the files because the partition says them."""
     file_bytes_target: int = FILE_BYTES_TARGET
     compression: str = "zstd"
+    constraints_key: str = ""
+    """Which rules of the table's owner the rows were judged by; see `delta_rules`."""
 
     def file_schema(self) -> pa.Schema:
         """The columns in a file."""
@@ -84,6 +86,8 @@ class FileReceipt:
     """Of the layout's partitions: what the values are of."""
     nan_counts: tuple[tuple[str, int], ...] = ()
     """Of columns of floats, by their paths in Parquet; a column that is not there is unknown."""
+    constraints_key: str = ""
+    """Of the layout."""
 
     def may_have_nan(self, path: str) -> bool:
         """Whether NaN is in the column of floats, or nobody knows."""
@@ -179,6 +183,7 @@ class _OpenFile:
             os.makedirs(os.path.dirname(self._full_path), exist_ok=True)
         self._sink = filesystem.open_output_stream(self._full_path)
         self._compression = layout.compression
+        self._constraints_key = layout.constraints_key
         self._writer: pq.ParquetWriter | None = None
         self._nan_counts = dict.fromkeys(float_paths(self._schema), 0)
         self._row_count = 0
@@ -236,7 +241,7 @@ class _OpenFile:
         size_bytes = self._sink.tell()
         self._sink.close()
         if self._is_local:
-            _sync(self._full_path)
+            sync_file(self._full_path)
         return FileReceipt(
             self._path,
             self._row_count,
@@ -245,6 +250,7 @@ class _OpenFile:
             footer.getvalue().to_pybytes(),
             self._partition_names,
             tuple(self._nan_counts.items()),
+            self._constraints_key,
         )
 
     def _parquet(self) -> pq.ParquetWriter:
@@ -280,7 +286,7 @@ def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
             filesystem.delete_file(f"{root}/{one.path}")
 
 
-def _sync(path: str) -> None:
+def sync_file(path: str) -> None:
     """A local file and its name: on disk when this returns."""
     for one, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)):
         descriptor = os.open(one, flags)

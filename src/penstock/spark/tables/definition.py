@@ -207,6 +207,8 @@ class Expectation:
     name: str
     sql: str
     action: Action = Action.WARN
+    is_constraint: bool = False
+    """A rule of the table's owner: only true keeps it, where NULL keeps an expectation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ New columns are added by an entry of their own directly before the files that ha
 without values. Types cannot be widened: that needs a table feature that `deltalake` does not write.
 
 Entries have the time of our clock besides the one that `deltalake` gives them: what is old is
-decided by it. Care is in `delta_care`, which also knows why a compaction needs an entry before it.
+decided by it. Care is in `delta_care` and `delta_compaction`.
 
 A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -39,25 +38,31 @@ from penstock.spark.tables import delta_care, delta_growth
 from penstock.spark.tables.change_files import changes_directory, clean_changes
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
-from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
+from penstock.spark.tables.commit_note import CommitNote, NoteKind, write_note
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout, FileReceipt
+from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
 from penstock.spark.tables.delta_columns import columns_to_add, derived_fields
-from penstock.spark.tables.delta_guard import open_delta, require_supported
+from penstock.spark.tables.delta_guard import (
+    INVALID_ROWS,
+    invalid_rows,
+    open_delta,
+    protocol_of,
+    require_judged,
+    require_mergeable,
+    require_supported,
+)
 from penstock.spark.tables.delta_history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
     NOTE_KEY,
     HistoryError,
-    LogEntry,
-    must_read_on,
-    notes_of,
-    restore_to_find,
 )
-from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, versions_before
+from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
+from penstock.spark.tables.delta_notes import DeltaNotes
 from penstock.spark.tables.delta_reading import dataset_of
-from penstock.spark.tables.delta_restore import find_version, log_entry
+from penstock.spark.tables.delta_rules import constraints_key, constraints_of
 from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
@@ -78,7 +83,8 @@ from penstock.spark.tables.upsert import Changes
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
 """Entries have our notes; only `expire` removes them, after it has copied the newest."""
-_HISTORY_ATTEMPTS_MAX: Final = 10
+
+
 Made = TypeVar("Made")
 
 
@@ -108,14 +114,13 @@ class DeltaLakeTable:
         self._clock = clock or SystemClock()
         self._options = dict(storage_options or {})
         self._has_upserts = has_upserts
+        self._mergeable: tuple[Expectation, ...] = ()
+        """Rules that `deltalake` is known to evaluate."""
         self._table = open_delta(uri, self._options)
         if not is_read_only:
             self._require_supported()
         self._require_partitions()
-        self._notes: dict[str, CommitNote] = {}
-        self._notes_version = -1
-        self._restores: dict[int, int] = {}
-        """What a RESTORE by time put the table back to, by its own version."""
+        self._notes = DeltaNotes(self._open_version)
 
     @classmethod
     def create(
@@ -158,6 +163,10 @@ class DeltaLakeTable:
     def _require_supported(self) -> None:
         """Of the version that was read: an owner may upgrade the table between two commits."""
         require_supported(self._table, self._uri, has_upserts=self._has_upserts)
+        rules = self.constraints() if self._has_upserts else ()
+        if rules != self._mergeable:
+            require_mergeable(self._table, self._uri, rules)
+            self._mergeable = rules
 
     def _require_partitions(self) -> None:
         """Files under other partitions than the table's would make it unreadable."""
@@ -185,11 +194,21 @@ class DeltaLakeTable:
     def _whole_schema(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())
 
+    def constraints(self) -> tuple[Expectation, ...]:
+        """CHECK constraints, invariants and lengths of texts."""
+        return constraints_of(protocol_of(self._table))
+
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""
         require_partitionable(self._fields, schema)
         plain = {one.name for one in self._fields if not one.is_derived}
-        return FileLayout(self._uri, schema, self._fields, frozenset(plain))
+        return FileLayout(
+            self._uri,
+            schema,
+            self._fields,
+            frozenset(plain),
+            constraints_key=constraints_key(protocol_of(self._table)),
+        )
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """These columns of all rows."""
@@ -216,54 +235,7 @@ class DeltaLakeTable:
 
     def _read_state(self) -> TableState:
         version = self._table.version()
-        if version != self._notes_version:
-            self._notes = self._read_notes(version)
-            self._notes_version = version
-        return TableState(dict(self._notes), version)
-
-    def _read_notes(self, version: int) -> dict[str, CommitNote]:
-        properties = self._table.metadata().configuration
-        kept_at = int(properties.get(KEPT_AT_KEY, -1))
-        kept = {
-            name.removeprefix(KEPT_PREFIX): read_note(text)
-            for name, text in properties.items()
-            if name.startswith(KEPT_PREFIX)
-        }
-        bases = [(kept, kept_at)]
-        if self._notes_version >= kept_at:
-            bases.insert(0, (self._notes, self._notes_version))  # as good as the copy, and newer
-        for base, base_version in bases:
-            entries = self._with_restores(self._entries(version - base_version), base)
-            if not must_read_on(entries, base_version):
-                return notes_of(entries, base, base_version)
-        return notes_of(self._with_restores(self._entries(None), kept), kept, kept_at)
-
-    def _with_restores(
-        self, entries: Sequence[LogEntry], kept: Mapping[str, CommitNote]
-    ) -> list[LogEntry]:
-        """The same, and what each RESTORE by time put the table back to, where it matters."""
-        known = list(entries)
-        while (restore := restore_to_find(known, kept)) is not None:
-            if restore.version not in self._restores:
-                before = versions_before(restore.version, self._open_version)
-                self._restores[restore.version] = find_version(restore, before)
-            found = replace(restore, restored_version=self._restores[restore.version])
-            known[known.index(restore)] = found
-        return known
-
-    def _entries(self, count: int | None) -> list[LogEntry]:
-        """The newest entries of the version that was read, the newest first."""
-        version = self._table.version()
-        if count == 0:
-            return []
-        limit = count
-        for _ in range(_HISTORY_ATTEMPTS_MAX):
-            found = [log_entry(one) for one in self._table.history(limit)]
-            newer = found[0].version - version if found else 0
-            if limit is None or newer <= limit - (count or 0):
-                break
-            limit += newer  # somebody commits meanwhile, and what is asked for is further back
-        return [one for one in found if one.version <= version]
+        return TableState(self._notes.read(self._table), version)
 
     # --- Committing ---
 
@@ -271,7 +243,7 @@ class DeltaLakeTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files and the note in one entry."""
-        self._prepare(commit, schema)
+        self._prepare(commit, files, schema)
         if commit.note.kind in {NoteKind.TAKE, NoteKind.FORGET}:
             assert not files, "such a commit has no files"
             self._made(lambda: self._take(commit))
@@ -283,7 +255,7 @@ class DeltaLakeTable:
         self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
     ) -> TableState:
         """Merge the changes, with the note, in one entry."""
-        self._prepare(commit, schema)
+        self._prepare(commit, changes.receipts, schema)
         source = merge_source(changes, self.schema(), self._fields)
         self._made(lambda: self._merge(commit.note, source, changes.key))
         return self._noted(commit)
@@ -294,16 +266,20 @@ class DeltaLakeTable:
         if self._table.version() == before:
             self._add(note, ())  # there was nothing to change, and the note must be there
 
-    def _prepare(self, commit: Commit, schema: pa.Schema | None) -> None:
+    def _prepare(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None
+    ) -> None:
         self._require(commit.after)
         self._require_new(commit.note)
+        require_judged(self._table, files)
         if schema is not None:
             self._add_columns(schema)
 
     def _noted(self, commit: Commit) -> TableState:
-        self._notes = {**commit.after.notes, commit.note.pipeline: commit.note}
-        self._notes_version = self._table.version()
-        return TableState(dict(self._notes), self._notes_version)
+        version = self._table.version()
+        notes = {**commit.after.notes, commit.note.pipeline: commit.note}
+        self._notes.know(notes, version)
+        return TableState(notes, version)
 
     def _take(self, commit: Commit) -> None:
         notes = {**commit.after.notes, commit.note.pipeline: commit.note}
@@ -371,6 +347,8 @@ class DeltaLakeTable:
         except CommitFailedError as error:
             raise TableMovedError(str(error)) from error
         except (DeltaError, OSError) as error:
+            if INVALID_ROWS in str(error):
+                raise invalid_rows(self._uri, error) from error
             raise AnswerLostError(str(error)) from error
         if self._table.version() == before:
             self._table.update_incremental()  # some calls of deltalake leave the handle behind

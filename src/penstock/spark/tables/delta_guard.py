@@ -8,18 +8,23 @@ upgraded while a pipeline runs. The decision itself is `delta_protocol`.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from penstock.spark.tables.data_files import FileReceipt
+from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.delta_protocol import DeltaProtocol, Refusal, dropped, refusals
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.delta_rules import constraints_key
+from penstock.spark.tables.port import LayoutChangedError, TableRefusedError
 
 _UNKNOWN: Final = re.compile(r"Feature '(?P<name>[^']+)' is not supported")
 """How `deltalake` refuses to open a table with a feature that readers have to know."""
 _CATALOG: Final = "catalog-managed table"
+INVALID_ROWS: Final = "rows failed validation check"
+"""How the merge of `deltalake` refuses rows that break a constraint."""
 
 
 def open_delta(
@@ -40,6 +45,42 @@ def require_supported(table: DeltaTable, uri: str, *, has_upserts: bool) -> None
     found = refusals(protocol_of(table), has_upserts=has_upserts)
     if found:
         raise _refused(uri, found)
+
+
+def require_judged(table: DeltaTable, files: Sequence[FileReceipt]) -> None:
+    """`LayoutChangedError` when rows were judged by other rules than this version has."""
+    key = constraints_key(protocol_of(table))
+    for one in files:
+        if one.constraints_key != key:
+            raise LayoutChangedError(
+                f"the rows of {one.path} were judged by other constraints than the table has by "
+                "now: its owner changed them meanwhile"
+            )
+
+
+def require_mergeable(table: DeltaTable, uri: str, rules: Sequence[Expectation]) -> None:
+    """`TableRefusedError` when `deltalake`, which merges, cannot evaluate a rule of the table."""
+    for rule in rules:
+        if rule.name.startswith("VARCHAR"):
+            continue  # which is a rule to Spark alone
+        try:
+            table.scan(predicate=rule.sql)
+        except Exception as error:
+            reason = str(error).splitlines()[0][:300]
+            raise TableRefusedError(
+                f"the Delta table at {uri} cannot be upserted to ({rule.name}): deltalake, which "
+                f"merges changes, cannot evaluate {rule.sql!r}: {reason}. Write the constraint in "
+                'simpler SQL, set table.mode to "append", or name another table.'
+            ) from error
+
+
+def invalid_rows(uri: str, error: Exception) -> TableRefusedError:
+    """Of a merge: the changes were judged before, so the row is one that the table has."""
+    return TableRefusedError(
+        f"the Delta table at {uri} has rows that break its own constraints, and an upsert cannot "
+        f"write their files again: {' '.join(str(error).split())[:700]}. Correct or delete these "
+        "rows, then start the pipeline again."
+    )
 
 
 def protocol_of(table: DeltaTable) -> DeltaProtocol:

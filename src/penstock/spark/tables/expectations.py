@@ -1,8 +1,9 @@
 """Expectations: what happens to rows that break a rule, and how it is counted (pure).
 
 Guarantees: every rule is asked about every row and counted on its own; a rule whose answer is NULL
-is kept, as a CHECK of SQL is. A row that breaks several rules meets the strictest action: fail,
-then quarantine, then drop, then warn. Rows keep their order.
+is kept, as a CHECK of SQL is, but a constraint of the table is kept only when it is true. A row
+that breaks several rules meets the strictest action: fail, then quarantine, then drop, then warn.
+Rows keep their order.
 
 It evaluates nothing: `expectation_sql` asks DuckDB inside a task, and `run.spark_rules` asks Spark.
 """
@@ -48,10 +49,10 @@ class Outcome:
 
 
 def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array]) -> Outcome:
-    """What to do, given for each rule a boolean for each row; true and null are kept."""
+    """What to do, given for each rule a boolean for each row; see `Expectation` about null."""
     assert len(expectations) == len(answers), "an answer for each rule"
     broken_rows = {
-        rule.name: pc.invert(pc.fill_null(answer, fill_value=True))
+        rule.name: pc.invert(pc.fill_null(answer, fill_value=not rule.is_constraint))
         for rule, answer in zip(expectations, answers, strict=True)
     }
     broken = {name: int(pc.sum(rows, min_count=0).as_py()) for name, rows in broken_rows.items()}
@@ -89,11 +90,15 @@ def _quarantined(
     broken_rows: Mapping[str, pa.Array],
     broken: Mapping[str, int],
 ) -> tuple[Reject, ...]:
-    reasons: dict[int, list[str]] = {}
+    reasons: dict[int, list[Expectation]] = {}
     for rule in expectations:
         if rule.action is Action.QUARANTINE and broken[rule.name]:
             for row in pc.indices_nonzero(broken_rows[rule.name]).to_pylist():
-                reasons.setdefault(row, []).append(f"{rule.name}: {rule.sql}")
-    return tuple(
-        Reject(row, ErrorClass.EXPECTATION, "; ".join(reasons[row])) for row in sorted(reasons)
-    )
+                reasons.setdefault(row, []).append(rule)
+    return tuple(_reject(row, reasons[row]) for row in sorted(reasons))
+
+
+def _reject(row: int, rules: Sequence[Expectation]) -> Reject:
+    is_constraint = any(rule.is_constraint for rule in rules)
+    error = ErrorClass.CONSTRAINT if is_constraint else ErrorClass.EXPECTATION
+    return Reject(row, error, "; ".join(f"{rule.name}: {rule.sql}" for rule in rules))

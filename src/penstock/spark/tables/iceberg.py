@@ -38,6 +38,7 @@ from penstock.spark.tables import iceberg_care
 from penstock.spark.tables.commit import Commit, TableState, newest_note
 from penstock.spark.tables.commit_note import CommitNote, NoteError, read_note, write_note
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, remove_files, write_files
+from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_change import Change
 from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
@@ -152,6 +153,10 @@ class IcebergTable:
     def schema(self) -> pa.Schema:
         """The columns."""
         return plain_schema(self._table.schema())
+
+    def constraints(self) -> tuple[Expectation, ...]:
+        """Iceberg has no rules but required columns, which are in the schema."""
+        return ()
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit import Commit, TableState
 from penstock.spark.tables.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.upsert import Changes
 
@@ -89,6 +90,13 @@ class Table(Protocol):
 
     def schema(self) -> pa.Schema:
         """The columns, as of the last `load` or commit."""
+
+    def constraints(self) -> tuple[Expectation, ...]:
+        """Rules of the table's owner, as of the last `load` or commit; a row has to keep each.
+
+        Files of rows that were judged by other rules than the table has when they are committed
+        are refused with `LayoutChangedError`.
+        """
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         """How tasks write files that can be appended with this schema."""

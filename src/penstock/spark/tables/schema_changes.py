@@ -21,8 +21,10 @@ Two names that differ in their case only are one to Spark, so the second one is 
 A column whose name is the path of another one (`a.b`, beside a struct `a` with a field `b`) is one
 with it to Iceberg, so it is incompatible there.
 
-Delta (`may_widen` is false) adds only: a column is not widened and does not become nullable, and
-what lies in a map stays as it is, because `deltalake` cannot read the files from before.
+Delta (`may_widen` is false) adds only: a column is not widened, and what lies in a map stays as it
+is, because `deltalake` cannot read the files from before. A required column stays required: rows
+that have it nullable fit, and a row without a value is a reject. Rows that do not have the column
+at all do not fit, and neither do nullable fields within a column that are required in the table.
 """
 
 from collections import Counter
@@ -88,7 +90,7 @@ def change_of(
     table: pa.Schema, rows: pa.Schema, *, may_widen: bool = True
 ) -> Change | Incompatible:
     """What the table's schema must become, for rows of this schema."""
-    merging = _Merging()
+    merging = _Merging(keeps_required=not may_widen)
     merged = merging.fields((), list(table), list(rows))
     reasons = list(merging.reasons)
     if not may_widen:
@@ -113,7 +115,8 @@ def column_count(kinds: Iterable[pa.Field]) -> int:
 class _Merging:
     """Walks both schemas, collecting what is to be done and what cannot be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_required: bool) -> None:
+        self._keeps_required = keeps_required
         self.steps: list[Step] = []
         self.reasons: list[str] = []
         self._maps = 0
@@ -132,6 +135,8 @@ class _Merging:
         field = table
         if rows is not None:
             field = table.with_type(self._type(path, table.type, rows.type))
+        if self._keeps_required and rows is not None and len(path) == 1:
+            return field  # a row without a value is a reject
         if not table.nullable and (rows is None or rows.nullable):
             self.steps.append(Relaxed(path))
             field = field.with_nullable(True)  # noqa: FBT003 - Arrow's own signature

@@ -9,7 +9,7 @@ only the first commit can tell, the step says that.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -22,6 +22,7 @@ from penstock.spark.tables.columns import with_metadata_columns
 from penstock.spark.tables.commit import TableState
 from penstock.spark.tables.definition import (
     Action,
+    Expectation,
     PipelineDefinition,
     SchemaSource,
     TableFormat,
@@ -107,6 +108,9 @@ class _Checking:
         """Of the table; None when nobody knows them, because a function makes them."""
         self._asked: pa.Schema | None = None
         """That rules may be about: where a record came from too, whatever is stored of it."""
+        self._constraints: tuple[Expectation, ...] = ()
+        """Rules of a table that is there."""
+        self._held_columns: pa.Schema | None = None
         self._rules: str | None = None
         """What is wrong with them."""
         self._plan: Plan | None = None
@@ -115,6 +119,7 @@ class _Checking:
     def run(self) -> CheckReport:
         self._look_at_topics()
         self._step("schema", self._read_schema)
+        self._read_constraints()
         rules = self._rules = self._rules_problem()
         if rules is None:
             self._after_schema("mode", self._choose_mode)
@@ -203,6 +208,21 @@ class _Checking:
         finally:
             table.close()
 
+    def _read_constraints(self) -> None:
+        """What is wrong with the table is told where it is looked at."""
+        with suppress(PenstockError):
+            table = open_table(self._definition.table, self._definition.table.name)
+            try:
+                self._constraints, self._held_columns = table.constraints(), table.schema()
+            finally:
+                table.close()
+
+    def _with_constraints(self) -> PipelineDefinition:
+        """The definition with those constraints that the sample can be asked."""
+        asked = self._asked
+        known = [one for one in self._constraints if asked is None or is_in_task(one.sql, asked)]
+        return replace(self._definition, expectations=(*known, *self._definition.expectations))
+
     def _inferred(self) -> pa.Schema:
         with suppress(TableMissingError):
             return value_columns(self._definition, self._held())
@@ -227,7 +247,11 @@ class _Checking:
     def _choose_mode(self) -> tuple[Outcome, str]:
         columns = pa.schema([]) if self._asked is None else self._asked
         self._plan = choose_mode(
-            self._definition, has_transform=self._has_transform, columns=columns
+            self._definition,
+            has_transform=self._has_transform,
+            columns=columns,
+            constraints=self._constraints,
+            held=self._held_columns,
         )
         return Outcome.GOOD, f"{self._plan.mode.value}: {'; '.join(self._plan.reasons)}"
 
@@ -237,7 +261,7 @@ class _Checking:
         self._sample = sample = parse_sample(
             self._records,
             self._parser,
-            self._definition,
+            self._with_constraints(),
             asks_rules=self._asks_rules(),
             has_transform=self._has_transform,
         )

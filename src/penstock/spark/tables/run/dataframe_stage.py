@@ -44,10 +44,16 @@ from penstock.spark.tables.expectations import (
     outcome_of,
 )
 from penstock.spark.tables.rejects import reject_rows
-from penstock.spark.tables.run.judging import plain_schema, with_whole_keys
+from penstock.spark.tables.run.judging import plain_schema, with_required, with_whole_keys
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.report import BatchReport
-from penstock.spark.tables.run.spark_rules import answer_name, asked, in_own_session, settings
+from penstock.spark.tables.run.spark_rules import (
+    answer_name,
+    asked,
+    in_own_session,
+    require_rules,
+    settings,
+)
 from penstock.spark.tables.upsert import as_changes
 from penstock.spark.tables.values.limits import empty_rejects, time_rejects
 from penstock.spark.tables.values.parser import Parsed, Reject, of_record, rejecting
@@ -77,6 +83,8 @@ class StageOrder:
     metadata: Metadata
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
+    required: tuple[str, ...] = ()
+    """Columns that are required in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class DataFrameStage:
         self._definition = definition
         self._transform = transform
         self._rows_schema = plans.table_schema()
+        self._rules = definition.expectations
+        """That Spark is known to understand: those of the definition were asked at the start."""
 
     def write(self, staged: BatchReport) -> BatchReport:
         """The batch as it shall be committed."""
@@ -116,18 +126,24 @@ class DataFrameStage:
             *(f"{plan.rows.directory}/{one.path}" for one in staged.files)
         )
         result = transformed(frame, self._transform)
-        columns = table_columns(result, self._definition)
+        rules = self._plans.rules
+        columns = table_columns(result, self._definition, rules)
         schema = self._plans.as_in_table(arrow_schema(result.select(*columns)))
         order = StageOrder(
             self._plans.rows_layout(schema),
             plan.rejects,
-            self._definition.expectations,
+            rules,
             plan.pipeline,
             plan.key,
             plan.metadata,
             plan.filled,
+            plan.required,
         )
-        reports = _run(result, columns, order, _row_bytes(staged))
+        held = self._plans.table_schema()
+        if rules != self._rules:
+            require_rules(result, rules, plan.pipeline, held)
+            self._rules = rules
+        reports = _run(result, columns, order, _row_bytes(staged), held)
         remove_files(plan.rows.directory, staged.files)
         self._rows_schema = schema
         return self._plans.as_brought(_together(staged, reports), schema)
@@ -143,10 +159,12 @@ def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
     raise SparkQueryError(f"{name}() returned {given}, not a DataFrame. Return the rows.")
 
 
-def table_columns(result: DataFrame, definition: PipelineDefinition) -> list[str]:
-    """The columns of the result that are the table's."""
+def table_columns(
+    result: DataFrame, definition: PipelineDefinition, rules: Sequence[Expectation]
+) -> list[str]:
+    """The columns of the result that are the table's; `rules` are those of the table too."""
     form = definition.table.metadata
-    has_quarantine = is_quarantining(definition.expectations)
+    has_quarantine = is_quarantining(rules)
     names = record_columns(form).names
     missing = [name for name in names if name not in result.columns]
     if missing and (has_quarantine or definition.table.mode is WriteMode.UPSERT):
@@ -177,14 +195,18 @@ def _row_bytes(staged: BatchReport) -> float:
 
 
 def _run(
-    result: DataFrame, columns: Sequence[str], order: StageOrder, row_bytes: float
+    result: DataFrame,
+    columns: Sequence[str],
+    order: StageOrder,
+    row_bytes: float,
+    held: pa.Schema | None = None,
 ) -> list[StageReport]:
     kept = [*columns]
     names = record_columns(order.metadata).names
     if set(names) <= set(result.columns):  # without one of them there is no reject
         kept += [name for name in names if name not in columns]
     chosen = [col(f"`{name}`") for name in kept]
-    answered = asked(in_own_session(result), chosen, order.expectations)
+    answered = asked(in_own_session(result), chosen, order.expectations, held)
     with settings(answered.sparkSession, _handing_over(row_bytes)):
         rows = answered.mapInArrow(partial(_write_rows, order), "report binary").collect()
     reports = [pickle.loads(row["report"]) for row in rows]  # noqa: S301 - from our own tasks
@@ -247,6 +269,7 @@ def judged(
     columns = [name for name in order.rows.schema.names if name in batch.schema.names]
     for find in (time_rejects, partial(empty_rejects, filled=order.filled)):
         whole = rejecting(whole, find(whole.rows.select(columns)))
+    whole = with_required(whole, order.required)
     names = record_columns(order.metadata).names
     if whole.rejects and not set(names) <= set(batch.schema.names):
         raise RowRefusedError(

@@ -64,6 +64,7 @@ class Judge:
         columns = TableColumns(plan.value_schema, plan.may_widen, plan.derived)
         self._parser = new_parser(plan.parser, columns)
         self._evaluator = ExpectationEvaluator(plan.expectations)
+        self._has_constraints = any(one.is_constraint for one in plan.expectations)
         self._seen: pa.Schema | None = None
         self._schema = plain_schema(plan.rows.schema)
         self._has_metadata = metadata_columns(plan.metadata).names[0] in self._schema.names
@@ -98,8 +99,10 @@ class Judge:
             parsed = rejecting(parsed, empty_rejects(parsed.rows, self.plan.filled))
         if self._has_metadata:
             parsed = with_shown_timestamps(parsed, records)
+        if not self.plan.is_staged:
+            parsed = with_required(parsed, self.plan.required)
         rows, kept = parsed.rows, _records_of(parsed, records)
-        outcome = self._evaluator.evaluate(rows)
+        outcome = self._evaluator.evaluate(self._asked(rows))
         if self.plan.keeps_record:
             rows = with_record(rows, kept)
         elif self.plan.key and not self.plan.is_staged:
@@ -114,6 +117,15 @@ class Judge:
             outcome.broken,
             outcome.failed,
         )
+
+    def _asked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that rules are asked about: constraints need them as the table has them."""
+        if not self._has_constraints:
+            return rows
+        planned = list(self.plan.value_schema)
+        names = {one.name for one in planned}
+        others = [one for one in rows.schema if one.name not in names]
+        return fit(rows, plain_schema(pa.schema([*planned, *others])))
 
     def _deletions(
         self, records: pa.RecordBatch
@@ -158,6 +170,17 @@ def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
     bad = [
         Reject(number, ErrorClass.MISSING_VALUE, f"column '{name}' of the key has no value")
         for name in key
+        for number in _rows_without(parsed.rows, name)
+    ]
+    first = {one.row: one for one in reversed(bad)}
+    return rejecting(parsed, list(first.values()))
+
+
+def with_required(parsed: Parsed, names: Sequence[str]) -> Parsed:
+    """The same, with rows that lack a value which the table requires among the rejects."""
+    bad = [
+        Reject(number, ErrorClass.MISSING_VALUE, f"NOT NULL {name}: the column has no value")
+        for name in names
         for number in _rows_without(parsed.rows, name)
     ]
     first = {one.row: one for one in reversed(bad)}

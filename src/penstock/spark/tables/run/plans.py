@@ -20,8 +20,14 @@ from penstock.spark.tables.columns import (
     with_metadata_columns,
 )
 from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
-from penstock.spark.tables.definition import Metadata, PipelineDefinition, WriteMode
+from penstock.spark.tables.definition import (
+    Expectation,
+    Metadata,
+    PipelineDefinition,
+    WriteMode,
+)
 from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.expectation_sql import is_in_task
 from penstock.spark.tables.expectations import is_quarantining
 from penstock.spark.tables.port import Table
 from penstock.spark.tables.rejects import REJECTS
@@ -55,13 +61,8 @@ class Plans:
         self._has_transform = has_transform
         # With a function the table's columns are the function's, and no value's.
         self._derived = frozenset() if has_transform else derived_names(rows)
-        # Bytes that nobody looks at would be most of what is staged.
-        self._keeps_record = is_staged and (
-            has_transform
-            or bool(self.key)
-            or bool(self.filled)
-            or is_quarantining(definition.expectations)
-        )
+        self._in_task: tuple[Expectation, ...] = ()
+        """Constraints that a task is known to evaluate."""
         self.task = self._planned(0, parser, value_schema)
 
     @property
@@ -127,6 +128,39 @@ class Plans:
         """Columns in which the table cannot hold an empty text: only its partitions have them."""
         return tuple(sorted(self._rows.layout(self._rows.schema()).left_out))
 
+    @property
+    def rules(self) -> tuple[Expectation, ...]:
+        """What rows are asked: first the constraints of the table, as it is now."""
+        return (*self._rows.constraints(), *self._definition.expectations)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Columns that are required in the table and stay so."""
+        if self.may_widen:
+            return ()
+        return tuple(one.name for one in self._rows.schema() if not one.nullable)
+
+    @property
+    def _keeps_record(self) -> bool:
+        """Whether a row that is staged may be quarantined; the bytes would be most of it."""
+        may_be_reject = self._has_transform or self.key or self.filled or self.required
+        return self._is_staged and (bool(may_be_reject) or is_quarantining(self.rules))
+
+    def _require_in_task(self, rules: Sequence[Expectation], columns: pa.Schema) -> None:
+        """The way was chosen by the rules of the start; the table may have others by now."""
+        constraints = tuple(one for one in rules if one.is_constraint)
+        if self._is_staged or constraints == self._in_task:
+            return
+        asked = with_metadata_columns(columns, self._definition.table.metadata)
+        for rule in constraints:
+            if not is_in_task(rule.sql, asked):
+                raise SchemaError(
+                    f"the table has the constraint '{rule.name}'",
+                    f"only Spark can evaluate {rule.sql!r}.",
+                    "Start the pipeline again: it chooses its mode by the constraints.",
+                )
+        self._in_task = constraints
+
     def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
         """The report of files with these columns, as its commit needs it."""
         rows = pa.schema([one for one in rows if one.name not in CHANGE_COLUMNS.names])
@@ -156,7 +190,8 @@ class Plans:
 
     def _planned(self, number: int, parser: ParserPlan, value_schema: pa.Schema) -> TaskPlan:
         settings = self._definition.table
-        rules = self._definition.expectations
+        rules = self.rules
+        self._require_in_task(rules, value_schema)
         whole = table_schema(value_schema, settings.metadata)
         layout = self._staging(value_schema) if self._is_staged else self.rows_layout(whole)
         return TaskPlan(
@@ -172,6 +207,7 @@ class Plans:
             metadata=settings.metadata,
             key=self.key,
             deletions=self._deletions(layout, whole) if self.key else None,
+            required=self.required,
             filled=self.filled,
             is_staged=self._is_staged,
             keeps_record=self._keeps_record,

@@ -5,7 +5,7 @@ not there, a schema that cannot be read, a rule about no column, a table that ca
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -21,7 +21,12 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.tables.columns import VALUE, table_schema, with_metadata_columns
-from penstock.spark.tables.definition import PipelineDefinition, RunMode, SchemaSource
+from penstock.spark.tables.definition import (
+    Expectation,
+    PipelineDefinition,
+    RunMode,
+    SchemaSource,
+)
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
 from penstock.spark.tables.opening import TableMissingError, make_table, open_table
@@ -102,7 +107,14 @@ def prepare(
         value_schema = _registered_columns(parser, held if transform is None else None)
     whole = table_schema(value_schema, settings.metadata)
     asked = with_metadata_columns(value_schema, settings.metadata)
-    mode = choose_mode(definition, has_transform=transform is not None, columns=asked)
+    constraints, columns = _constraints(definition)
+    mode = choose_mode(
+        definition,
+        has_transform=transform is not None,
+        columns=asked,
+        constraints=constraints,
+        held=columns,
+    )
     # Of a registry nothing may be known yet: then columns come with the first values.
     is_known = len(value_schema) > 0
     may_be_asked = asked if held is None else with_others(asked, held.columns)
@@ -111,7 +123,8 @@ def prepare(
         require_readable_rules(definition, may_be_asked)
     if mode.mode is RunMode.DATAFRAME and (is_known or transform is not None):
         staged = may_be_asked if transform is None else asked
-        result = _result_schema(spark, definition, transform, staged)
+        rules = (*constraints, *definition.expectations)
+        result = _result_schema(spark, definition, transform, staged, rules, columns)
         whole = whole if transform is None else result
         require_key_columns(definition, whole)
     rows = make_table(settings, settings.name, whole)
@@ -142,6 +155,20 @@ def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
     try:
         columns = value_columns(definition, table.schema())
         return TableColumns(columns, table.may_widen, derived_names(table))
+    finally:
+        table.close()
+
+
+def _constraints(
+    definition: PipelineDefinition,
+) -> tuple[tuple[Expectation, ...], pa.Schema | None]:
+    """The rules of the table's owner, and the columns they are about; None without a table."""
+    try:
+        table = open_table(definition.table, definition.table.name)
+    except TableMissingError:
+        return (), None
+    try:
+        return table.constraints(), table.schema()
     finally:
         table.close()
 
@@ -217,9 +244,11 @@ def _result_schema(
     definition: PipelineDefinition,
     transform: Transform | None,
     columns: pa.Schema,
+    rules: Sequence[Expectation],
+    held: pa.Schema | None,
 ) -> pa.Schema:
     """What the user's function makes of such rows; rules have to be about its columns."""
     given = from_arrow_schema(pa.schema([*columns, VALUE]))
     result = transformed(spark.createDataFrame([], given), transform)
-    require_rules(result, definition.expectations, definition.pipeline.name)
-    return arrow_schema(result.select(*table_columns(result, definition)))
+    require_rules(result, rules, definition.pipeline.name, held)
+    return arrow_schema(result.select(*table_columns(result, definition, rules)))

@@ -13,18 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import col, expr
+from pyspark.sql.functions import col, expr, lit
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.definition_errors import DefinitionError
+from penstock.spark.tables.port import TableRefusedError
 
 _RULE: Final = "_penstock_rule_"
 _MEANING: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
 """Of the text of a rule. Spark takes it up when it reads the text, not when it evaluates it."""
 
 _FALSE: Final = b"false"
+_TRUE: Final = b"true"
 
 
 def answer_name(number: int) -> str:
@@ -45,14 +49,36 @@ def in_own_session(frame: DataFrame) -> DataFrame:
     return DataFrame(moved, SparkSession(theirs.sparkContext, session))
 
 
-def asked(frame: DataFrame, kept: Sequence[Column], rules: Sequence[Expectation]) -> DataFrame:
+def asked(
+    frame: DataFrame,
+    kept: Sequence[Column],
+    rules: Sequence[Expectation],
+    table: pa.Schema | None = None,
+) -> DataFrame:
     """These columns, and the answers to the rules: false for a row that breaks one.
 
-    `frame` is in a session of ours.
+    `frame` is in a session of ours. Constraints are asked about rows as `table` will have them.
     """
-    answers = [expr(condition(rule)).alias(answer_name(n)) for n, rule in enumerate(rules)]
+    answers = {n: expr(condition(rule)).alias(answer_name(n)) for n, rule in enumerate(rules)}
+    constraints = [n for n, rule in enumerate(rules) if rule.is_constraint]
     with settings(frame.sparkSession, _MEANING):
-        return frame.select(*kept, *answers)
+        if not constraints or table is None:
+            return frame.select(*kept, *answers.values())
+        others = [answer for n, answer in answers.items() if n not in constraints]
+        typed = _as_in_table(frame.select("*", *others), table)
+        told = [col(answer_name(n)) for n in answers if n not in constraints]
+        return typed.select(*kept, *told, *(answers[n] for n in constraints))
+
+
+def _as_in_table(frame: DataFrame, table: pa.Schema) -> DataFrame:
+    """The rows with the table's types, and NULL in columns that they do not have."""
+    held = {one.name: one.dataType for one in frame.schema}
+    for field in from_arrow_schema(table):
+        if field.name not in held:
+            frame = frame.withColumn(field.name, lit(None).cast(field.dataType))
+        elif held[field.name] != field.dataType:
+            frame = frame.withColumn(field.name, col(f"`{field.name}`").cast(field.dataType))
+    return frame
 
 
 def condition(rule: Expectation) -> str:
@@ -64,16 +90,29 @@ def condition(rule: Expectation) -> str:
     # Below a condition that is not known before: else Spark takes what two rules have in common
     # out of both, and evaluates it where nothing catches its errors.
     shielded = f"CASE WHEN spark_partition_id() >= 0 THEN {tried} END"
+    if rule.is_constraint:
+        return f"coalesce({shielded} = X'{_TRUE.hex()}', false)"
     return f"coalesce({shielded} <> X'{_FALSE.hex()}', true)"
 
 
-def require_rules(frame: DataFrame, rules: Sequence[Expectation], pipeline: str) -> None:
+def require_rules(
+    frame: DataFrame,
+    rules: Sequence[Expectation],
+    pipeline: str,
+    table: pa.Schema | None = None,
+) -> None:
     """`DefinitionError` when Spark does not understand a rule over these columns."""
     own = in_own_session(frame) if rules else frame
     for rule in rules:
         try:
-            asked(own, [col("*")], [rule])
+            asked(own, [col("*")], [rule], table)
         except AnalysisException as error:
+            if rule.is_constraint:
+                raise TableRefusedError(
+                    f"the table has the constraint '{rule.name}', and Spark does not understand "
+                    f"{rule.sql!r}: {_first_line(error)}. Correct the constraint, or name another "
+                    "table."
+                ) from None
             raise DefinitionError(
                 f"pipeline {pipeline}",
                 f"expectations.{rule.name}",

@@ -34,6 +34,8 @@ class TaskPlan:
     """The columns of the key: the rows are changes for an upsert."""
     deletions: FileLayout | None = None
     """Of an upsert: records without a value, which delete the row of their key."""
+    required: tuple[str, ...] = ()
+    """Columns that are required in the table: a row without a value is a reject."""
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
     derived: frozenset[str] = frozenset()

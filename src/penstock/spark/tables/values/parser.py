@@ -32,6 +32,8 @@ class ErrorClass(Enum):
     """The record's schema does not fit to the table's."""
     EXPECTATION = "expectation"
     """A rule says that it has to be looked at."""
+    CONSTRAINT = "constraint"
+    """It breaks a rule of the table's owner, such as a CHECK of a Delta table."""
 
 
 class RowError(Exception):
