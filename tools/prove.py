@@ -209,7 +209,7 @@ PROOFS = (
         "Tables, topic to table, rounds of faults for each format; guards taken out in turn",
         pytest_of(
             "tests/spark/tables/test_batch_driver.py",
-            "tests/spark/tables/test_delta_care.py",
+            "tests/spark/tables/test_delta_compaction.py",
             "tests/spark/tables/test_pipeline_kills.py",
             marker=EVERYTHING,
         ),

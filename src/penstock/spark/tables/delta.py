@@ -34,7 +34,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables import delta_care, delta_growth
+from penstock.spark.tables import delta_care, delta_compaction, delta_growth
 from penstock.spark.tables.change_files import changes_directory, clean_changes
 from penstock.spark.tables.columns import fit
 from penstock.spark.tables.commit import Commit, TableState
@@ -367,11 +367,17 @@ class DeltaLakeTable:
         target_bytes: int,
         partitions: Collection[Partition] | None = None,
     ) -> Compaction:
-        """Put the rows of small files into fewer ones, with an entry for each partition."""
+        """Put the rows of small files into fewer ones, in one entry."""
         self._require(after)
-        now_ms = self._clock.now_ms()
         removed, added = self._made(
-            lambda: delta_care.compact(self._table, target_bytes, partitions, now_ms)
+            lambda: delta_compaction.compact(
+                self._table,
+                self._uri,
+                self.live_files(),
+                target_bytes=target_bytes,
+                partitions=partitions,
+                now_ms=self._clock.now_ms(),
+            )
         )
         return Compaction(self.load(), removed, added)
 

@@ -1,9 +1,6 @@
 """Care of a Delta table: which entries of its log may go, and with them which files.
 
-Compaction is `deltalake`'s own, with a mark before it. It commits with retries whatever it is told,
-and does not mind that somebody else has compacted the same files meanwhile: the rows would be there
-twice. A change of the table's properties it does mind. So each compaction of ours makes one first,
-if and only if the table is as it was read; of two at once, one makes its mark in the other's way.
+Compaction is in `delta_compaction`.
 
 The log is cut here and not by `deltalake`, whose cleaning goes by
 the times of the storage and by whole hours: the first version that is kept gets a checkpoint, then
@@ -14,18 +11,16 @@ A file that was taken out, was put back by a `RESTORE` and taken out again is mi
 the versions in between. What the table holds now is never removed.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 from uuid import uuid4
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 
-from penstock.spark.tables.delta_bounds import writer_properties
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY, DeltaLog, LogListing, live_names
 from penstock.spark.tables.orphans import orphans_of
 from penstock.spark.tables.port import TableError
-from penstock.spark.tables.table_facts import Partition, Retention, SnapshotFacts
+from penstock.spark.tables.table_facts import Retention, SnapshotFacts
 
 ENTRIES_MAX: Final = 5_000
 """Let go of at once: some seconds of work."""
@@ -52,43 +47,13 @@ def plain_properties(now_ms: int) -> CommitProperties:
     return CommitProperties(custom_metadata={COMMITTED_AT_KEY: str(now_ms)}, max_commit_retries=0)
 
 
-def compact(
-    table: DeltaTable, target_bytes: int, partitions: Collection[Partition] | None, now_ms: int
-) -> tuple[int, int]:
-    """Put small files together, an entry for each partition; how many were removed and added."""
-    removed = added = 0
-    if not _has_small_files(table, target_bytes):
-        return removed, added
-    mark(table, now_ms)
-    written_with = writer_properties(pa.schema(table.schema().to_arrow()))
-    for partition in [()] if partitions is None else partitions:
-        done: dict[str, Any] = table.optimize.compact(
-            # deltalake spells a null as the empty text.
-            partition_filters=[(name, "=", value or "") for name, value in partition] or None,
-            target_size=target_bytes,
-            writer_properties=written_with,
-            commit_properties=plain_properties(now_ms),
-            post_commithook_properties=KEEP_LOG,
-        )
-        removed += done["numFilesRemoved"]
-        added += done["numFilesAdded"]
-    return removed, added
-
-
 def mark(table: DeltaTable, now_ms: int) -> None:
-    """Make every compaction fail that has read the table before now, or fail oneself."""
+    """Make every `OPTIMIZE` of `deltalake` fail that has read the table before now, or fail."""
     table.alter.set_table_properties(
         {MARK_KEY: uuid4().hex},
         raise_if_not_exists=False,
         commit_properties=plain_properties(now_ms),
     )
-
-
-def _has_small_files(table: DeltaTable, target_bytes: int) -> bool:
-    """Whether there are two that might become one."""
-    actions = pa.table(table.get_add_actions(flatten=False))
-    small = [size for size in actions["size_bytes"].to_pylist() if size < target_bytes]
-    return len(small) > 1
 
 
 def retention_of(properties: Mapping[str, str], description: str | None) -> Retention:
