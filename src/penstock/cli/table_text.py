@@ -157,6 +157,8 @@ def _pipeline_document(one: PipelineStatus) -> Document:
         "last_rejects": one.rejects,
         "last_expectations": dict(one.expectations),
         "lag": one.lag,
+        "last_unknown_fields": dict(one.unknown_fields),
+        "last_looked_at": one.looked_at,
         "lost_offsets": one.lost_count,
         "losses": [
             {
@@ -232,6 +234,9 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
     broken = "".join(f", {name} broken by {count:,}" for name, count in one.expectations.items())
     rows, rejects = count_text(one.rows, "row"), count_text(one.rejects, "reject")
     click.echo(f"last commit: {rows}, {rejects}{broken}")
+    if one.unknown_fields:
+        found = ", ".join(f"{name} {count:,}" for name, count in one.unknown_fields.items())
+        click.echo(f"fields without a column, in {one.looked_at:,} values looked at: {found}")
     _print_losses(one)
     if every_partition:
         print_table(

@@ -238,6 +238,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"value": {"format": "json", "schema": "id bigit"}}, "value.schema", "'bigit'"),
     ({"value": {"format": "json", "subject": "x"}}, "value.subject", "registry"),
     ({"value": {"format": "json", "message": "x"}}, "value.message", "no messages"),
+    ({"value": {"unknown_fields": "rescue"}}, "value.unknown_fields", "only JSON values"),
     ({"value": {"reject_share_max": 0}}, "value.reject_share_max", "out of range"),
     ({"value": {"reject_share_max": True}}, "value.reject_share_max", "a boolean"),
     ({"value": {"reject_window_records": 0}}, "value.reject_window_records", "out of range"),

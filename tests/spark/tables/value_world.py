@@ -78,6 +78,8 @@ class ValueWorld:
     rows: Kind = field(init=False)
     rejects: Kind = field(init=False)
     offset: int = 0
+    value: Mapping[str, Any] = field(default_factory=dict)
+    """More of the definition's section."""
 
     def __post_init__(self) -> None:
         definition = self.definition()
@@ -97,7 +99,7 @@ class ValueWorld:
         return World(self.folder, self.format, "127.0.0.1:1", TOPIC).definition(
             pipeline={"mode": "in_task"},
             table=self.table,
-            value={"format": "json", "schema": self.ddl},
+            value={"format": "json", "schema": self.ddl, **self.value},
         )
 
     @staticmethod

@@ -29,6 +29,7 @@ from penstock.spark.offsets import NO_EPOCH, PartitionPosition, StreamOffset
 from penstock.spark.tables import commit_stops
 from penstock.spark.tables.commit_note import (
     LOSSES_MAX,
+    UNKNOWN_FIELDS_MAX,
     BatchRanges,
     CommitCounts,
     CommitNote,
@@ -345,12 +346,20 @@ def note_after(
         held=held,
         topic_ids={topic: ids[topic] for topic in ids if topic in topics},
         cluster_id=note.cluster_id if note.cluster_id is not None else ranges.cluster_id,
-        counts=replace(counts, newest_ms=None),
+        counts=noted_counts(counts),
         losses=(*note.losses, *lost)[-LOSSES_MAX:],
         newest_ms=max(
             (one for one in (note.newest_ms, counts.newest_ms) if one is not None), default=None
         ),
     )
+
+
+def noted_counts(counts: CommitCounts) -> CommitCounts:
+    """What a note keeps of the counts: the fields that are in the most values."""
+    most = sorted(counts.unknown_fields.items(), key=lambda one: (-one[1], one[0]))
+    fields = dict(most[:UNKNOWN_FIELDS_MAX])
+    looked_at = counts.looked_at if fields else 0
+    return replace(counts, newest_ms=None, unknown_fields=fields, looked_at=looked_at)
 
 
 def _missing(

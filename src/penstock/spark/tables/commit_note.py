@@ -43,6 +43,8 @@ NAME_CHARACTERS_MAX: Final = 100
 
 LOSSES_MAX: Final = 50
 """Newest losses that a note names; older ones are in the counts alone. Some 3 kB."""
+UNKNOWN_FIELDS_MAX: Final = 20
+"""Fields without a column that a note names, those that are in the most values."""
 TIMESTAMP_MS_MIN: Final = -(2**63)
 """Kafka's timestamps are signed; those of before 1970 are negative."""
 
@@ -141,6 +143,9 @@ class CommitCounts:
     """Records that broke a rule, by its name."""
     newest_ms: int | None = None
     """The timestamp of the newest record; a note has it for all its commits together."""
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    """Fields of values that no column has: in how many of the values that were looked at."""
+    looked_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,9 @@ def write_note(note: CommitNote) -> str:
         document["expectations"] = dict(sorted(note.counts.expectations.items()))
     if note.newest_ms is not None:
         document["newest_ms"] = note.newest_ms
+    if note.counts.unknown_fields:
+        document["unknown_fields"] = dict(note.counts.unknown_fields)
+        document["looked_at"] = note.counts.looked_at
     if note.losses:
         document["losses"] = [list(one) for one in note.losses]
     text = json.dumps(document, separators=(",", ":"))
@@ -258,6 +266,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
         held.update(_read_topic(name, topic))
     cluster_id, newest_ms = document.get("cluster_id"), document.get("newest_ms")
     expectations = object_of(document.get("expectations", {}), "expectations")
+    unknown = object_of(document.get("unknown_fields", {}), "unknown_fields")
     return CommitNote(
         pipeline=text_of(document.get("pipeline"), "pipeline"),
         kind=NoteKind(text_of(document.get("kind"), "kind")),
@@ -271,6 +280,8 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
             _number(document.get("rows"), 0),
             _number(document.get("rejects"), 0),
             {name: _number(value, 0) for name, value in expectations.items()},
+            unknown_fields={name: _number(value, 0) for name, value in unknown.items()},
+            looked_at=_number(document.get("looked_at", 0), 0),
         ),
         newest_ms=None if newest_ms is None else _number(newest_ms, TIMESTAMP_MS_MIN),
         losses=tuple(map(_read_loss, document.get("losses", ()))),

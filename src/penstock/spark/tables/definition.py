@@ -84,6 +84,19 @@ class ValueFormat(Enum):
     PROTOBUF = "protobuf"
 
 
+class UnknownFields(Enum):
+    """What happens to fields of JSON values that no column has."""
+
+    COUNT = "count"
+    """They are left out, and counted in a sample of the values."""
+    RESCUE = "rescue"
+    """They are kept as JSON in the column `_rescued_data`."""
+    REJECT = "reject"
+    """Their record is a reject."""
+    IGNORE = "ignore"
+    """They are left out."""
+
+
 class SchemaSource(Enum):
     """Where the schema of the values comes from."""
 
@@ -194,6 +207,7 @@ class ValueSettings:
     """The registry's name for the schema; without it `<topic>-value`."""
     message: str | None = None
     """Which message of a Protobuf file."""
+    unknown_fields: UnknownFields = UnknownFields.COUNT
     reject_share_max: float = 0.5
     """The circuit breaker: the pipeline stops when more than this share cannot be read ..."""
     reject_window_records: int = 10_000

@@ -32,6 +32,7 @@ from penstock.spark.tables.definition import (
     TableSettings,
     Transform,
     TriggerSettings,
+    UnknownFields,
     ValueFormat,
     ValueSettings,
     WriteMode,
@@ -66,6 +67,10 @@ _SCHEMA_FILES: Final[Mapping[ValueFormat, tuple[str, ...]]] = {
     ValueFormat.AVRO: (".avsc", ".json"),
     ValueFormat.PROTOBUF: (".proto",),
 }
+_WITH_UNKNOWN_FIELDS: Final = frozenset(
+    (ValueFormat.JSON, source)
+    for source in (SchemaSource.DDL, SchemaSource.FILE, SchemaSource.INFERRED)
+)
 _ADDRESS: Final = "kafka.bootstrap.servers: "
 _HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(/.*)?")
 _CATALOGS: Final[Mapping[TableFormat, str]] = {
@@ -258,6 +263,7 @@ def _value(section: Section) -> ValueSettings:
         schema=schema,
         subject=section.optional_text("subject", '"orders-value"'),
         message=section.optional_text("message", '"shop.Order"'),
+        unknown_fields=section.choice("unknown_fields", UnknownFields, UnknownFields.COUNT),
         reject_share_max=section.share("reject_share_max", defaults.reject_share_max),
         reject_window_records=section.integer(
             "reject_window_records",
@@ -272,6 +278,13 @@ def _value(section: Section) -> ValueSettings:
         )
     if found.message is not None and format_ is not ValueFormat.PROTOBUF:
         section.fail("message", f"{format_.value} has no messages.", "Remove it.")
+    is_strict = found.unknown_fields in {UnknownFields.RESCUE, UnknownFields.REJECT}
+    if is_strict and (format_, found.schema_source) not in _WITH_UNKNOWN_FIELDS:
+        section.fail(
+            "unknown_fields",
+            "only JSON values without a registry have fields that no column has.",
+            "Remove it.",
+        )
     section.require_nothing_left()
     return found
 

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.spark.tables.ddl import parse_ddl, to_ddl
-from penstock.spark.tables.definition import SchemaSource, ValueFormat, ValueSettings
+from penstock.spark.tables.definition import SchemaSource, UnknownFields, ValueFormat, ValueSettings
 from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.json_schema import parse_json_schema
 from penstock.spark.tables.values.json_values import JsonValues
@@ -24,6 +24,7 @@ from penstock.spark.tables.values.parser import ValueParser
 from penstock.spark.tables.values.raw import RawValues
 from penstock.spark.tables.values.registered_values import RegisteredValues, TableColumns
 from penstock.spark.tables.values.registry import RegisteredSchema, Registry, UnknownSchemaError
+from penstock.spark.tables.values.unknown_fields import RESCUED, UnknownFieldValues
 
 FILE_BYTES_MAX: Final = 4_194_304
 SUBJECT_SUFFIX: Final = "-value"
@@ -43,35 +44,43 @@ class ParserPlan:
     registry: str | None = None
     base: RegisteredSchema | None = None
     """The newest schema of the subject."""
+    unknown_fields: UnknownFields = UnknownFields.IGNORE
+    """What to do with fields of JSON values that no column has."""
 
 
 def plan_parser(
     value: ValueSettings, topics: tuple[str, ...], pinned: pa.Schema | None = None
 ) -> ParserPlan:
     """Find the schema; `pinned` is the inferred one, which the caller keeps."""
-    source, text = value.schema_source, value.schema
+    source, text, unknown = value.schema_source, value.schema, value.unknown_fields
     if source is SchemaSource.NONE:
         return ParserPlan(value.format)
     if source is SchemaSource.INFERRED:
         assert pinned is not None, "whoever infers a schema pins it before values are read"
-        return ParserPlan(value.format, ddl=to_ddl(pinned))
+        own = [one for one in pinned if one.name != RESCUED or unknown is not UnknownFields.RESCUE]
+        return ParserPlan(value.format, ddl=to_ddl(pa.schema(own)), unknown_fields=unknown)
     assert text is not None, "the definition was checked"
     if source is SchemaSource.DDL:
-        return ParserPlan(value.format, ddl=text)
+        return ParserPlan(value.format, ddl=text, unknown_fields=unknown)
     if source is SchemaSource.REGISTRY:
         return ParserPlan(value.format, registry=text, base=_newest(value, text, topics))
     content = _read(Path(text))
     if value.format is ValueFormat.JSON:
-        return ParserPlan(value.format, ddl=to_ddl(parse_json_schema(content, text)))
+        ddl = to_ddl(parse_json_schema(content, text))
+        return ParserPlan(value.format, ddl=ddl, unknown_fields=unknown)
     return ParserPlan(value.format, files=((Path(text).name, content),), message=value.message)
 
 
 def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
     """The parser of this plan, which gives no row with a time that readers cannot show.
 
-    `table` has the columns that values of a registry's schemas have to fit to.
+    `table` has the columns that values of a registry's schemas have to fit to. A parser that
+    counts fields which no column has is an `UnknownFieldValues`.
     """
-    return ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
+    shown = ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
+    if plan.unknown_fields is UnknownFields.IGNORE:
+        return shown
+    return UnknownFieldValues(shown, plan.unknown_fields)
 
 
 def _parser_of(plan: ParserPlan, table: TableColumns | None) -> ValueParser:

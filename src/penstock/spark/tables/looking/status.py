@@ -6,7 +6,7 @@ data file, but for the count of bad records its metadata.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.clock import Clock, SystemClock
@@ -58,6 +58,9 @@ class PipelineStatus:
     partitions: tuple[PartitionStatus, ...]
     losses: tuple[LostRange, ...] = ()
     """The newest losses."""
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    """Of its last commit: fields of values that no column has, in how many of `looked_at`."""
+    looked_at: int = 0
 
     @property
     def lost_count(self) -> int:
@@ -154,6 +157,8 @@ def _pipeline(
             for at, one in sorted(note.held.items())
         ),
         note.losses,
+        dict(note.counts.unknown_fields),
+        note.counts.looked_at,
     )
 
 

@@ -319,6 +319,8 @@ def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchRepor
             staged.counts.rejects + sum(one.rejects for one in reports),
             dict(broken),
             staged.counts.newest_ms,
+            staged.counts.unknown_fields,
+            staged.counts.looked_at,
         ),
         failed=tuple(sorted({name for one in reports for name in one.failed})),
         files=tuple(file for one in reports for file in one.files),

@@ -32,6 +32,7 @@ from penstock.spark.tables.values.limits import (
 )
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, of_record, rejecting
 from penstock.spark.tables.values.registered_values import TableColumns
+from penstock.spark.tables.values.unknown_fields import UnknownFieldValues
 
 
 class GrowthNeededError(Exception):
@@ -82,6 +83,12 @@ class Judge:
         judged = self._judged(records.filter(pc.invert(is_deletion)))
         deletions, rejects = self._deletions(records.filter(is_deletion))
         return replace(judged, deletions=deletions, rejects=judged.rejects + rejects)
+
+    def unknown_fields(self) -> tuple[Mapping[str, int], int]:
+        """Fields that no column has, by their paths, and how many values were looked at."""
+        if not isinstance(self._parser, UnknownFieldValues):
+            return {}, 0
+        return dict(self._parser.counts), self._parser.looked_at
 
     def needed_by(self, records: pa.RecordBatch) -> pa.Schema:
         """The columns of all values so far, these included; for a table that has to grow first."""

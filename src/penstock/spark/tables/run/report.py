@@ -32,6 +32,9 @@ class TaskReport:
     rejects: int = 0
     broken: Mapping[str, int] = field(default_factory=dict)
     """Rows that broke a rule, by its name."""
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    """Fields of values that no column has: in how many of the values that were looked at."""
+    looked_at: int = 0
     failed: tuple[str, ...] = ()
     """Rules for which the batch must not be committed."""
     files: tuple[FileReceipt, ...] = ()
@@ -78,8 +81,10 @@ def unpack(data: bytes) -> TaskReport:
 def together(reports: Sequence[TaskReport]) -> BatchReport:
     """What the batch is; tasks of one partition are neighbours without a gap."""
     broken: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     for one in reports:
         broken.update(one.broken)
+        unknown.update(one.unknown_fields)
     times = [one.newest_timestamp_ms for one in reports if one.newest_timestamp_ms is not None]
     return BatchReport(
         ranges=ranges_of(reports),
@@ -88,6 +93,8 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
             sum(one.rejects for one in reports),
             dict(broken),
             max(times, default=None),
+            dict(unknown),
+            sum(one.looked_at for one in reports),
         ),
         records=sum(one.records for one in reports),
         failed=tuple(sorted({name for one in reports for name in one.failed})),

@@ -36,6 +36,7 @@ def planned_report(task: ReadTask, cluster_id: str | None) -> TaskReport:
 def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskReport) -> TaskReport:
     """Write files of these records; `about` says what they are."""
     work, plan = _Work(judge), judge.plan
+    known_before, looked_before = judge.unknown_fields()
     name = f"{about.range.topic}-{about.range.partition}-{about.range.start_offset}"
     label = f"{_safe(name)}-{uuid4().hex[:8]}"
     try:
@@ -53,11 +54,14 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
         # The rest may need more: all of it is planned for at once, and read again once.
         needs = reduce(lambda _, batch: judge.needed_by(batch), records, error.value_schema)
         return TaskReport(plan.number, about.range, about.topic_id, about.cluster_id, needs=needs)
+    unknown, looked_at = judge.unknown_fields()
     return TaskReport(
         plan.number,
         about.range,
         about.topic_id,
         about.cluster_id,
+        unknown_fields=dict(Counter(unknown) - Counter(known_before)),
+        looked_at=looked_at - looked_before,
         records=work.records,
         rows=work.rows,
         rejects=work.rejects,
