@@ -8,9 +8,9 @@ requests does not, so one connection at a time may go on to the end of its reque
 and the budget is passed by one request at most. While the third is spent, a fetch gets a single
 batch.
 
-A request that waits by its client's own wish (a fetch) holds no bytes and does not count: nobody
-else must wait for it, and a connection has one of them at most. `pauses` says how often a
-connection had to stop reading.
+A request that waits by its client's own wish (`session.WAITING_APIS`) holds no bytes and does not
+count: nobody else must wait for it, and a connection has one of them at most. `pauses` says how
+often a connection had to stop reading.
 """
 
 from collections.abc import Callable

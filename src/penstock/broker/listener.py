@@ -23,7 +23,7 @@ from penstock.broker.listener_state import ListenerState
 from penstock.broker.send_queue import Stall, unsent_bytes
 from penstock.broker.session import Session
 from penstock.core.errors import PeerError
-from penstock.core.limits import SMALL_REQUEST_BYTES, SOCKET_BUFFER_BYTES_HIGH
+from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection
 from penstock.protocol.encoder_source import Buffer
 
@@ -298,19 +298,15 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _is_held_back(self) -> bool:
         """Whether memory is short, so that this connection must wait; it is told when it is not."""
-        handling, receiving = self._state.handling, self._state.receiving
-        if handling.is_spent:
-            handling.wait(self._resume_soon)
-            return True
-        if (
-            self._partial_bytes
-            and receiving.is_spent
-            and self._partial_bytes + self._reader.needs_bytes > SMALL_REQUEST_BYTES
-            and not receiving.may_finish(self._resume_soon)
-        ):
-            receiving.wait(self._resume_soon)
-            return True
-        return False
+        state = self._state
+        if not (state.handling.is_spent or state.receiving.is_spent):
+            return False
+        return state.holds_back(
+            self._partial_bytes,
+            self._reader.needs_bytes,
+            self._resume_soon,
+            has_requests=self._session.in_flight > 0,
+        )
 
     def _mute(self, wait_ms: int) -> None:
         """Read and handle nothing for a time; answers still go out."""

@@ -6,19 +6,27 @@ decides nothing: the budgets and `broker.listener` do.
 """
 
 import asyncio
+import logging
 from collections import Counter as Multiset
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from penstock.broker import endings
 from penstock.broker.alarms import Alarms, Checked
 from penstock.broker.budget import MemoryBudget, RequestBudget
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.file_sender import CAN_SEND_FILES, has_files
-from penstock.core.limits import SENDFILE_BYTES_MIN
+from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.framing import ReadArena
+
+logger = logging.getLogger(__name__)
+
+PAUSE_LOG_SECONDS: Final = 10.0
+"""Between two lines of the log about connections that are not read from."""
+NEVER_LOGGED: Final = float("-inf")
 
 
 class Served(Checked, Protocol):
@@ -54,6 +62,7 @@ class ListenerState(Alarms):
         self.arena = ReadArena()
         self.sends_files = CAN_SEND_FILES
         """Off for connections whose bytes something has to see before the socket, such as TLS."""
+        self._next_pause_log_at = NEVER_LOGGED
         self.connections: set[Served] = set()
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
@@ -89,6 +98,45 @@ class ListenerState(Alarms):
             and transport.get_write_buffer_size() == 0
             and not transport.is_closing()
         )
+
+    def holds_back(
+        self,
+        partial_bytes: int,
+        needs_bytes: int,
+        resume: Callable[[], None],
+        *,
+        has_requests: bool,
+    ) -> bool:
+        """Whether a connection must stop reading because a budget is spent; `resume` ends it.
+
+        `partial_bytes` of a request are here and `needs_bytes` are missing. One small request at a
+        time is read whatever others hold: a client that asks for versions or topics gets them.
+        """
+        is_large = partial_bytes + needs_bytes > SMALL_REQUEST_BYTES
+        handling, receiving = self.handling, self.receiving
+        if handling.is_spent and (is_large or has_requests):
+            handling.wait(resume)
+            self._log_pause(handling, "being handled")
+            return True
+        if partial_bytes and receiving.is_spent and is_large and not receiving.may_finish(resume):
+            receiving.wait(resume)
+            self._log_pause(receiving, "that arrive")
+            return True
+        return False
+
+    def _log_pause(self, budget: MemoryBudget, which: str) -> None:
+        """Log that connections are not read from, at most once in a while."""
+        now = self.loop.time()
+        if now >= self._next_pause_log_at:
+            self._next_pause_log_at = now + PAUSE_LOG_SECONDS
+            logger.warning(
+                "reading is paused for %d connections: requests %s hold %d of %d bytes. "
+                "See listener.request_bytes_in_flight_max and reads_paused_total",
+                budget.waiting_count,
+                which,
+                budget.reserved_bytes,
+                budget.bytes_max,
+            )
 
     def forget(self, connection: Served) -> None:
         """The connection is gone."""

@@ -5,11 +5,12 @@ guaranteed:
 
 - answers leave in the order of requests, however they complete;
 - at most `REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX` requests of a connection are being handled, and
-  none behind a fetch that waits, behind a produce that is not appended yet, or behind answers of
-  `WRITE_BUFFER_BYTES_HIGH` that cannot leave yet: a client that asks for much and reads nothing
-  gets one large answer made, not sixty-four;
-- the bytes of a request count against the node's budget until it is answered. A fetch that waits
-  holds none: the client says how long that is, and others must not wait for it;
+  none behind a fetch, JoinGroup or SyncGroup that waits, behind a produce that is not appended
+  yet, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave yet: a client that asks for
+  much and reads nothing gets one large answer made, not sixty-four;
+- the bytes of a request count against the node's budget until it is answered. A fetch,
+  JoinGroup or SyncGroup that waits holds none: the client says how long that is, and others must
+  not wait for it. What a group keeps of it is bounded by the coordinator;
 - while a quota is set, each request is charged to its client once, its answer says how long the
   client is to wait, and the owner is told to read no more meanwhile. Answers still go out;
 - a request whose client is gone waits for nothing, and a fetch whose client sends no more is
@@ -21,7 +22,7 @@ It knows neither sockets nor the event loop: `broker.listener` gives it a way to
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.broker.budget import MemoryBudget
 from penstock.broker.context import (
@@ -48,6 +49,10 @@ from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.response_errors import error_codes
 
 logger = logging.getLogger(__name__)
+
+WAITING_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""Requests whose answer waits by their client's wish, for up to half an hour: for records, or for
+the other members of a group. They hold no bytes of the budget, and a connection has one at most."""
 
 
 class Writer(Protocol):
@@ -182,7 +187,7 @@ class Session:
             slot.meter.end()
         self._slots.append(slot)
         if isinstance(answer, Deferred):
-            if request.api_key == ApiKey.FETCH:
+            if request.api_key != ApiKey.PRODUCE and request.api_key in WAITING_APIS:
                 self._is_held = True
                 request.forget_body()
             elif isinstance(answer, HoldingAnswer) and answer.is_holding:
@@ -236,7 +241,8 @@ class Session:
             answer = self._charged(slot.meter, slot.request, answer)
         if not self._fill(slot, answer):
             return
-        if slot.request.api_key == ApiKey.FETCH:
+        if not slot.request.frame_bytes:
+            # It waited by its client's wish, and nothing was handled behind it.
             self._is_held = False
         if slot.meter is not None:
             slot.meter.finish()

@@ -58,6 +58,10 @@ take 5 ms."""
 SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
 """The same without the compiled walker: up to 30 ms for the smallest records."""
 
+UNCOMPILED_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread keeps the interpreter while the event loop wants it, without the compiled
+walker. Python's own value is ten times as long, and the loop wants it several times a request."""
+
 RECOMPRESS_ON_LOOP_BYTES_MAX: Final = 65_536
 """Plain records that are compressed on the event loop for the topic's compression.type: 3 ms with
 gzip."""
@@ -215,6 +219,15 @@ Kafka stops at max.message.bytes of the internal topic, 1 MiB, and such a group 
 GROUP_METADATA_BYTES_MAX: Final = 2 * COORDINATOR_BATCH_BYTES_MAX
 """What the members of a classic group bring, all their protocols together: they offer two or three,
 and one of them is written. More cannot be written and would only fill the memory."""
+
+GROUPS_METADATA_BYTES_MAX: Final = 268_435_456
+"""What members of all classic groups of a broker bring and what is written of them, 256 MiB: a few
+groups of the largest size, or half a million members of the usual one. Without it a client could
+fill the memory with groups."""
+
+SMALL_MEMBER_BYTES_MAX: Final = 4_096
+"""A member of a classic group that brings no more than this joins although the bound over all
+groups is reached: members with large metadata and long sessions must not keep the others out."""
 
 COORDINATOR_LOAD_BYTES: Final = 65_536
 """How much of an internal topic is read before others get a turn: about 5 ms of work."""

@@ -3,7 +3,7 @@
 Imported when the first client asks for a coordinator, with all that it imports. It decides nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeVar
 from uuid import uuid4
@@ -77,10 +77,20 @@ class Kind:
     """Have the shards use other settings from their next event on."""
 
 
-def group_kind(settings: GroupsSettings, image: Callable[[], MetadataImage]) -> Kind:
-    """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups."""
+def group_kind(
+    settings: GroupsSettings,
+    image: Callable[[], MetadataImage],
+    shards: Callable[[], Iterable[Shard]],
+) -> Kind:
+    """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups.
+
+    `shards` gives all shards that this broker has now: what their groups hold is bounded together.
+    """
     times = ImageGroupTimes(settings, image)
     shared = _group_settings(settings)
+
+    def classic_bytes() -> int:
+        return sum(one.state.classic_bytes for one in shards() if isinstance(one, GroupShard))
 
     def follow(changed: Settings) -> None:
         times.follow(changed.groups)
@@ -97,7 +107,7 @@ def group_kind(settings: GroupsSettings, image: Callable[[], MetadataImage]) -> 
             },
         ),
         decode_group_record,
-        lambda: GroupShard(shared, lambda: str(uuid4()), times),
+        lambda: GroupShard(shared, lambda: str(uuid4()), times, classic_bytes),
         NoEffects(),
         follow,
     )

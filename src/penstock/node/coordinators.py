@@ -205,7 +205,9 @@ class NodeCoordinators:
 
             if kind == "group":
                 made = coordinator_kinds.group_kind(
-                    self._settings.groups, lambda: self._metadata.image
+                    self._settings.groups,
+                    lambda: self._metadata.image,
+                    lambda: (driver.shard for driver in self._runtimes.get(kind, ())),
                 )
             else:
                 from penstock.node.transaction_effects import TransactionEffects

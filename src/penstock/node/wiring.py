@@ -15,6 +15,7 @@ Stopping first refuses new connections and finishes what was accepted, then goes
 import asyncio
 import logging
 import secrets
+import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
+from penstock.core.limits import UNCOMPILED_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.adapters import (
@@ -98,7 +100,6 @@ async def start_parts(
     source: SettingsSource | None = None,
 ) -> Parts:
     """Start everything; leaving `stack` stops it. From a `source` the settings are read again."""
-    _tell_if_slow()
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack)
@@ -286,8 +287,10 @@ def _register(
     stack.callback(lag.stop)
 
 
-def _tell_if_slow() -> None:
+def _prepare_threads() -> None:
+    """Without the compiled walker, threads that check batches hold the interpreter: share it."""
     if not scan.COMPILED:
+        sys.setswitchinterval(UNCOMPILED_SWITCH_SECONDS)
         logger.warning(
             "running without compiled modules: produce is slower. Install a C compiler and "
             "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
@@ -298,6 +301,7 @@ def _start_storage(
     ground: Foundation, stack: AsyncExitStack
 ) -> tuple[StorageService, ReplicaManager]:
     """The log engine and the replicas over it, each telling the other."""
+    _prepare_threads()
     logs = ground.logs
     loop = asyncio.get_running_loop()
     timer = LoopTimer(loop)

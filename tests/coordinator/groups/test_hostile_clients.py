@@ -30,11 +30,15 @@ from tests.coordinator.groups.talk import Talk
 
 STRING_BYTES_MAX = 32_767
 INT64_MAX = 2**63 - 1
+NAME_BYTES = 1
+"""Of the protocol that the members here have."""
 
 
-def join(metadata: bytes = b"", *, instance: str | None = None) -> JoinGroupRequest:
+def join(
+    metadata: bytes = b"", *, instance: str | None = None, group: str = "g"
+) -> JoinGroupRequest:
     return JoinGroupRequest(
-        group_id="g",
+        group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         member_id="",
@@ -97,7 +101,7 @@ def test_an_offset_may_be_kept_for_ever() -> None:
 
 
 def test_members_bring_no_more_than_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classic_join, "GROUP_METADATA_BYTES_MAX", 1_000)
+    monkeypatch.setattr(classic_join, "GROUP_METADATA_BYTES_MAX", 1_000 + 2 * NAME_BYTES)
     talk = Talk()
     first = talk.rig.ask(join(bytes(600)), 3)
     second = talk.rig.answer(join(bytes(401)), 3)
@@ -107,6 +111,51 @@ def test_members_bring_no_more_than_can_be_kept(monkeypatch: pytest.MonkeyPatch)
     assert joined(talk, first).error_code is ErrorCode.NONE
     assert talk.reply(third).error_code is ErrorCode.NONE
     assert len(talk.group.members) == 2
+
+
+def test_all_groups_together_keep_a_bounded_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards the sum over groups. Small members get in: others must not keep them out."""
+    monkeypatch.setattr(classic_join, "GROUPS_METADATA_BYTES_MAX", 20_000)
+    talk = Talk()
+    large = [talk.rig.ask(join(bytes(6_000), group=f"g{number}"), 3) for number in range(3)]
+    refused = talk.rig.answer(join(bytes(6_000), group="g3"), 3)
+    assert isinstance(refused, JoinGroupResponse)
+    assert refused.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    small = talk.rig.ask(join(bytes(4_000), group="g3"), 3)
+    assert joined(talk, small).error_code is ErrorCode.NONE
+    assert [talk.reply(ticket).error_code for ticket in large] == [ErrorCode.NONE] * 3
+    talk.rig.shard.validate()
+
+
+def test_the_groups_of_other_shards_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic_join, "GROUPS_METADATA_BYTES_MAX", 20_000)
+    talk = Talk()
+    talk.rig.shard.state.all_classic_bytes = lambda: 15_000
+    refused = talk.rig.answer(join(bytes(6_000)), 3)
+    assert isinstance(refused, JoinGroupResponse)
+    assert refused.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_assignments_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one small member of each of many groups could fill the memory with its assignment."""
+    monkeypatch.setattr(classic_rebalance, "GROUPS_METADATA_BYTES_MAX", 20_000)
+    talk = Talk()
+    response = joined(talk, talk.rig.ask(join(), 3))
+    refused = assign(talk, response.member_id, bytes(20_000))
+    assert refused.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert talk.group.state is ClassicState.PREPARING_REBALANCE
+
+
+def test_what_is_deleted_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk()
+    first = joined(talk, talk.rig.ask(join(bytes(5_000)), 3))
+    assert assign(talk, first.member_id, bytes(3_000)).error_code is ErrorCode.NONE
+    assert talk.rig.shard.state.classic_bytes >= 2 * 5_000 + 3_000
+    talk.rig.advance(60_000)
+    talk.rig.shard.validate()
+    assert talk.rig.shard.state.classic_bytes == 0
 
 
 def test_a_generation_that_is_too_large_to_be_written_is_refused_and_the_group_goes_on(

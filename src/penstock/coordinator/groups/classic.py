@@ -39,10 +39,13 @@ class ClassicGroups:
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         """Remember what was written of a group; the live group is changed by its handlers."""
-        if value is None:
-            self._state.stored_classic.pop(key.group, None)
-        else:
-            self._state.stored_classic[key.group] = value
+        state = self._state
+        before = state.stored_classic.pop(key.group, None)
+        if before is not None:
+            state.classic_bytes -= _stored_bytes(before)
+        if value is not None:
+            state.stored_classic[key.group] = value
+            state.classic_bytes += _stored_bytes(value)
 
     # --- Live groups ---
 
@@ -57,7 +60,7 @@ class ClassicGroups:
 
     def adopt(self, group: ClassicGroup, reaction: Reaction) -> None:
         """Take over a group with its members, loaded or downgraded, and watch their sessions."""
-        self._state.classic[group.group_id] = group
+        self._state.keep_classic(group)
         for member in group.members.values():
             self.rebalances.expect_heartbeat(group, member, reaction)
         if len(group.members) > self._state.settings.classic_group_members_max:
@@ -67,7 +70,8 @@ class ClassicGroups:
         """The group of somebody who commits without being a member; made when it is missing."""
         group = self._state.classic.get(group_id)
         if group is None:
-            group = self._state.classic[group_id] = ClassicGroup(group_id, now_ms)
+            group = ClassicGroup(group_id, now_ms)
+            self._state.keep_classic(group)
         return group
 
     def committed(self, group: ClassicGroup, member_id: str, reaction: Reaction) -> None:
@@ -78,7 +82,7 @@ class ClassicGroups:
 
     def forget(self, group_id: str, reaction: Reaction) -> None:
         """Drop a live group that was deleted or became another kind; nobody may wait in it."""
-        group = self._state.classic.pop(group_id, None)
+        group = self._state.drop_classic(group_id)
         if group is None:
             return
         tickets = [t for m in group.members.values() for t in (m.join_ticket, m.sync_ticket)]
@@ -109,6 +113,9 @@ class ClassicGroups:
 
     def validate(self) -> None:
         """Assert what must hold between events."""
+        groups, written = self._state.classic.values(), self._state.stored_classic.values()
+        kept_bytes = sum(group.metadata_bytes for group in groups)
+        assert self._state.classic_bytes == kept_bytes + sum(map(_stored_bytes, written))
         for group_id, group in self._state.classic.items():
             assert group_id == group.group_id
             assert group_id not in self._state.consumer, "a group has one protocol"
@@ -120,3 +127,8 @@ class ClassicGroups:
                 assignments = {m.member_id: m.assignment for m in stored.members}
                 live = {m.member_id: m.assignment for m in group.members.values()}
                 assert assignments == live, "a stable group is what was written"
+
+
+def _stored_bytes(value: GroupMetadataValue) -> int:
+    """What members brought and were given, as it was written."""
+    return sum(len(member.subscription) + len(member.assignment) for member in value.members)

@@ -6,7 +6,7 @@ It decides nothing about time and answers nobody: that is `classic_rebalance`'s 
 state; what survives a crash is the `GroupMetadataValue` that `stored_value` makes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
@@ -72,6 +72,8 @@ class ClassicGroup:
         """How many members support a protocol."""
         self.metadata_bytes = 0
         """Of all protocols of all members."""
+        self.on_metadata: Callable[[int], None] | None = None
+        """Told how many bytes were added, while a shard keeps the group."""
         self.topics: frozenset[str] | None = None
         """What the members subscribe to; None: not known."""
         self.initial_delay_ms: int | None = None
@@ -399,7 +401,10 @@ class ClassicGroup:
             self.topics = subscribed_topics(metadata)
 
     def _count_protocols(self, member: ClassicMember, change: int) -> None:
-        self.metadata_bytes += change * metadata_bytes(member.protocols)
+        more = change * metadata_bytes(member.protocols)
+        self.metadata_bytes += more
+        if self.on_metadata is not None:
+            self.on_metadata(more)
         for name in {protocol.name for protocol in member.protocols}:
             count = self.protocol_counts.get(name, 0) + change
             if count:
@@ -436,5 +441,5 @@ class ClassicGroup:
 
 
 def metadata_bytes(protocols: tuple[JoinGroupRequestProtocol, ...]) -> int:
-    """What a member brings."""
-    return sum(len(protocol.metadata) for protocol in protocols)
+    """What a member brings: its metadata and the names of its protocols."""
+    return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)

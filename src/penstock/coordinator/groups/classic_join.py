@@ -23,7 +23,11 @@ from penstock.coordinator.groups.classic_rebalance import (
 from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.shard import Asked, Ticket
-from penstock.core.limits import GROUP_METADATA_BYTES_MAX
+from penstock.core.limits import (
+    GROUP_METADATA_BYTES_MAX,
+    GROUPS_METADATA_BYTES_MAX,
+    SMALL_MEMBER_BYTES_MAX,
+)
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.stored.group_records import GroupMetadataKey, GroupMetadataValue
@@ -66,7 +70,7 @@ class ClassicJoin:
                 reaction.reply(ticket, join_error(request.member_id, error))
                 return
             group = ClassicGroup(request.group_id, reaction.now_ms)
-            self._state.classic[request.group_id] = group
+            self._state.keep_classic(group)
         count = reaction.record_count
         self._join(group, request, asked, ticket, reaction)
         if is_new_group:
@@ -85,7 +89,7 @@ class ClassicJoin:
 
     def _forget_new(self, group: ClassicGroup) -> None:
         """Nothing was written of a new group: whoever joined it is told, and nobody else waits."""
-        del self._state.classic[group.group_id]
+        self._state.drop_classic(group.group_id)
 
     def _join(
         self,
@@ -96,7 +100,7 @@ class ClassicJoin:
         reaction: Reaction,
     ) -> None:
         member_id = request.member_id
-        if not self._has_room(group, member_id) or not _has_bytes(group, request):
+        if not self._has_room(group, member_id) or not self._has_bytes(group, request):
             member = group.members.get(member_id)
             if member is not None:
                 self._rebalances.remove_member(group, member, reaction)
@@ -128,6 +132,17 @@ class ClassicJoin:
             is_waiting = member is not None and member.join_ticket is not None
             return is_waiting or group.awaiting_join_count < most
         return member is not None or len(group.members) < most
+
+    def _has_bytes(self, group: ClassicGroup, request: JoinGroupRequest) -> bool:
+        """Whether what the members bring, with this one, can be kept."""
+        brings = metadata_bytes(request.protocols)
+        member = group.members.get(request.member_id)
+        more = brings - (0 if member is None else metadata_bytes(member.protocols))
+        if group.metadata_bytes + more > GROUP_METADATA_BYTES_MAX:
+            return False
+        if more <= 0 or brings <= SMALL_MEMBER_BYTES_MAX:
+            return True
+        return self._state.all_classic_bytes() + more <= GROUPS_METADATA_BYTES_MAX
 
     def _join_new(
         self,
@@ -224,14 +239,6 @@ class ClassicJoin:
             self._rebalances.prepare(group, reaction)
         else:
             self._rebalances.complete_if_all_joined(group, reaction)
-
-
-def _has_bytes(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether what the members bring, with this one, can be kept."""
-    more = metadata_bytes(request.protocols)
-    member = group.members.get(request.member_id)
-    less = 0 if member is None else metadata_bytes(member.protocols)
-    return group.metadata_bytes + more - less <= GROUP_METADATA_BYTES_MAX
 
 
 def _shortened(name: str) -> str:

@@ -19,7 +19,11 @@ from penstock.coordinator.groups.classic_member import NO_ASSIGNMENT, ClassicMem
 from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.shard import Ticket, TimerKey
-from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX
+from penstock.core.limits import (
+    COORDINATOR_BATCH_BYTES_MAX,
+    GROUPS_METADATA_BYTES_MAX,
+    SMALL_MEMBER_BYTES_MAX,
+)
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -281,7 +285,10 @@ class Rebalances:
     ) -> None:
         """The leader has decided: write it, tell it to all who wait, be stable."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
-        if group.stored_bytes(complete) > GROUP_RECORD_BYTES_MAX:
+        size_bytes = group.stored_bytes(complete)
+        is_small = size_bytes <= SMALL_MEMBER_BYTES_MAX * len(group.members)
+        is_full = self._state.all_classic_bytes() + size_bytes > GROUPS_METADATA_BYTES_MAX
+        if size_bytes > GROUP_RECORD_BYTES_MAX or (is_full and not is_small):
             self._refuse_assignment(group, ErrorCode.UNKNOWN_SERVER_ERROR, reaction)
             return
         reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value(complete))

@@ -50,6 +50,7 @@ class GroupState:
         member_ids: Callable[[], str],
         offsets: OffsetStore,
         times: GroupTimes | None = None,
+        all_classic_bytes: Callable[[], int] | None = None,
     ) -> None:
         self.settings = settings
         self.times: GroupTimes = times or SameTimes(settings)
@@ -65,7 +66,30 @@ class GroupState:
         self.consumer: dict[str, Group] = {}
         """Replicated: groups of KIP-848. `consumer*.py` keeps its own typed view of it."""
         self.classic: dict[str, ClassicGroup] = {}
-        """Soft: the live classic groups, also empty ones of simple consumers."""
+        """Soft: the live classic groups, also empty ones of simple consumers. Changed through
+        `keep_classic` and `drop_classic`, so that their metadata is counted."""
+        self.classic_bytes = 0
+        """What the members of all groups in `classic` bring, and what was written of groups."""
+        self.all_classic_bytes = all_classic_bytes or (lambda: self.classic_bytes)
+        """The same over all shards of the coordinator."""
+
+    def keep_classic(self, group: ClassicGroup) -> None:
+        """Add a live classic group."""
+        assert group.group_id not in self.classic
+        self.classic[group.group_id] = group
+        self.classic_bytes += group.metadata_bytes
+        group.on_metadata = self._count_classic
+
+    def drop_classic(self, group_id: str) -> ClassicGroup | None:
+        """Remove a live classic group, if there is one of this name."""
+        group = self.classic.pop(group_id, None)
+        if group is not None:
+            group.on_metadata = None
+            self.classic_bytes -= group.metadata_bytes
+        return group
+
+    def _count_classic(self, more_bytes: int) -> None:
+        self.classic_bytes += more_bytes
 
     def find(self, group_id: str) -> Group | None:
         """The group of this name, whatever its protocol."""

@@ -64,8 +64,9 @@ class GroupShard:
         settings: GroupSettings,
         member_ids: Callable[[], str],
         times: GroupTimes | None = None,
+        all_classic_bytes: Callable[[], int] | None = None,
     ) -> None:
-        self.state = GroupState(settings, member_ids, OffsetStore(), times)
+        self.state = GroupState(settings, member_ids, OffsetStore(), times, all_classic_bytes)
         self._classic = ClassicGroups(self.state)
         self._consumer = ConsumerGroups(self.state, self._classic)
         self._offsets = Offsets(self.state, self._classic)
