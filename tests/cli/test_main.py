@@ -69,6 +69,14 @@ def test_what_a_command_does_not_need_is_not_imported(words: list[str], absent: 
     assert [name for name in absent if name in modules] == []
 
 
+@pytest.mark.parametrize("words", [(), ("topic",)])
+def test_without_a_command_the_help_is_shown(penstock: Penstock, words: tuple[str, ...]) -> None:
+    outcome = penstock(*words)
+    assert outcome.code == 2
+    assert outcome.errors.startswith(f"Usage: {' '.join(('penstock', *words))} [OPTIONS] COMMAND")
+    assert "hint:" not in outcome.errors
+
+
 def test_wrong_usage_is_2_with_a_hint(penstock: Penstock) -> None:
     outcome = penstock("topci")
     assert outcome.code == 2

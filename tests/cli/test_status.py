@@ -224,6 +224,7 @@ def test_somebody_answers_who_speaks_no_http(penstock: Penstock) -> None:
         thread.join()
     assert (found.code, found.output) == (1, "")
     assert "not in HTTP (BadStatusLine)" in found.errors
+    assert "hint: Give the admin port" in found.errors
 
 
 @pytest.mark.parametrize(
@@ -243,6 +244,13 @@ def test_a_url_that_is_none(penstock: Penstock, url: str) -> None:
     found = penstock("status", "--admin", url)
     assert found.code == 2
     assert "--admin" in found.errors
+
+
+def test_an_address_without_its_scheme_gets_it(penstock: Penstock) -> None:
+    assert penstock("status", "--admin", "localhost:8080").errors.splitlines() == [
+        "error: --admin: 'localhost:8080' is not a URL such as http://127.0.0.1:8080.",
+        "hint: Use http://localhost:8080.",
+    ]
 
 
 def test_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,9 @@ from penstock.core.errors import (
     UnknownTopicOrPartitionError,
 )
 
+_HELP_WANTED: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""Raised for a group without a command; its message is the help. click 8.1 prints it by itself."""
+
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -46,6 +49,9 @@ _ANSWER_STEPS: Final[dict[str, str]] = {
     "UNKNOWN_TOPIC_OR_PARTITION": _UNKNOWN_TOPIC_STEP,
     "TOPIC_ALREADY_EXISTS": (
         "Add --if-not-exists to accept the topic as it is; `penstock topic describe NAME` shows it."
+    ),
+    "INVALID_TOPIC_EXCEPTION": (
+        "Use letters, digits, '.', '_' and '-', at most 249 of them, and not '.' or '..' alone."
     ),
     "INVALID_REPLICATION_FACTOR": "Leave --replication-factor out for the cluster's default.",
 }
@@ -94,11 +100,15 @@ def explanation(error: PenstockError) -> str:
     hint = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
     if isinstance(error, BrokerAnswerError):
         hint = _ANSWER_STEPS.get(error.name, hint)
+    if isinstance(error, UnknownTopicOrPartitionError) and not error.topic:
+        hint = ""  # the topic is there, and the message says which partitions it has
     return message(str(error), error.hint or hint)
 
 
 def explanation_of_wrong_usage(error: click.ClickException) -> str:
     """Return the message of a command line that cannot be run as it is."""
+    if isinstance(error, _HELP_WANTED):
+        return str(error.format_message())
     hint: str = getattr(error, "hint", "")
     context = getattr(error, "ctx", None)
     if not hint and context is not None:

@@ -8,6 +8,7 @@ whose disk is low asks with `--ready`.
 """
 
 import json
+import re
 import sys
 import textwrap
 from shutil import get_terminal_size
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import TIMEOUT_SECONDS, examples, json_option
+from penstock.cli.options import TIMEOUT_SECONDS, WrongUsageError, examples, json_option
 from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
 from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 
@@ -24,6 +25,10 @@ ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ADMIN_URL_VARIABLE: Final = "PENSTOCK_ADMIN_URL"
 ANSWER_BYTES_MAX: Final = 1_048_576
 """More is not a status."""
+_ADMIN_HINT: Final = (
+    f"Give the admin port, which a broker logs when it starts: --admin {ADMIN_URL_DEFAULT}"
+)
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 COLUMNS_MAX: Final = 50
 """What the lines of a status need at most, without bars and reasons."""
 _BAR_CELLS: Final = 20
@@ -97,8 +102,9 @@ def _check_url(url: str) -> None:
     except ValueError:  # a port that is no number, a bracket without its other
         is_url = False
     if not is_url or not url.isascii() or not url.isprintable() or " " in url:
-        raise click.BadParameter(
-            f"{url!r} is no URL such as {ADMIN_URL_DEFAULT}.", param_hint="--admin"
+        raise WrongUsageError(
+            f"--admin: {url!r} is not a URL such as {ADMIN_URL_DEFAULT}.",
+            hint=f"Use http://{url}." if _ADDRESS.fullmatch(url) else _ADMIN_HINT,
         )
 
 
@@ -115,12 +121,14 @@ def _read(url: str, timeout_seconds: float) -> Document:
             data = answer.read(ANSWER_BYTES_MAX + 1)
     except HTTPError as error:
         raise MalformedResponseError(
-            f"{asked} answers {error.code}. Is it the admin port of a Penstock broker?"
+            f"{asked} answers {error.code}. Is it the admin port of a Penstock broker?",
+            hint=_ADMIN_HINT,
         ) from error
     except HTTPException as error:
         raise MalformedResponseError(
             f"{asked} answers, but not in HTTP ({type(error).__name__}). Is it the admin port of a "
-            "Penstock broker?"
+            "Penstock broker?",
+            hint=_ADMIN_HINT,
         ) from error
     except OSError as error:
         reason = getattr(error, "reason", None) or error
@@ -132,7 +140,8 @@ def _read(url: str, timeout_seconds: float) -> Document:
         _lines(document)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedResponseError(
-            f"{asked} answers, but not as the admin port of a Penstock broker."
+            f"{asked} answers, but not as the admin port of a Penstock broker.",
+            hint=_ADMIN_HINT,
         ) from error
     return cast("Document", document)
 
