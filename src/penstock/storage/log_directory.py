@@ -8,7 +8,7 @@ dirty pages and a second sync would lie.
 It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -31,33 +31,57 @@ class LogMark(NamedTuple):
     position: int
 
 
-@dataclass(slots=True)
 class FlushJob:
     """What must be on the disk before the log's durable offset may reach `mark`.
 
     The order is fixed: epochs, data files, snapshots, then names (`flush_work`).
     """
 
-    log: "Flushable"
-    mark: LogMark
-    truncations: int
-    """The log's count when the job was made; a job that a truncation overtook moves nothing."""
-    files: list[File] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
-    epochs: bytes | None = None
-    """Content of the leader-epoch checkpoint, when an epoch is new."""
-    snapshot: tuple[str, ProducerSnapshot] | None = None
-    """Producers at a clean stop: name of the file and content. See `snapshot_writer` for others."""
-    small_paths: list[str] = field(default_factory=list)
-    """Where some of `files` are, in case they are owed again."""
-    aborting: list[TransactionIndex] = field(default_factory=list)
-    """Whose files are among `files`, in case they are owed again."""
-    segment_files: list[File] = field(default_factory=list)
-    """Those of `segments`: written and not synced, so they stay open if they are owed again."""
-    sync_directory: bool = False
-    sync_parent: bool = False
-    is_done: bool = False
-    """The log was told before the end of its round."""
+    __slots__ = (
+        "aborting",
+        "epochs",
+        "files",
+        "is_done",
+        "log",
+        "mark",
+        "segment_files",
+        "segments",
+        "small_paths",
+        "snapshot",
+        "sync_directory",
+        "sync_parent",
+        "truncations",
+    )
+
+    def __init__(
+        self,
+        log: "Flushable",
+        mark: LogMark,
+        truncations: int,
+        files: list[File],
+        segments: list[Segment],
+        segment_files: list[File],
+    ) -> None:
+        self.log = log
+        self.mark = mark
+        self.truncations = truncations
+        """The log's count when the job was made; a job that a truncation overtook moves nothing."""
+        self.files = files
+        self.segments = segments
+        self.segment_files = segment_files
+        """Those of `segments`: written and not synced, so they stay open if they are owed again."""
+        self.epochs: bytes | None = None
+        """Content of the leader-epoch checkpoint, when an epoch is new."""
+        self.snapshot: tuple[str, ProducerSnapshot] | None = None
+        """Producers at a clean stop: name of the file and content. `snapshot_writer` has others."""
+        self.small_paths: Sequence[str] = ()
+        """Where some of `files` are, in case they are owed again."""
+        self.aborting: Sequence[TransactionIndex] = ()
+        """Whose files are among `files`, in case they are owed again."""
+        self.sync_directory = False
+        self.sync_parent = False
+        self.is_done = False
+        """The log was told before the end of its round."""
 
     @property
     def is_plain(self) -> bool:
@@ -91,6 +115,16 @@ class OwedWork:
             segment.is_dirty = True
             self.segments.append(segment)
 
+    def is_active_only(self, active: Segment) -> bool:
+        """Whether the data of the active segment is all that is owed."""
+        segments = self.segments
+        return (
+            len(segments) == 1
+            and segments[0] is active
+            and not (self.small_paths or self.epochs or self.directory or self.parent)
+            and not active.transactions.is_unsynced
+        )
+
     def take(
         self,
         filesystem: FileSystem,
@@ -102,6 +136,12 @@ class OwedWork:
         sealed_only: bool,
     ) -> FlushJob:
         """Turn everything owed into a job; after an `OSError` all of it is still owed."""
+        if self.is_active_only(active) and not sealed_only:
+            # The usual job: what was appended to the active segment.
+            data = [active.file()]
+            owed, self.segments = self.segments, []
+            active.is_dirty = False
+            return FlushJob(log, mark, truncations, data, owed, data)
         segments, kept = self.segments, []
         if sealed_only and segments and segments[-1] is active:
             segments, kept = segments[:-1], segments[-1:]
@@ -124,21 +164,12 @@ class OwedWork:
             transactions.is_unsynced = transactions.is_new = False
         for segment in segments:
             segment.is_dirty = False
-        epochs = log.epochs.to_bytes() if self.epochs else None
-        job = FlushJob(
-            log,
-            mark,
-            truncations,
-            files,
-            segments,
-            epochs,
-            None,
-            self.small_paths,
-            aborting,
-            segment_files,
-            sync_directory=self.directory,
-            sync_parent=self.parent,
-        )
+        job = FlushJob(log, mark, truncations, files, segments, segment_files)
+        job.epochs = log.epochs.to_bytes() if self.epochs else None
+        job.small_paths = self.small_paths
+        job.aborting = aborting
+        job.sync_directory = self.directory
+        job.sync_parent = self.parent
         self.small_paths = []
         self.epochs = self.directory = self.parent = False
         return job
