@@ -344,6 +344,15 @@ SYNC_THREADS_MAX: Final = 16
 """Files of one data directory that are synced at the same time. A journal commits once for all that
 wait: 16 files took a ninth of the time of one after the other, and more threads took longer."""
 
+UNSYNCED_BYTES_MAX: Final = 536_870_912
+"""Bytes appended to one data directory and not synced, where appends are acknowledged after their
+sync. Requests that wait hold at most 128 MiB by default; producers with acks=0 wait for nothing.
+The kernel stops a writer for up to 0.2 s when a disk cannot keep up; appends are on the loop."""
+
+OWED_BYTES_MAX: Final = 67_108_864
+"""Bytes acknowledged before their sync, in flush mode `interval`, above which a sync begins before
+its time: the kernel's own limit on unwritten data stops the event loop."""
+
 ROUND_ALONE_SECONDS: Final = 0.005
 """How long a round of syncs holds up the next. After it, logs that are synced are acknowledged, and
 the others begin a round of their own: one slow file delays no other log."""

@@ -29,6 +29,7 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.limits import (
+    OWED_BYTES_MAX,
     ROUND_ALONE_SECONDS,
     SYNC_ON_LOOP_BYTES_MAX,
     SYNC_ON_LOOP_SECONDS_MAX,
@@ -82,7 +83,16 @@ def choose_path(
 class FlushRound:
     """Jobs that are synced together."""
 
-    __slots__ = ("began_at", "error", "is_full", "jobs", "outcomes", "seconds", "size_bytes")
+    __slots__ = (
+        "began_at",
+        "error",
+        "is_full",
+        "is_waited_for",
+        "jobs",
+        "outcomes",
+        "seconds",
+        "size_bytes",
+    )
 
     def __init__(self, jobs: list[FlushJob], size_bytes: int) -> None:
         self.jobs = jobs
@@ -90,6 +100,8 @@ class FlushRound:
         """Of a round in the pool: what became of each file, in the order of the jobs."""
         self.size_bytes = size_bytes
         """What was appended since the round before it."""
+        self.is_waited_for = False
+        """Whether its appends are acknowledged after it: mode `always`."""
         self.error: BaseException | None = None
         """Why the directory is dead, or None."""
         self.is_full = False
@@ -198,7 +210,9 @@ class Flusher:
             logs = [log for log in logs if not log.is_flushing]
         jobs, waiting = self._take_jobs(logs, sealed_only=False)
         directory.dirty = flushing + waiting
+        directory.bytes_waiting_max -= size_bytes
         flush_round = FlushRound(jobs, size_bytes)
+        flush_round.is_waited_for = True
         flush_round.is_full = bool(waiting) and not jobs
         self._under_way[flush_round] = None
         return flush_round
@@ -246,6 +260,8 @@ class Flusher:
         jobs = [job for job in flush_round.jobs if not job.is_done]
         for job in jobs:
             job.log.is_flushing = False
+        if flush_round.is_waited_for:
+            self._directory.bytes_waiting_max += flush_round.size_bytes
         self._mean_seconds += _MEAN_WEIGHT * (flush_round.seconds - self._mean_seconds)
         self.durations.observe(flush_round.seconds)
         if flush_round.error is not None:
@@ -300,6 +316,11 @@ class Flusher:
         flush_round = FlushRound(jobs, size_bytes)
         self._under_way[flush_round] = None
         return flush_round
+
+    @property
+    def is_owing_much(self) -> bool:
+        """Whether the sync of what was acknowledged should not wait for its time."""
+        return self._owed_bytes > OWED_BYTES_MAX
 
     def forget(self, log: Flushable) -> None:
         """A log is deleted: nothing of it is owed any more."""

@@ -234,7 +234,11 @@ class GroupCommit:
     def _acknowledge(self, flusher: Flusher) -> None:
         """The modes that sync later: tell at once; sealed segments are synced behind it."""
         logs = flusher.take_acknowledged()
-        if self._flush_mode is FlushMode.OS and any(log.owes_sealed for log in logs):
+        if self._flush_mode is FlushMode.OS:
+            is_due = any(log.owes_sealed for log in logs)
+        else:
+            is_due = flusher.is_owing_much
+        if is_due:
             self.begin_owed(flusher)
         self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from penstock.core.errors import LogDirectoryOfflineError
+from penstock.core.errors import DiskFullError, LogDirectoryOfflineError
+from penstock.core.limits import UNSYNCED_BYTES_MAX
 from penstock.storage.filesystem import File, FileSystem
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
@@ -240,6 +241,7 @@ class LogDirectory:
     __slots__ = (
         "appends_waiting",
         "bytes_waiting",
+        "bytes_waiting_max",
         "dirty",
         "failure",
         "filesystem",
@@ -266,6 +268,8 @@ class LogDirectory:
         """Appends since the last round of the flusher began."""
         self.bytes_waiting = 0
         """Their size."""
+        self.bytes_waiting_max = UNSYNCED_BYTES_MAX
+        """Less what is in rounds that are under way; an append above it is refused."""
         self.snapshots_ready: dict[SnapshotLog, None] = {}
         """Logs whose producer snapshot can be stored, in the order in which they came."""
         self.snapshots_missed: dict[SnapshotLog, None] = {}
@@ -273,6 +277,18 @@ class LogDirectory:
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by whichever thread finds the directory dead."""
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether the directory is in service and its disk keeps up."""
+        return self.failure is None and self.bytes_waiting <= self.bytes_waiting_max
+
+    def overload(self) -> DiskFullError:
+        """Why an append is refused while the disk does not keep up; the client tries again."""
+        return DiskFullError(
+            f"more than {UNSYNCED_BYTES_MAX} bytes wait to be synced in {self.path}:"
+            " the disk is slower than the producers; try again later"
+        )
 
     def take_missed_snapshots(self) -> None:
         """Take the producer snapshots that logs missed, as far as older ones are stored."""

@@ -135,8 +135,9 @@ class PartitionLog:
         The first batch of a transaction needs the `guard` of its verification.
         """
         shared = self._shared
-        if self.problem is not None or shared.failure is not None:
+        if self.problem is not None or not shared.takes_appends:
             self._refuse()
+            raise shared.overload()
         header = batch.header
         if header.producer_id >= 0:
             original = self.producers.check(header, guard)
