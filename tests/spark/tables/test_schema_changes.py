@@ -11,7 +11,6 @@ from penstock.spark.tables.schema_changes import (
     Added,
     Change,
     Incompatible,
-    Relaxed,
     Step,
     Widened,
     change_of,
@@ -45,10 +44,20 @@ def test_columns_are_added_nullable_at_the_end() -> None:
     assert steps == (Added(("s", "b"), pa.struct([("c", pa.int32())])),)
 
 
+def test_a_required_column_is_never_relaxed() -> None:
+    """It was made optional without a word, and its owner's readers met NULLs."""
+    for rows in ("b int", "b int, A int"):
+        found = change_of(parse_ddl("a int NOT NULL, b int"), parse_ddl(rows))
+        assert isinstance(found, Incompatible)
+        assert "column 'a' is required in the table" in found.reasons[0]
+    inner = change_of(parse_ddl("s struct<a: int NOT NULL>"), parse_ddl("s struct<a: int>"))
+    assert isinstance(inner, Incompatible)
+    assert "column 's.a'" in inner.reasons[0]
+
+
 def test_a_dropped_column_stays_and_may_be_null() -> None:
     assert changed("a int, b string", "a int") == ("a int, b string", ())
-    assert changed("a int NOT NULL, b int", "b int") == ("a int, b int", (Relaxed(("a",)),))
-    assert changed("a int NOT NULL", "a int") == ("a int", (Relaxed(("a",)),))
+    assert changed("a int NOT NULL", "a int") == ("a int NOT NULL", ())
     assert changed("a int", "a int NOT NULL") == ("a int", ())
 
 
@@ -109,8 +118,6 @@ def test_anything_else_is_refused_with_a_reason(table: str, rows: str) -> None:
     ("table", "rows"),
     [
         ("a int", "a bigint"),
-        ("a int NOT NULL, b int", "b int"),
-        ("a struct<b: int NOT NULL>", "a struct<b: int>"),
         ("l array<float>", "l array<double>"),
         ("m map<string, struct<a: int>>", "m map<string, struct<a: int, b: int>>"),
         ("l array<map<string, struct<a: int>>>", "l array<map<string, struct<b: int>>>"),

@@ -42,9 +42,11 @@ from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_change import Change
 from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
+from penstock.spark.tables.iceberg_protocol import data_directory, require_supported
 from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
+    kept_required,
     new_schema,
     new_spec,
     partition_reader,
@@ -111,11 +113,19 @@ class IcebergTable:
     may_widen = True
 
     def __init__(
-        self, catalog: Mapping[str, str], name: str, *, clock: Clock | None = None
+        self,
+        catalog: Mapping[str, str],
+        name: str,
+        *,
+        clock: Clock | None = None,
+        is_read_only: bool = False,
     ) -> None:
+        """`is_read_only`: any table can be looked at."""
         self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
         self._table: PyIcebergTable = self._catalog.load_table(name)
+        if not is_read_only:
+            require_supported(self._table)
 
     @classmethod
     def create(
@@ -184,7 +194,7 @@ class IcebergTable:
         ]
 
     def _directory(self) -> str:
-        return f"{self._table.location().rstrip('/')}/data"
+        return data_directory(self._table.metadata)
 
     def _state(self) -> TableState:
         properties = self._table.metadata.properties
@@ -275,7 +285,7 @@ class IcebergTable:
         columns = self._table.schema()
         if schema is not None:
             columns = planned_schema(self._table, schema)
-            change.update_schema().union_by_name(schema).commit()
+            change.update_schema().union_by_name(kept_required(self._table, schema)).commit()
         require_fitting(added, columns, [one.name for one in fields_of(self._table)])
         text, name = write_note(commit.note), commit.note.pipeline
         at = self._table.metadata.next_sequence_number()
@@ -293,6 +303,7 @@ class IcebergTable:
         return TableState({**commit.after.notes, name: commit.note}, current.snapshot_id)
 
     def _require(self, after: TableState) -> None:
+        require_supported(self._table)
         current = self._table.current_snapshot()
         version = NO_SNAPSHOT if current is None else current.snapshot_id
         if after.version != version:
@@ -380,6 +391,7 @@ class IcebergTable:
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Forget old snapshots, then remove the files that only they referred to."""
         self.load()
+        require_supported(self._table)
         old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
         if old:
             change = Change(self._table)

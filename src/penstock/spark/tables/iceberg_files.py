@@ -102,6 +102,13 @@ def require_fitting(
                 f"{receipt.path} was written for partitions {list(receipt.partition_names)}, and "
                 f"the table has {list(partition_names)} by now"
             )
+        optional = {one.name for one in _schema_of(receipt).fields if not one.required}
+        for name in (one.name for one in schema.fields if one.required):
+            if name in optional:
+                raise LayoutChangedError(
+                    f"column '{name}' was written as one that may be null, and the table requires "
+                    "it by now"
+                )
         for path, found in _ids_of(receipt).items():
             if wanted.get(path) != found:
                 raise LayoutChangedError(
@@ -112,8 +119,11 @@ def require_fitting(
 
 def _ids_of(receipt: FileReceipt) -> dict[str, int]:
     """The ids of all columns with values, by their paths in Parquet."""
-    written = pyarrow_to_schema(receipt.metadata().schema.to_arrow_schema())
-    return dict(parquet_path_to_id_mapping(written))
+    return dict(parquet_path_to_id_mapping(_schema_of(receipt)))
+
+
+def _schema_of(receipt: FileReceipt) -> Schema:
+    return pyarrow_to_schema(receipt.metadata().schema.to_arrow_schema())
 
 
 def _stored(value: PartitionValue) -> PartitionValue:

@@ -110,9 +110,18 @@ def planned_schema(table: Table, schema: pa.Schema) -> Schema:
     _require_distinct(plain_schema(table.schema()), schema)
     try:
         # A transaction that is thrown away: nothing but the ids is taken from it.
-        return table.transaction().update_schema().union_by_name(schema)._apply()
+        planned = table.transaction().update_schema().union_by_name(kept_required(table, schema))
+        return planned._apply()
     except Exception as error:  # pyiceberg has no common base for what a schema cannot become
         raise SchemaRefusedError(_refusal(table, schema, error)) from error
+
+
+def kept_required(table: Table, schema: pa.Schema) -> pa.Schema:
+    """The same columns, required where the table's are: pyiceberg would make them optional."""
+    required = {one.name for one in table.schema().fields if one.required}
+    return pa.schema(
+        [one.with_nullable(one.name not in required and one.nullable) for one in schema]
+    )
 
 
 def _require_distinct(*schemas: pa.Schema) -> None:

@@ -69,7 +69,7 @@ def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False
                     is_read_only=is_read_only,
                 )
             )
-        return _typed(module.IcebergTable(dict(settings.catalog), name))
+        return _typed(module.IcebergTable(dict(settings.catalog), name, is_read_only=is_read_only))
 
 
 def require_makeable(settings: TableSettings) -> None:

@@ -80,7 +80,7 @@ class Table(Protocol):
 
     @property
     def may_widen(self) -> bool:
-        """Whether the format can make the type of a column wider, and a required one nullable."""
+        """Whether the format can make the type of a column wider."""
 
     def close(self) -> None:
         """Let go of whatever is open."""

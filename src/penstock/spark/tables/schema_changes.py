@@ -1,14 +1,15 @@
 """What a table's schema must become for new rows: nothing, more, wider, or it cannot (pure).
 
 Guarantees: a change never drops a column, never narrows one and never changes what stored rows
-mean. Added columns are nullable, since the rows that are there have none. A column that the new
-rows do not have stays, and may be null from then on.
+mean, and a required column stays required. Added columns are nullable, since the rows that are
+there have none. A column that the new rows do not have stays.
 
 | table | rows | the change |
 | --- | --- | --- |
 | (none) | a column | it is added, nullable |
-| a column | (none) | it stays; if it was required, it becomes nullable |
-| required | nullable | it becomes nullable |
+| a column | (none) | it stays; incompatible if it is required |
+| required | nullable | it stays required: a row without a value is a reject |
+| required, within a column | nullable | incompatible |
 | int8 < int16 < int32 < int64 | a wider one | widened |
 | float | double | widened |
 | decimal(p, s) | decimal(more, s) | widened |
@@ -22,9 +23,7 @@ A column whose name is the path of another one (`a.b`, beside a struct `a` with 
 with it to Iceberg, so it is incompatible there.
 
 Delta (`may_widen` is false) adds only: a column is not widened, and what lies in a map stays as it
-is, because `deltalake` cannot read the files from before. A required column stays required: rows
-that have it nullable fit, and a row without a value is a reject. Rows that do not have the column
-at all do not fit, and neither do nullable fields within a column that are required in the table.
+is, because `deltalake` cannot read the files from before.
 """
 
 from collections import Counter
@@ -59,14 +58,7 @@ class Widened:
     after: pa.DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxed:
-    """A required column that may be null from now on."""
-
-    path: tuple[str, ...]
-
-
-Step = Added | Widened | Relaxed
+Step = Added | Widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +82,7 @@ def change_of(
     table: pa.Schema, rows: pa.Schema, *, may_widen: bool = True
 ) -> Change | Incompatible:
     """What the table's schema must become, for rows of this schema."""
-    merging = _Merging(keeps_required=not may_widen)
+    merging = _Merging()
     merged = merging.fields((), list(table), list(rows))
     reasons = list(merging.reasons)
     if not may_widen:
@@ -115,8 +107,7 @@ def column_count(kinds: Iterable[pa.Field]) -> int:
 class _Merging:
     """Walks both schemas, collecting what is to be done and what cannot be."""
 
-    def __init__(self, *, keeps_required: bool) -> None:
-        self._keeps_required = keeps_required
+    def __init__(self) -> None:
         self.steps: list[Step] = []
         self.reasons: list[str] = []
         self._maps = 0
@@ -135,11 +126,13 @@ class _Merging:
         field = table
         if rows is not None:
             field = table.with_type(self._type(path, table.type, rows.type))
-        if self._keeps_required and rows is not None and len(path) == 1:
+        if rows is not None and len(path) == 1:
             return field  # a row without a value is a reject
         if not table.nullable and (rows is None or rows.nullable):
-            self.steps.append(Relaxed(path))
-            field = field.with_nullable(True)  # noqa: FBT003 - Arrow's own signature
+            self.reasons.append(
+                f"{_shown(path)} is required in the table and not in the rows, and a required "
+                "column stays required."
+            )
         return field
 
     def _added(
@@ -201,11 +194,6 @@ class _Merging:
 def _refused(step: Step) -> str | None:
     """Why a Delta table cannot become this; None when it can."""
     match step:
-        case Relaxed(path):
-            return (
-                f"{_shown(path)} is required in the table and not in the rows, and a required "
-                "column of a Delta table stays required."
-            )
         case Widened(path, before, after):
             return (
                 f"{_shown(path)} is {type_name(before)} in the table and {type_name(after)} in the "

@@ -136,8 +136,6 @@ class Plans:
     @property
     def required(self) -> tuple[str, ...]:
         """Columns that are required in the table and stay so."""
-        if self.may_widen:
-            return ()
         return tuple(one.name for one in self._rows.schema() if not one.nullable)
 
     @property

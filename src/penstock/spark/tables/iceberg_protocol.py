@@ -1,0 +1,76 @@
+"""Which Iceberg tables Penstock writes, decided from a table's metadata (no IO).
+
+Guarantees: a table is written only when what it asks of its writers is kept. Everything else is
+refused by its name, when the table is opened and before every commit.
+
+| what a table may have | what Penstock does |
+| --- | --- |
+| format version 1 or 2 | writes it |
+| format version 3 and above | refuses it: row lineage and defaults are not written |
+| required columns | stay required; a row without a value is a reject, see `schema_changes` |
+| identifier fields | writes it; Iceberg asks no writer to keep them unique, and an upsert does |
+| a sort order | writes it; files say that they are not sorted, as Iceberg allows it |
+| partitions that changed | writes files of the newest partitions; older files stay |
+| partitions by bucket, truncate, year or void | refuses it |
+| `write.data.path` | writes files there |
+| encryption, write-audit-publish | refuses it |
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from penstock.spark.tables.iceberg_schema import fields_of
+from penstock.spark.tables.port import TableRefusedError
+
+VERSIONS: Final = (1, 2)
+ENCRYPTION_KEY: Final = "encryption.key-id"
+AUDIT_KEY: Final = "write.wap.enabled"
+DATA_PATH_KEY: Final = "write.data.path"
+
+
+def require_supported(table: Table) -> None:
+    """`TableRefusedError` when the table asks for what Penstock does not write."""
+    found = list(refusals(table.metadata))
+    if found:
+        names = ", ".join(name for name, _ in found)
+        reasons = " ".join(text for _, text in found)
+        name = ".".join(table.name())
+        raise TableRefusedError(f"the Iceberg table {name} cannot be written ({names}): {reasons}")
+    fields_of(table)  # refuses partitions that are unsupported
+
+
+def refusals(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """What is unsupported in this table: its name, and what to do."""
+    if metadata.format_version not in VERSIONS:
+        yield (
+            f"format version {metadata.format_version}",
+            (
+                f"it has format version {metadata.format_version}, and Penstock writes versions 1 "
+                "and 2. Name another table."
+            ),
+        )
+    if ENCRYPTION_KEY in metadata.properties:
+        yield (
+            "encryption",
+            (
+                f"its files are encrypted ({ENCRYPTION_KEY}), which is unsupported. Name another "
+                "table."
+            ),
+        )
+    if metadata.properties.get(AUDIT_KEY, "").lower() == "true":
+        yield (
+            "write-audit-publish",
+            (
+                f"{AUDIT_KEY} is true, so commits have to be staged for an audit, which is "
+                f"unsupported. Unset {AUDIT_KEY}, or name another table."
+            ),
+        )
+
+
+def data_directory(metadata: TableMetadata) -> str:
+    """Where the table's data files go."""
+    path = metadata.properties.get(DATA_PATH_KEY) or f"{metadata.location.rstrip('/')}/data"
+    return path.rstrip("/")
