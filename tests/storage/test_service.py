@@ -348,3 +348,35 @@ def test_the_index_of_a_sealed_segment_is_rebuilt_by_one_thread() -> None:
         await scene.service.stop()
 
     run(go)
+
+
+def test_times_that_a_start_did_not_load_are_not_read_on_the_loop() -> None:
+    """Guards the loop after a start: retention scanned segments without timestamps on it."""
+
+    async def go() -> None:
+        disk = FaultyDisk(MemoryDisk())
+        manager, log = new_log(disk, SMALL)
+        for _ in range(6):
+            log.append(batch(timestamp_ms=-1), leader_epoch=0)
+            log.roll()
+        manager.flushers[0].sync_now()
+        manager.close()
+        manager = open_manager(disk, SMALL)
+        service = StorageService(
+            manager, Clock(), on_durable=lambda _: None, on_failure=lambda *_: None
+        )
+        service.start(asyncio.get_running_loop())
+        readers: list[str] = []
+
+        def hook(operation: str, path: str) -> None:
+            if operation == "read" and path.endswith(".log"):
+                readers.append(threading.current_thread().name)
+
+        disk.hook = hook
+        await service.run_retention()
+        disk.hook = None
+        await service.stop()
+        assert readers
+        assert all(name.startswith("storage-reads") for name in readers)
+
+    run(go)

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -83,6 +84,8 @@ class StorageService(ThreadedReads):
         )
         self._unremoved: list[DetachedSegments] = []
         """What retention took out of the logs and could not remove: the disk was full."""
+        self._has_ages = False
+        """Whether the times of the segments that the start found were loaded."""
         self._file_removal = asyncio.Lock()
         """Held while files of segments or logs go: a name that is freed may be used again."""
         self._cleaner: LogCleaner | None = None
@@ -206,10 +209,28 @@ class StorageService(ThreadedReads):
     async def run_retention(self) -> None:
         """Delete what retention lets go, a few logs at a time."""
         logs = list(self.manager.logs.values())
+        if not self._has_ages:
+            # Only what a start found: of what is written now the times are known.
+            self._has_ages = True
+            for log in logs:
+                if len(log.segments) > 1:
+                    await self.pool.run(WorkClass.READS, partial(self._load_ages, log))
         for start in range(0, len(logs), _RETENTION_SLICE):
             await self._retain(logs[start : start + _RETENTION_SLICE])
             await asyncio.sleep(0)
         await self._work(self.manager.purge_deleted)
+
+    def _load_ages(self, log: PartitionLog) -> None:
+        """Find the highest timestamps of sealed segments; on a thread.
+
+        A segment whose records have no timestamps has none in its index: it is read as a whole.
+        """
+        # What cannot be read now is met again, and reported, by whoever asks for it.
+        with suppress(OSError, PenstockError):
+            for segment in log.segments[:-1]:
+                if self.pool.stopping.is_cancelled:
+                    return
+                segment.trust_times()
 
     async def _retain(self, logs: list[PartitionLog]) -> None:
         """Delete what retention lets go of these logs."""
