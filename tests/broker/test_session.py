@@ -16,6 +16,7 @@ from penstock.broker.context import (
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.session import Session
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
+from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
 from penstock.core.errors import MalformedRequestError
 from penstock.core.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, WRITE_BUFFER_BYTES_HIGH
@@ -77,6 +78,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.deferred: list[Parked] = []
+        self.clients: list[Cancellation | None] = []
         self.raises: Exception | None = None
         self.writes = 0
         self.is_closed = False
@@ -103,6 +105,7 @@ class Connection:
         return ApiVersionsResponse(api_keys=())
 
     def _later(self, request: Message, context: RequestContext) -> Deferred[Answer]:
+        self.clients.append(context.client)
         is_fetch = isinstance(request, FetchRequest)
         self.deferred.append(Parked(FetchResponse(responses=()) if is_fetch else None))
         return self.deferred[-1].answer
@@ -399,3 +402,14 @@ def test_there_is_no_room_until_the_wait_is_over() -> None:
     assert connection.room_calls == 0
     connection.session.is_muted = False
     assert connection.session.has_room
+
+
+def test_the_work_of_a_client_that_is_gone_is_cancelled(connection: Connection) -> None:
+    """Guards reads on threads: they ended only when they were done, whoever still wanted them."""
+    connection.send(LATER, LATER)
+    first, second = connection.clients
+    assert first is not None
+    assert first is second, "a connection is one client"
+    assert [first.is_cancelled] == [False]
+    connection.session.close()
+    assert [first.is_cancelled] == [True]
