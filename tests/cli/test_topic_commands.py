@@ -307,3 +307,17 @@ def test_wrong_usage_is_2_and_says_what_is_possible(
     assert (outcome.code, outcome.output) == (2, "")
     assert told in outcome.errors
     assert not fake.requests
+
+
+def test_an_advertised_address_that_is_wrong_is_told_at_once_and_at_the_end(
+    penstock: Penstock, fake: FakeCluster
+) -> None:
+    """The command says where the address comes from, before it tries again and when it gives up."""
+    fake.ports_down = {9001}
+    outcome = penstock("topic", "create", "orders", "--timeout", "0.2")
+    assert outcome.code == exits.UNREACHABLE
+    note, problem, hint = outcome.errors.splitlines()
+    assert note.startswith("note: ")
+    assert note.endswith("for broker 1. Retrying for up to 0.2 s; Ctrl-C ends.")
+    assert "The cluster at localhost:9092 advertises this address for broker 1." in problem
+    assert "`penstock doctor --bootstrap-server localhost:9092`" in hint

@@ -1,16 +1,44 @@
 """How commands reach a cluster: by blocking connections, since a command does one thing at once."""
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from penstock.cli.options import blamed_on
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
+from penstock.cli.output import note
+from penstock.client.addresses import Address, parse_addresses
+from penstock.client.blocking import BlockingConnection, connect
 from penstock.client.cluster import Cluster
-from penstock.core.errors import PenstockError
+from penstock.core.errors import AdvertisedAddressError, BrokerUnreachableError, PenstockError
 
 
 class CommandCluster(Cluster):
-    """A cluster whose errors leave the `with` block with a hint, where there is one."""
+    """A cluster whose errors leave the `with` block with a hint, where there is one.
+
+    A broker that cannot be reached at the address that it advertises is tried again until the time
+    is over, because it may be restarting. A note says so at once: most often the address is wrong.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        open_connection: Callable[[Address], BlockingConnection],
+        *,
+        timeout_seconds: float,
+        is_quiet: bool,
+    ) -> None:
+        super().__init__(bootstrap, open_connection, timeout_seconds=timeout_seconds)
+        self._seconds_in_all = timeout_seconds
+        self._is_quiet = is_quiet
+
+    def unreachable(
+        self, address: Address, error: BrokerUnreachableError
+    ) -> BrokerUnreachableError:
+        """Say once that an advertised address is tried again."""
+        explained = super().unreachable(address, error)
+        if isinstance(explained, AdvertisedAddressError) and not self._is_quiet:
+            self._is_quiet = True
+            note(f"note: {explained} Retrying for up to {self._seconds_in_all:g} s; Ctrl-C ends.")
+        return explained
 
     def __exit__(
         self,
@@ -28,12 +56,18 @@ class CommandCluster(Cluster):
             super().__exit__(kind, error, trace)
 
 
-def open_cluster(bootstrap: str, timeout_seconds: float) -> CommandCluster:
-    """The cluster behind `host:port,host:port`; nothing is connected until something is asked."""
+def open_cluster(
+    bootstrap: str, timeout_seconds: float, *, is_quiet: bool = False
+) -> CommandCluster:
+    """The cluster behind `host:port,host:port`; nothing is connected until something is asked.
+
+    A quiet one writes no notes: the completion of a shell has no place for them.
+    """
     with blamed_on("--bootstrap-server"):
         addresses = parse_addresses(bootstrap)
     return CommandCluster(
         addresses,
         lambda address: connect(address, timeout_seconds=timeout_seconds),
         timeout_seconds=timeout_seconds,
+        is_quiet=is_quiet,
     )

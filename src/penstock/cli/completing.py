@@ -62,7 +62,7 @@ def _matching(
     from penstock.cli.brokers import open_cluster
 
     def asked() -> list[str]:
-        with open_cluster(bootstrap, ANSWER_SECONDS_MAX) as cluster:
+        with open_cluster(bootstrap, ANSWER_SECONDS_MAX, is_quiet=True) as cluster:
             return ask(cluster)
 
     given = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE)

@@ -344,7 +344,13 @@ class Cluster:
         try:
             return self._connect(address)
         except BrokerUnreachableError as error:
-            raise self._view.unreachable(address, self._bootstrap, error) from error
+            raise self.unreachable(address, error) from error
+
+    def unreachable(
+        self, address: Address, error: BrokerUnreachableError
+    ) -> BrokerUnreachableError:
+        """Return the error for an address that no connection could be opened to."""
+        return self._view.unreachable(address, self._bootstrap, error)
 
     # --- What is known ---
 
