@@ -84,6 +84,7 @@ HOT_PATH = [
     "broker/endings.py",
     "broker/fetch_answers.py",
     "broker/fetch_sessions.py",
+    "broker/file_sender.py",
     "broker/listener.py",
     "broker/listener_state.py",
     "broker/produce_answers.py",

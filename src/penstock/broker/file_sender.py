@@ -28,7 +28,13 @@ from typing import Final, Protocol
 from penstock.core.cancellation import Cancellation
 from penstock.core.limits import SEND_CHUNK_BYTES, SEND_TURN_BYTES_MAX
 from penstock.protocol.encoder_source import Buffer
-from penstock.storage.file_range import CHECK_TRUSTED_SECONDS, FileRange, sendable_range
+from penstock.storage.file_range import (
+    CHECK_TRUSTED_SECONDS,
+    CutFileError,
+    FileRange,
+    is_in_file,
+    sendable_range,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +43,8 @@ CAN_SEND_FILES: Final = sys.platform == "linux"
 
 
 def has_files(buffers: Sequence[Buffer]) -> bool:
-    """Whether a part of an answer can go out by `sendfile`."""
-    return any(sendable_range(buffer) is not None for buffer in buffers)
+    """Whether a part of an answer lies in a file."""
+    return any(is_in_file(buffer) for buffer in buffers)
 
 
 class Loader(Protocol):
@@ -70,10 +76,6 @@ class Owner(Protocol):
         ...
 
 
-class CutFileError(OSError):
-    """A file ended before the bytes that an answer had promised."""
-
-
 class _FilePart:
     """Bytes of a file that are still to be sent."""
 
@@ -88,19 +90,40 @@ class _FilePart:
         """Up to where the file is known to be in the page cache."""
 
 
+def _socket_of(descriptor: int) -> socket.socket:
+    """An object that can send; `socket.dup` would set the descriptor to blocking for everybody."""
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+
+
+def _send_bytes(target: socket.socket, data: memoryview, *, has_more: bool) -> int:
+    flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+    if has_more:
+        flags |= socket.MSG_MORE  # one segment for a small head and what follows it
+    return target.send(data, flags)
+
+
+def _send_file(target: socket.socket, part: _FilePart) -> int:
+    size = min(part.size, SEND_CHUNK_BYTES)
+    sent = part.file_range.source.send_to(target.fileno(), part.position, size)
+    if sent == 0:
+        raise CutFileError(f"a log file ends {part.size} bytes before the answer does")
+    part.position += sent
+    part.size -= sent
+    return sent
+
+
 class FileSender:
     """One large answer, and what came after it, on its way to one client."""
 
     __slots__ = (
-        "_descriptor",
-        "_duplicate",
-        "_is_failed",
+        "_borrowed_descriptor",
         "_is_watching",
         "_loader",
         "_loading",
         "_loop",
         "_owner",
         "_parts",
+        "_socket",
         "left_bytes",
     )
 
@@ -114,19 +137,29 @@ class FileSender:
         self._owner = owner
         self._loop = loop
         self._loader = loader
-        self._descriptor: int = transport.get_extra_info("socket").fileno()
-        self._duplicate = -1
+        self._borrowed_descriptor: int = transport.get_extra_info("socket").fileno()
+        self._socket: socket.socket | None = None
+        """A duplicate of the transport's, while bytes wait."""
         self._parts: deque[memoryview | _FilePart] = deque()
         self._is_watching = False
         self._loading: Cancellation | None = None
-        self._is_failed = False
         self.left_bytes = 0
         """What the socket has not taken yet."""
 
     def begin(self, buffers: Sequence[Buffer]) -> None:
         """Send what the socket takes now; the owner is paused until the rest is sent."""
         self.add(buffers)
-        if self._send():
+        borrowed = _socket_of(self._borrowed_descriptor)
+        try:
+            self._send_turn(borrowed)
+            if self.left_bytes:
+                self._socket = _socket_of(os.dup(self._borrowed_descriptor))
+                self._watch()
+        except OSError as error:
+            self._fail(error)
+        finally:
+            borrowed.detach()
+        if self.left_bytes:
             self._owner.pause_writing()
 
     def add(self, buffers: Sequence[Buffer]) -> None:
@@ -148,43 +181,39 @@ class FileSender:
         loading, self._loading = self._loading, None
         if loading is not None:
             loading.cancel()
-        duplicate, self._duplicate = self._duplicate, -1
-        if duplicate >= 0:
-            os.close(duplicate)
+        duplicate, self._socket = self._socket, None
+        if duplicate is not None:
+            duplicate.close()
 
     # --- What the socket takes ---
 
-    def _send(self) -> bool:
-        """Send for one turn; whether something is left, which goes out by itself."""
-        try:
-            self._send_turn()
-            if self.left_bytes and self._loading is None:
-                self._watch()
-        except OSError as error:
-            self._fail(error)
-        return self.left_bytes > 0
-
     def _continue(self) -> None:
         """The socket takes more, or what was missing is in memory."""
-        if self._send() or self._is_failed:
+        assert self._socket is not None
+        try:
+            self._send_turn(self._socket)
+        except OSError as error:
+            self._fail(error)
             return
-        self.close()
-        self._owner.resume_writing()
+        if self.left_bytes:
+            self._watch()
+        else:
+            self.close()
+            self._owner.resume_writing()
 
     def _fail(self, error: Exception) -> None:
-        self._is_failed = True
         logger.info("closing a connection whose answer cannot be sent: %s", error)
         self.close()
         self._owner.abort()
 
-    def _send_turn(self) -> None:
+    def _send_turn(self, target: socket.socket) -> None:
         budget_bytes = SEND_TURN_BYTES_MAX
         parts = self._parts
         try:
             while parts and budget_bytes > 0:
                 part = parts[0]
                 if isinstance(part, memoryview):
-                    sent = self._send_bytes(part, has_more=len(parts) > 1)
+                    sent = _send_bytes(target, part, has_more=len(parts) > 1)
                     left = part[sent:]
                     if left:
                         parts[0] = left
@@ -193,38 +222,13 @@ class FileSender:
                 else:
                     if not self._is_in_memory(part):
                         return
-                    sent = self._send_file(part)
+                    sent = _send_file(target, part)
                     if not part.size:
                         parts.popleft()
                 self.left_bytes -= sent
                 budget_bytes -= sent
         except BlockingIOError:
             return
-
-    def _send_bytes(self, data: memoryview, *, has_more: bool) -> int:
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        if has_more:
-            flags |= socket.MSG_MORE  # one segment for a small head and what follows it
-        borrowed = socket.socket(
-            socket.AF_INET, socket.SOCK_STREAM, 0, fileno=self._target_descriptor
-        )
-        try:
-            return borrowed.send(data, flags)
-        finally:
-            borrowed.detach()
-
-    def _send_file(self, part: _FilePart) -> int:
-        size = min(part.size, SEND_CHUNK_BYTES)
-        sent = part.file_range.source.send_to(self._target_descriptor, part.position, size)
-        if sent == 0:
-            raise CutFileError(f"a log file ends {part.size} bytes before the answer does")
-        part.position += sent
-        part.size -= sent
-        return sent
-
-    @property
-    def _target_descriptor(self) -> int:
-        return self._duplicate if self._duplicate >= 0 else self._descriptor
 
     # --- What is not in memory ---
 
@@ -259,13 +263,13 @@ class FileSender:
     # --- What the socket takes later ---
 
     def _watch(self) -> None:
-        if not self._is_watching:
-            if self._duplicate < 0:
-                self._duplicate = os.dup(self._descriptor)
+        if not self._is_watching and self._loading is None:
+            assert self._socket is not None
             self._is_watching = True
-            self._loop.add_writer(self._duplicate, self._continue)
+            self._loop.add_writer(self._socket.fileno(), self._continue)
 
     def _unwatch(self) -> None:
         if self._is_watching:
             self._is_watching = False
-            self._loop.remove_writer(self._duplicate)
+            assert self._socket is not None
+            self._loop.remove_writer(self._socket.fileno())

@@ -26,6 +26,10 @@ _PREFIX_BYTES: Final = 16
 """Base offset, length and leader epoch of a batch: no two batches of a segment begin alike."""
 
 
+class CutFileError(OSError):
+    """A file ended before the bytes that an answer had promised."""
+
+
 class Sendable(Protocol):
     """An open file that can go to a socket."""
 
@@ -82,6 +86,11 @@ def map_range(source: Sendable, descriptor: int, position: int, size: int) -> Fi
     mapped._skip = position - start
     mapped.checked_at = time.monotonic()
     return mapped
+
+
+def is_in_file(part: object) -> bool:
+    """Whether a part of an answer is a view of a file."""
+    return isinstance(part, memoryview) and isinstance(part.obj, FileRange)
 
 
 def sendable_range(part: object) -> FileRange | None:

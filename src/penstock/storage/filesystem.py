@@ -215,14 +215,19 @@ class DiskFile:
 
         Touching a page that is not in memory would wait for the disk.
         """
-        probe = bytearray(1)
+        descriptor, probe, last = self._descriptor, (bytearray(1),), position + size - 1
         try:
-            for place in (*range(position, position + size, _PROBE_BYTES), position + size - 1):
-                if self.read_into_nowait(probe, place) != 1:
+            for place in range(position, last, _PROBE_BYTES):
+                if os.preadv(descriptor, probe, place, os.RWF_NOWAIT) != 1:
                     return False
+            return os.preadv(descriptor, probe, last, os.RWF_NOWAIT) == 1
         except BlockingIOError:
             return False
-        return True
+        except OSError as error:
+            if error.errno not in _NO_NOWAIT:
+                raise
+            # Nobody can tell; it is read as it would be without the question.
+            return self.size() > last
 
     def load(self, position: int, size: int) -> None:
         """Read the range into the page cache; waits for the disk."""
