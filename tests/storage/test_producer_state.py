@@ -1,5 +1,7 @@
 """Producer state: sequences, repetitions, epochs, wrap-around, snapshots, bounds."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from penstock.core.errors import (
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
 from penstock.storage import producer_state
+from penstock.storage.producer_entry import ProducerEntry
 from penstock.storage.producer_state import ProducerStates
 
 LAST = 2**31 - 1
@@ -110,6 +113,30 @@ def test_markers_close_a_transaction_and_need_no_sequence() -> None:
     log.append(header(-1, attributes=0x30))
     assert log.states.entries[7].open_offset == -1
     assert log.append(header(1, attributes=0x10)) == (2, False)
+
+
+class CountedTable(dict[int, ProducerEntry]):
+    """A table of producers that counts how many of them are looked at."""
+
+    looks = 0
+
+    def items(self) -> Iterator[tuple[int, ProducerEntry]]:  # type: ignore[override]
+        for item in super().items():
+            self.looks += 1
+            yield item
+
+
+@pytest.mark.uncompiled
+def test_making_room_looks_at_few_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the loop against an eviction that walks over the whole table."""
+    monkeypatch.setattr(producer_state, "PRODUCER_IDS_PER_PARTITION_MAX", 2_000)
+    log = Log()
+    for producer_id in range(2_000):
+        log.append(header(0, producer_id=producer_id))
+    table = log.states.entries = CountedTable(log.states.entries)
+    log.states._make_room()
+    assert len(table) == 2_000 - 64
+    assert table.looks <= 64
 
 
 def test_expiry_keeps_open_transactions() -> None:

@@ -26,7 +26,6 @@ clock. See docs/decisions/0016.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -367,8 +366,14 @@ class ProducerStates:
         if len(self.entries) < PRODUCER_IDS_PER_PARTITION_MAX:
             return
         # One with an open transaction is never idle; `_check_transactional` bounds their number.
-        idle = (producer_id for producer_id, entry in self.entries.items() if entry.open_offset < 0)
-        for producer_id in list(islice(idle, _EVICTED_AT_ONCE)):
+        # A loop, not a generator: compiled, a generator is a list of the whole table.
+        idle: list[int] = []
+        for producer_id, entry in self.entries.items():
+            if entry.open_offset < 0:
+                idle.append(producer_id)
+                if len(idle) == _EVICTED_AT_ONCE:
+                    break
+        for producer_id in idle:
             del self.entries[producer_id]
 
     def snapshot(self) -> "ProducerSnapshot":
