@@ -108,7 +108,7 @@ def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, File
     """Where the data is, and on what."""
     if settings.node.storage == "memory":
         return MEMORY_PATH, filesystem or MemoryDisk()
-    return settings.node.data_dir, filesystem or DiskFileSystem()
+    return settings.node.data_dir, filesystem or DiskFileSystem(is_mapped=settings.node.uvloop)
 
 
 def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:

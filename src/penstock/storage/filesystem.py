@@ -21,6 +21,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import Buffer
@@ -161,10 +162,11 @@ class FileSystem(Protocol):
 class DiskFile:
     """A descriptor. One Python call for each system call: this is the hot path."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_is_mapped")
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, is_mapped: bool = True) -> None:
         self._descriptor = descriptor
+        self._is_mapped = is_mapped
 
     @property
     def descriptor(self) -> int:
@@ -193,17 +195,17 @@ class DiskFile:
     def view_nowait(self, position: int, size: int) -> memoryview:
         """The page cache itself, mapped (`file_range`): a large answer goes out without a copy.
 
-        Without a mapping (no descriptor or address space left) it is a read.
+        Without a mapping (not wanted, no descriptor or address space left) it is a read.
         """
         if not self.is_cached(position, size):
             raise BlockingIOError(errno.EAGAIN, "not in memory")
-        try:
-            return map_range(self, self._descriptor, position, size).view()
-        except (OSError, ValueError):
-            buffer = bytearray(size)
-            if self.read_into_nowait(buffer, position) != size:
-                raise BlockingIOError(errno.EAGAIN, "not in memory") from None
-            return memoryview(buffer)
+        if self._is_mapped:
+            with suppress(OSError, ValueError):
+                return map_range(self, self._descriptor, position, size).view()
+        buffer = bytearray(size)
+        if self.read_into_nowait(buffer, position) != size:
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+        return memoryview(buffer)
 
     @property
     def is_open(self) -> bool:
@@ -275,18 +277,26 @@ class DiskLock:
 
 
 class DiskFileSystem:
-    """The disk of this machine."""
+    """The disk of this machine.
 
-    __slots__ = ()
+    `is_mapped` is for a consumer of views that lets the kernel copy them, as uvloop does. A page
+    that cannot be read is then an error of the send. A copy by the process itself, as in asyncio's
+    transports, would be the end of it (SIGBUS).
+    """
+
+    __slots__ = ("_is_mapped",)
+
+    def __init__(self, *, is_mapped: bool = True) -> None:
+        self._is_mapped = is_mapped
 
     def open_file(self, path: str) -> File:
         """Open an existing file for reading and writing."""
-        return DiskFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return DiskFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), is_mapped=self._is_mapped)
 
     def create_file(self, path: str) -> File:
         """Open a file for reading and writing, empty."""
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return DiskFile(os.open(path, flags, 0o644))
+        return DiskFile(os.open(path, flags, 0o644), is_mapped=self._is_mapped)
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file."""
