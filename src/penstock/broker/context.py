@@ -27,7 +27,7 @@ from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PeerError, PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
@@ -329,6 +329,16 @@ class NoAnswer:
         self.close_connection = close_connection
 
 
+class BrokenRequest(NoAnswer):
+    """A request that was found late not to be one: the peer was wrong."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: PeerError) -> None:
+        super().__init__(close_connection=True)
+        self.error = error
+
+
 class EncodedAnswer:
     """An answer that is a frame already: the hottest handler writes its bytes itself."""
 
@@ -380,6 +390,43 @@ class HoldingAnswer(WaitingAnswer):
         on_release, self.on_release = self.on_release, None
         if on_release is not None:
             on_release()
+
+
+class ForwardingWaiter:
+    """`Waiter` of an answer that later follows another one."""
+
+    __slots__ = ("_inner", "_is_abandoned", "_is_hurried")
+
+    def __init__(self) -> None:
+        self._inner: Waiter | None = None
+        self._is_abandoned = False
+        self._is_hurried = False
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self._is_abandoned = True
+        if self._inner is not None:
+            self._inner.abandon()
+
+    def hurry(self) -> None:
+        """The client sends no more."""
+        self._is_hurried = True
+        if self._inner is not None:
+            self._inner.hurry()
+
+    def follow(self, answer: HoldingAnswer, outcome: "Answer | Deferred[Answer]") -> None:
+        """The request was handled: `answer` becomes what `outcome` is, now or later."""
+        answer.release()
+        if not isinstance(outcome, Deferred):
+            answer.set(outcome)
+            return
+        outcome.then(answer.set)
+        if isinstance(outcome, WaitingAnswer) and not outcome.is_set:
+            self._inner = outcome.waiter
+            if self._is_abandoned:
+                self._inner.abandon()
+            elif self._is_hurried:
+                self._inner.hurry()
 
 
 TOPIC_ID_VERSION: Final = 13

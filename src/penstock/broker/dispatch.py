@@ -4,18 +4,25 @@ A handler is either plain, and returns its response or a `Deferred` one, or a co
 the latter costs a task, which only rare requests may. An exception that a handler did not turn
 into an answer is a defect of ours: it is logged with its traceback, counted, and costs that one
 connection its life, nobody else anything.
+
+Decoding costs a few microseconds for each array element. A request with more elements than the
+event loop should decode is decoded by a worker thread.
 """
 
 import importlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from penstock.broker.context import (
     CLOSE_CONNECTION,
     Answer,
+    BrokenRequest,
     BrokerServices,
+    ForwardingWaiter,
+    HoldingAnswer,
     NoAnswer,
     RequestContext,
     VersionRange,
@@ -25,8 +32,11 @@ from penstock.broker.request_metrics import RequestMetrics
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
-from penstock.core.errors import PeerError, PenstockError
+from penstock.core.errors import MalformedRequestError, PeerError, PenstockError
+from penstock.core.limits import ELEMENTS_ON_LOOP_MAX
 from penstock.core.metrics import Registry
+from penstock.protocol import codec
+from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request
 
 logger = logging.getLogger(__name__)
@@ -103,7 +113,6 @@ class Dispatcher:
             answer = self._take_shortcut(handler.shortcut, request)
             if answer is not None:
                 return answer
-        message = request.decode()
         context = RequestContext(
             self._services,
             request.api_version,
@@ -113,17 +122,68 @@ class Dispatcher:
             meter,
             client,
         )
+        try:
+            message = request.decode(ELEMENTS_ON_LOOP_MAX)
+        except MalformedRequestError:
+            if request.frame_bytes <= ELEMENTS_ON_LOOP_MAX:
+                raise
+            # It may have too many elements for the event loop, and be good.
+            return self._decode_on_thread(handler, request, context)
+        return self._handle(handler, message, request.api_key, context)
+
+    def _handle(
+        self, handler: Handler, message: Message, api_key: int, context: RequestContext
+    ) -> "Answer | Deferred[Answer]":
         function = handler.function or handler.load()
         if handler.is_coroutine:
             work: Any = function(message, context)
-            return self._start(work if meter is None else MeteredWork(work, meter))
+            return self._start(work if context.meter is None else MeteredWork(work, context.meter))
         try:
             return function(message, context)  # type: ignore[return-value]
         except PeerError:
             raise
         except Exception:
-            logger.exception("API key %d failed; its connection is closed", request.api_key)
+            logger.exception("API key %d failed; its connection is closed", api_key)
             return self.failed()
+
+    def _decode_on_thread(
+        self, handler: Handler, request: Request, context: RequestContext
+    ) -> HoldingAnswer:
+        """Decode a wide request on a thread, then handle it; later ones of the connection wait."""
+        answer = HoldingAnswer(ForwardingWaiter())
+        # The body now: a request that waits by its client's wish lets go of it.
+        decode = partial(codec.decode_request, request.api_key, request.api_version, request.body)
+        self._services.tasks.start(
+            self._decode_and_handle(
+                handler, decode, request.frame_bytes, request.api_key, context, answer
+            )
+        )
+        return answer
+
+    async def _decode_and_handle(
+        self,
+        handler: Handler,
+        decode: Callable[[], Message],
+        size_bytes: int,
+        api_key: int,
+        context: RequestContext,
+        answer: HoldingAnswer,
+    ) -> None:
+        outcome: Answer | Deferred[Answer]
+        try:
+            message = await self._services.heavy_work.run(decode, size_bytes, context.client)
+            outcome = self._handle(handler, message, api_key, context)
+        except PeerError as error:
+            outcome = BrokenRequest(error)
+        except PenstockError as error:
+            logger.info("a wide request was not decoded; its connection is closed: %s", error)
+            outcome = CLOSE_CONNECTION
+        except Exception:
+            logger.exception("API key %d failed; its connection is closed", api_key)
+            outcome = self.failed()
+        waiter = answer.waiter
+        assert isinstance(waiter, ForwardingWaiter)
+        waiter.follow(answer, outcome)
 
     def _take_shortcut(
         self, shortcut: Shortcut, request: Request

@@ -78,6 +78,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._resume_soon,
             self._mute,
         )
+        self._session.on_peer_error = self._peer_was_wrong
         self._turns = state.turns
         self.turn_tag = 0.0
         self._is_queued = False

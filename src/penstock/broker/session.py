@@ -28,6 +28,7 @@ from penstock.broker.budget import MemoryBudget
 from penstock.broker.context import (
     DEFECT,
     Answer,
+    BrokenRequest,
     EncodedAnswer,
     HoldingAnswer,
     NoAnswer,
@@ -38,6 +39,7 @@ from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.throttled import throttled
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
+from penstock.core.errors import PeerError
 from penstock.core.limits import (
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BUFFER_BYTES_HIGH,
@@ -101,6 +103,7 @@ class Session:
         "client_host",
         "is_closed",
         "is_muted",
+        "on_peer_error",
         "on_room",
         "time",
         "wants_room",
@@ -122,6 +125,8 @@ class Session:
         self._close = close
         self.on_room = on_room
         self._mute = mute
+        self.on_peer_error: Callable[[PeerError], None] | None = None
+        """Called instead of `close` when a request was found late to be broken."""
         self._quotas = dispatcher.quotas
         self._client = Cancellation()
         """Cancelled with the connection, so that reads on threads end early."""
@@ -259,7 +264,10 @@ class Session:
             if answer.close_connection:
                 if answer is DEFECT:
                     self._dispatcher.failed()
-                self._close()
+                if isinstance(answer, BrokenRequest) and self.on_peer_error is not None:
+                    self.on_peer_error(answer.error)
+                else:
+                    self._close()
                 return False
             slot.buffers = []
         else:

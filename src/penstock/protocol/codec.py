@@ -44,12 +44,17 @@ Decoder = Callable[[memoryview, int, int, int], Message]
 Encoder = Callable[[Message, Callable[[Buffer], None]], None]
 
 
-def decode_request(api_key: int, version: int, body: Buffer) -> Message:
-    """The request in a body; records in it are slices of `body`."""
+def decode_request(
+    api_key: int, version: int, body: Buffer, elements_max: int = ELEMENTS_PER_REQUEST_MAX
+) -> Message:
+    """The request in a body; records in it are slices of `body`.
+
+    More array elements than `elements_max` are an error, raised before their objects are created.
+    """
     decode = request_decoder(api_key, version)
     view = memoryview(body)
     try:
-        return decode(view, 0, len(view), ELEMENTS_PER_REQUEST_MAX)
+        return decode(view, 0, len(view), elements_max)
     except WIRE_ERRORS as error:
         raise MalformedRequestError(f"{_name(api_key)} request v{version}: {error}") from error
 

@@ -21,6 +21,7 @@ from typing import Final
 from penstock.core.errors import MalformedResponseError, UnsupportedApiError
 from penstock.core.limits import (
     CONTROL_FRAME_BYTES_MAX,
+    ELEMENTS_PER_REQUEST_MAX,
     FRAME_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     RESPONSE_FRAME_BYTES_MAX,
@@ -76,9 +77,9 @@ class Request:
         self.body = memoryview(b"")
         self.frame_bytes = 0
 
-    def decode(self) -> codec.Message:
-        """The message in the body; raises `MalformedRequestError`."""
-        return codec.decode_request(self.api_key, self.api_version, self.body)
+    def decode(self, elements_max: int = ELEMENTS_PER_REQUEST_MAX) -> codec.Message:
+        """The message in the body; raises `MalformedRequestError`, also for too many elements."""
+        return codec.decode_request(self.api_key, self.api_version, self.body, elements_max)
 
 
 class ServerConnection:
