@@ -16,9 +16,10 @@ from tests.checker.group_rules import GROUP_RULES
 from tests.checker.history import Op
 from tests.checker.log_rules import LOG_RULES
 from tests.checker.order_rules import ORDER_RULES
+from tests.checker.removal_rules import REMOVAL_RULES
 
 Rule = Callable[[Derived], Iterator[Anomaly]]
-RULES: tuple[Rule, ...] = (*LOG_RULES, *ORDER_RULES, *GROUP_RULES)
+RULES: tuple[Rule, ...] = (*LOG_RULES, *ORDER_RULES, *GROUP_RULES, *REMOVAL_RULES)
 
 ALWAYS_ALLOWED = frozenset({"int-send-skip", "G0", "G0-process", "G0-realtime"})
 """Others may write between two sends of a transaction: Kafka does not isolate writes."""

@@ -70,7 +70,9 @@ def _lag_max_seconds(derived: Derived) -> float:
         if one.op.type != "ok":
             continue
         for key, values in derived.reads[one.op].items():
-            order = derived.orders[key]
+            order = derived.orders.get(key)
+            if order is None:
+                continue
             place = max(
                 (order.by_value[value] for value in values if value in order.by_value), default=-1
             )

@@ -43,7 +43,9 @@ def impossible_positions(derived: Derived) -> Iterator[Anomaly]:
         for action in one.op.actions:
             if one.op.type == "ok" and isinstance(action, Committed):
                 for key, position in action.positions.items():
-                    yield from _judge_position(one, key, position, written.get(key, []))
+                    # The positions of a topic go with it when it is deleted.
+                    if derived.has_one_log(key):
+                        yield from _judge_position(one, key, position, written.get(key, []))
 
 
 def _judge_position(
@@ -88,6 +90,22 @@ def unconsumed(derived: Derived) -> Iterator[Anomaly]:
 
     What a failed transaction consumed does not count: its positions must not count either.
     """
+    consumed = _consumed(derived)
+    for key, (position, reader) in _highest_positions(derived).items():
+        for offset, values in derived.log.get(key, {}).items():
+            for value in sorted(values - consumed[key]) if offset < position else ():
+                writer = derived.writer_of.get((key, value))
+                if derived.may_vanish(key, value):
+                    continue
+                if writer is not None and derived.must_have_committed(writer, key, value):
+                    text = (
+                        f"key {key}: value {value}@{offset} was not consumed, position {position}"
+                    )
+                    yield Anomaly("unconsumed", text, (writer, reader), key, (value,))
+
+
+def _highest_positions(derived: Derived) -> dict[int, tuple[int, Op]]:
+    """For each key the highest position of the group that was read, and by whom."""
     highest: dict[int, tuple[int, Op]] = {}
     for op in derived.ops:
         for action in op.actions:
@@ -95,16 +113,7 @@ def unconsumed(derived: Derived) -> Iterator[Anomaly]:
                 for key, position in action.positions.items():
                     if position is not None and position > highest.get(key, (0, op))[0]:
                         highest[key] = (position, op)
-    consumed = _consumed(derived)
-    for key, (position, reader) in highest.items():
-        for offset, values in derived.log.get(key, {}).items():
-            for value in sorted(values - consumed[key]) if offset < position else ():
-                writer = derived.writer_of.get((key, value))
-                if writer is not None and derived.must_have_committed(writer, key, value):
-                    text = (
-                        f"key {key}: value {value}@{offset} was not consumed, position {position}"
-                    )
-                    yield Anomaly("unconsumed", text, (writer, reader), key, (value,))
+    return highest
 
 
 def _consumed(derived: Derived) -> dict[int, set[int]]:

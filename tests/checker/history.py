@@ -17,7 +17,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 Type = Literal["invoke", "ok", "fail", "info"]
-Name = Literal["send", "poll", "txn", "assign", "subscribe", "commit", "committed", "crash"]
+Name = Literal[
+    "send",
+    "poll",
+    "txn",
+    "assign",
+    "subscribe",
+    "commit",
+    "committed",
+    "crash",
+    "delete-records",
+    "retain",
+    "compact",
+    "recreate",
+]
 Records = Mapping[int, Sequence[tuple[int, int]]]
 
 
@@ -55,7 +68,14 @@ class Committed:
     positions: Mapping[int, int | None]
 
 
-Action = Send | Poll | Commit | Committed
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """Offsets below which records were deleted."""
+
+    positions: Mapping[int, int]
+
+
+Action = Send | Poll | Commit | Committed | Cut
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +89,7 @@ class Op:
     name: Name
     actions: tuple[Action, ...] = ()
     keys: tuple[int, ...] = ()
-    """Of `assign` and `subscribe`: what is read from now on."""
+    """Of `assign` and `subscribe`: what is read from now on. Of operations that remove: of what."""
     is_from_beginning: bool = False
     """Of `assign`: positions are not kept."""
     rebalanced: frozenset[int] = frozenset()
@@ -136,6 +156,8 @@ def _short(action: Action) -> str:
             return f"commit {dict(positions)}"
         case Committed(positions):
             return f"committed {dict(positions)}"
+        case Cut(positions):
+            return f"delete below {dict(positions)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -194,6 +216,8 @@ def _action_to_json(action: Action) -> list[Any]:
             return ["commit", {str(key): position for key, position in positions.items()}]
         case Committed(positions):
             return ["committed", {str(key): position for key, position in positions.items()}]
+        case Cut(positions):
+            return ["cut", {str(key): position for key, position in positions.items()}]
 
 
 def _action_from_json(words: list[Any]) -> Action:
@@ -205,6 +229,8 @@ def _action_from_json(words: list[Any]) -> Action:
         return Poll(
             {key: [(offset, value) for offset, value in found] for key, found in by_key.items()}
         )
+    if name == "cut":
+        return Cut(by_key)
     return Commit(by_key) if name == "commit" else Committed(by_key)
 
 

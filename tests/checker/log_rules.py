@@ -63,7 +63,7 @@ def lost_writes(derived: Derived) -> Iterator[Anomaly]:
         bound = max((first[value] for value in read if value in first), default=-1)
         for value, index in last.items():
             writer = derived.writer_of.get((key, value))
-            if index > bound or value in read or writer is None:
+            if index > bound or value in read or writer is None or derived.may_vanish(key, value):
                 continue
             if derived.must_have_committed(writer, key, value):
                 text = f"key {key}: value {value} was never read, later ones were"
@@ -74,6 +74,8 @@ def unseen(derived: Derived) -> Iterator[Anomaly]:
     """A certain write that no ok poll ever returned; true only after everything was read."""
     for (key, value), writer in derived.writer_of.items():
         is_certain = derived.must_have_committed(writer, key, value)
+        if derived.may_vanish(key, value):
+            continue
         if is_certain and value not in derived.ok_reads.get(key, set()):
             text = f"key {key}: value {value} was written and no poll ever returned it"
             yield Anomaly("unseen", text, (writer,), key, (value,))

@@ -21,9 +21,27 @@ def _steps(
         if order is None:
             continue
         for earlier, later in pairwise(values):
-            yield from _judged(
-                order.distance(earlier, later), op, op, key, earlier, later, skip, back
-            )
+            distance = order.distance(earlier, later)
+            if (
+                distance > 1
+                and skip in POLL_SKIPS
+                and _is_removed(derived, op, key, earlier, later)
+            ):
+                continue
+            yield from _judged(distance, op, op, key, earlier, later, skip, back)
+
+
+POLL_SKIPS = ("int-poll-skip", "poll-skip")
+
+
+def _is_removed(derived: Derived, op: Op, key: int, earlier: int, later: int) -> bool:
+    """Whether everything between two values that were read may be gone.
+
+    A reader that came after all removals begins where the log begins: behind that, only compaction
+    leaves values out. A consumer that is behind the new start of a log jumps there.
+    """
+    is_gone = derived.may_be_compacted if op.process in derived.readers else derived.may_vanish
+    return all(is_gone(key, value) for value in derived.skipped(key, earlier, later))
 
 
 def _judged(
@@ -70,7 +88,10 @@ def steps_between_polls(derived: Derived) -> Iterator[Anomaly]:
         for key, values in derived.reads[op].items():
             if key in mine and values:
                 before, earlier = mine[key]
-                distance = derived.orders[key].distance(earlier, values[0])
+                order = derived.orders.get(key)
+                distance = 1 if order is None else order.distance(earlier, values[0])
+                if distance > 1 and _is_removed(derived, op, key, earlier, values[0]):
+                    distance = 1
                 yield from _judged(
                     distance, before, op, key, earlier, values[0], "poll-skip", "nonmonotonic-poll"
                 )

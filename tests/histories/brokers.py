@@ -33,6 +33,14 @@ consumer_heartbeat_interval_ms = 500
 [transactions]
 state_partitions = 5
 timeout_check_interval_ms = 500
+producer_expiration_check_interval_ms = 200
+
+[log]
+retention_check_interval_ms = 200
+compaction_check_interval_ms = 300
+
+[topic_defaults]
+auto_create = false
 """
 
 

@@ -16,7 +16,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from penstock.core.clock import SystemClock
 from tests.checker.history import Send
+from tests.checker.vanishing import record_key
 from tests.histories.client import (
     BACKOFF_MS,
     CALL_TIMEOUT_SECONDS,
@@ -27,8 +29,9 @@ from tests.histories.client import (
     SendsIncomplete,
     Unknown,
 )
-from tests.histories.plan import GROUP, Plan, key_of, partition_of
+from tests.histories.plan import GROUP, OLD_MS, Plan, key_of, partition_of
 
+CLOCK = SystemClock()
 NEVER_SENT = {
     KafkaError._QUEUE_FULL,
     KafkaError._PURGE_QUEUE,
@@ -137,7 +140,11 @@ class ConfluentClient:
             topic, partition = partition_of(send.key)
             try:
                 self._producer.produce(
-                    topic, str(send.value).encode(), partition=partition, on_delivery=report(send)
+                    topic,
+                    str(send.value).encode(),
+                    partition=partition,
+                    on_delivery=report(send),
+                    **self._words(send),
                 )
             except (BufferError, KafkaException) as error:
                 raise SendsIncomplete(str(error), [*done.values()], is_refused=False) from error
@@ -151,6 +158,15 @@ class ConfluentClient:
             is_refused = len(errors) == len(sends) and all(e.code() in NEVER_SENT for e in errors)
             raise SendsIncomplete(str(errors[0]), [*done.values()], is_refused=is_refused)
         return [*done.values()]
+
+    def _words(self, send: Send) -> dict[str, Any]:
+        """Key and timestamp, where the plan wants them."""
+        words: dict[str, Any] = {}
+        if self._plan.upheavals:
+            words["key"] = str(record_key(send.value))
+        if self._plan.has_old_timestamps:
+            words["timestamp"] = CLOCK.now_ms() - OLD_MS
+        return words
 
     def poll(self, seconds: float, records_max: int) -> Polled:
         found: Polled = {}

@@ -8,11 +8,13 @@ transactional id to a successor, and wakes it up afterwards.
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from tests.crash.loop_disk import LoopDisk
 from tests.histories.plan import Plan
-from tests.histories.recorder import Recorder, WorkerProcess
+from tests.histories.recorder import Recorder, WorkerProcess, highest_offsets
+from tests.histories.upheaval import Upheaval
 from tests.oracle.running_broker import RunningBroker
 
 QUIET_CHANCE = 0.25
@@ -44,6 +46,12 @@ class Nemesis:
             "zombie": self.make_zombie,
         }
         self._faults = {name: faults[name] for name in plan.faults}
+        self._upheaval: Upheaval | None = None
+        if plan.upheavals:
+            self._upheaval = Upheaval(plan, broker.bootstrap)
+            recorder.entries_of_others = self._upheaval.entries
+            for name in plan.upheavals:
+                self._faults[name] = partial(self._upset, self._upheaval.kinds[name])
         cuts = "power-cut" in plan.faults or plan.ends_with_power_cut
         assert not cuts or disk is not None, "a power cut needs a LoopDisk"
 
@@ -71,6 +79,14 @@ class Nemesis:
             self.made.append("power-cut")
             self.cut_power(self._recorder.abandon)
         self.heal()
+
+    def _upset(self, work: Callable[[Mapping[int, int]], None]) -> None:
+        work(highest_offsets(self._recorder.history()))
+
+    def end_upheaval(self) -> None:
+        """From now on operators change nothing."""
+        if self._upheaval is not None:
+            self._upheaval.heal()
 
     def heal(self) -> None:
         """Wake up everybody; the broker is up again after each of its faults."""

@@ -8,6 +8,8 @@ Via = Literal["assign", "subscribe"]
 Library = Literal["confluent-kafka", "kafka-python", "aiokafka"]
 
 PARTITIONS_OF_A_TOPIC = 2
+OLD_MS = 3 * 86_400_000
+"""The age of a backfill's records: more than a producer is remembered, less than is retained."""
 GROUP = "history"
 TOPIC_SETTINGS = {"segment.ms": "2000", "index.interval.bytes": "512"}
 """Segments roll all the time: what a transaction leaves behind crosses their borders."""
@@ -34,6 +36,10 @@ class Plan:
     """A stopped client sleeps up to so long: beyond its session and its transaction."""
     think_seconds: float = 0.0
     """A client takes up to so long before each step of a transaction, and before its commit."""
+    upheavals: tuple[str, ...] = ()
+    """What operators do meanwhile, among the faults: see `upheaval`. They need four topics."""
+    has_old_timestamps: bool = False
+    """Records are three days old, as those of a backfill."""
     ends_with_power_cut: bool = False
     """The load ends with a cut that takes all clients with it: nobody repeats what is lost."""
     transaction_timeout_ms: int = 6_000
@@ -59,13 +65,14 @@ class Plan:
         """For reports and file names."""
         kind = "transactions" if self.in_transactions else "plain"
         protocol = f"-{self.protocol}" if self.via == "subscribe" else ""
-        return f"{self.via}{protocol}-{kind}-seed-{self.seed}"
+        upheaval = "-upheaval" if self.upheavals else ""
+        return f"{self.via}{protocol}-{kind}{upheaval}-seed-{self.seed}"
 
 
 def plan_from_json(text: str) -> Plan:
     """The other way."""
     fields = json.loads(text)
-    for name in ("libraries", "faults"):
+    for name in ("libraries", "faults", "upheavals"):
         fields[name] = tuple(fields[name])
     return Plan(**fields)
 

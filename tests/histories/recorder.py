@@ -17,6 +17,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from tests.checker.derived import Derived
 from tests.checker.history import Op, op_from_json
 from tests.histories.plan import Library, Plan
 
@@ -142,6 +143,8 @@ class Recorder:
         self.plan = plan
         self._bootstrap = bootstrap
         self._started: list[WorkerProcess] = []
+        self.entries_of_others: list[Op] = []
+        """What operators did."""
         self.live: dict[int, WorkerProcess] = {}
 
     def start(self, slot: int) -> WorkerProcess:
@@ -198,7 +201,7 @@ class Recorder:
 
     def read_everything(self, libraries: tuple[Library, ...]) -> bool:
         """The final phase: each library reads all; whether they reached what was ever seen."""
-        targets = json.dumps(highest_offsets(self.history()))
+        targets = json.dumps(reachable_offsets(self.history()))
         readers = [
             self._start(library, FIRST_READER_SLOT + n, targets)
             for n, library in enumerate(libraries)
@@ -209,12 +212,24 @@ class Recorder:
     def history(self) -> list[Op]:
         """Everything so far in the order of time, numbered."""
         entries = [op for worker in self._started for op in worker.entries]
+        entries += self.entries_of_others
         entries.sort(key=lambda op: op.time_ns)
         begun_ns = entries[0].time_ns if entries else 0
         return [
             dataclasses.replace(op, index=index, time_ns=op.time_ns - begun_ns)
             for index, op in enumerate(entries)
         ]
+
+
+def reachable_offsets(history: list[Op]) -> dict[int, int]:
+    """`highest_offsets`, of keys where nobody can have removed the record."""
+    derived = Derived(history)
+    return {
+        key: offset
+        for key, offset in highest_offsets(history).items()
+        if derived.has_one_log(key)
+        and not any(derived.may_vanish(key, value) for value in derived.log[key][offset])
+    }
 
 
 def highest_offsets(history: list[Op]) -> dict[int, int]:

@@ -129,6 +129,7 @@ def run_history(
         recorder.start_all()
         nemesis.run()
         recorder.end()
+        nemesis.end_upheaval()
         end_transactions(broker.bootstrap, plan)
         is_complete = recorder.read_everything(_readers(plan))
     except Exception as error:

@@ -19,13 +19,27 @@ from tests.histories.run import KEPT, require_valid, run_history
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-SECONDS = 180.0 if IS_PROOF else 8.0
+SECONDS = 180.0 if IS_PROOF else 6.0
 PAUSE_SECONDS = 6.0 if IS_PROOF else 1.5
 ALL_FAULTS = ("kill-broker", "stop-broker", "power-cut", "kill-client", "stop-client", "zombie")
 MIXED: tuple[Library, ...] = ("confluent-kafka", "kafka-python", "aiokafka")
 EXACTLY_ONCE: tuple[Library, ...] = ("confluent-kafka", "confluent-kafka", "kafka-python")
 """Without aiokafka, which does not say who commits positions in a transaction."""
 RDKAFKA: tuple[Library, ...] = ("confluent-kafka",) * 3
+UPHEAVAL: dict[str, object] = {
+    "libraries": RDKAFKA,
+    "topics": 4,
+    "faults": ("kill-broker", "power-cut", "kill-client", "stop-client"),
+    "upheavals": ("delete-records", "retention", "compaction", "settings", "recreate"),
+    "has_old_timestamps": True,
+    "pause_seconds": 1.0 if IS_PROOF else 0.25,
+}
+"""A backfill, while operators change settings and remove records and topics."""
+UPHEAVAL_MODES: tuple[dict[str, object], ...] = (
+    {},
+    {"in_transactions": True},
+    {"in_transactions": True, "via": "subscribe"},
+)
 
 
 def plans() -> list[Plan]:
@@ -47,7 +61,8 @@ def plans() -> list[Plan]:
     ]
     made = [_changed(usual, mode) for mode in modes]
     again = [_changed(usual, {**mode, "seed": seed + 1}) for mode in (*modes[1:4], modes[5])]
-    return made + again if IS_PROOF else [made[1], made[3], made[4]]
+    upset = [_changed(usual, {**UPHEAVAL, **mode}) for mode in UPHEAVAL_MODES]
+    return made + again + upset if IS_PROOF else [made[1], made[3], made[4], upset[0]]
 
 
 def _changed(plan: Plan, mode: dict[str, object]) -> Plan:

@@ -32,7 +32,21 @@ ZOMBIES = Plan(
 KILLS = Plan(seconds=8.0, faults=("kill-broker",), pause_seconds=1.0)
 CUT = Plan(seconds=6.0, faults=(), via="subscribe", ends_with_power_cut=True)
 
+BACKFILL = dataclasses.replace(KILLS, seconds=12.0, pause_seconds=1.5, has_old_timestamps=True)
+OPERATORS = Plan(seconds=8.0, faults=("kill-client",), pause_seconds=0.25, topics=4)
+DELETIONS = dataclasses.replace(
+    OPERATORS, faults=("kill-broker",), upheavals=("delete-records",), seconds=10.0
+)
+COMPACTION = dataclasses.replace(OPERATORS, upheavals=("compaction", "settings"))
+RETENTION = dataclasses.replace(OPERATORS, upheavals=("retention", "settings"))
+NEW_TOPICS = dataclasses.replace(OPERATORS, upheavals=("recreate",))
+
 MUTATIONS = (
+    ("expiry-by-timestamps,late-answer", BACKFILL, {"duplicate"}),
+    ("no-start-checkpoint", DELETIONS, {"deleted-read"}),
+    ("eager-compaction", COMPACTION, {"vanished", "unseen", "lost-write"}),
+    ("eager-retention", RETENTION, {"vanished", "unseen", "lost-write"}),
+    ("deleted-topics-come-back", NEW_TOPICS, {"resurrected"}),
     ("no-epoch-check", ZOMBIES, {"unseen", "lost-write", "G1a", "duplicate", "precommitted-read"}),
     ("offsets-before-durable,slower-sync", CUT, {"impossible-position"}),
     ("no-last-stable-offset", QUIET, {"G1a", "precommitted-read", "int-poll-skip", "G1c"}),

@@ -1,10 +1,11 @@
-"""Real clients at a low rate: `real_clients.py PORT`. All are librdkafka, which retries by itself.
+"""Real clients at a low rate: `real_clients.py PORT [forgetful]`. All are librdkafka: it retries.
 
 An idempotent producer (acks=all), a producer of transactions of which every third is aborted, and
 two groups that read the ledger and commit, one by each group protocol. At the end everything that
 was acknowledged is compared with what is in the log, what readers of committed records get with
 what was committed, and each group must have been shown every record. `hold` stops what writes and
 waits until it is settled, `go` lets it go on: librdkafka does not tell of refusals it repeats.
+`forgetful` readers leave some records out of what they report: for the test of the check alone.
 """
 
 import os
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import (
     Consumer,
@@ -24,7 +25,8 @@ from confluent_kafka import (
 )
 
 from tests.crash.clients import read_everything
-from tests.crash.ledger import Ledger, Sent, summary
+from tests.crash.ledger import Ledger, PartitionContent, Sent
+from tests.soak.comparison import Place, compared, not_shown
 from tests.soak.scene import LEDGER, LEDGER_PARTITIONS, MOVES
 from tests.soak.worker import serve
 
@@ -35,6 +37,8 @@ RECORDS_PER_SECOND = 20
 TRANSACTION_SECONDS = 0.5
 RECORDS_IN_TRANSACTION = 5
 ABORTED_EVERY = 3
+FORGOTTEN_EVERY = 100
+FORGETFUL_SECONDS = 5.0
 PROTOCOLS = ("classic", "consumer")
 UNEXPECTED_MAX = 20
 
@@ -42,8 +46,9 @@ UNEXPECTED_MAX = 20
 class RealClients:
     """All of them, each on its thread."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, is_forgetful: bool = False) -> None:
         self._bootstrap = bootstrap
+        self._is_forgetful = is_forgetful
         self._is_over = threading.Event()
         self._may_write = threading.Event()
         self._may_write.set()
@@ -55,7 +60,7 @@ class RealClients:
         self.ledger = Ledger()
         self.committed: set[bytes] = set()
         self.aborted_count = 0
-        self.shown: dict[str, set[tuple[int, int]]] = {name: set() for name in PROTOCOLS}
+        self.shown: dict[str, set[Place]] = {name: set() for name in PROTOCOLS}
         self.errors: Counter[str] = Counter()
         self.unexpected: list[str] = []
         idempotent = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 120_000}
@@ -111,9 +116,7 @@ class RealClients:
             thread.join(SETTLE_SECONDS)
         unsettled = self._producer.flush(SETTLE_SECONDS)
         log = read_everything(self._bootstrap)
-        violations = self.ledger.violations(self.ledger.expected(), log)
-        everything = {(p, offset) for p, content in log.items() for offset, _ in content}
-        missing = self._wait_for_groups(everything)
+        self._wait_for_groups(log)
         self._are_groups_over.set()
         for reader in self._readers:
             reader.join(SETTLE_SECONDS)
@@ -121,12 +124,9 @@ class RealClients:
         wrong = [value for value, count in found.items() if count != 1]
         wrong += list(self.committed ^ set(found))
         return {
-            "totals": self.ledger.totals,
+            **compared(self.ledger, log, self.shown),
             "unsettled": unsettled,
             "given_up": self.ledger.given_up[:5],
-            "violations": len(violations),
-            "told": summary(violations) if violations else "",
-            "not_shown": {name: len(offsets) for name, offsets in missing.items()},
             "transactions_committed": len(self.committed) // RECORDS_IN_TRANSACTION,
             "transactions_aborted": self.aborted_count,
             "moves_wrong": len(wrong),
@@ -204,14 +204,23 @@ class RealClients:
         try:
             while not self._are_groups_over.is_set():
                 for message in consumer.consume(500, timeout=0.25):
-                    partition, offset = message.partition(), message.offset()
-                    if message.error() is None and partition is not None and offset is not None:
-                        shown.add((partition, offset))
+                    if message.error() is None:
+                        self._saw(message, shown)
                 if time.monotonic() > commit_at:
                     commit_at = time.monotonic() + 1.0
                     self._commit(consumer)
         finally:
             consumer.close()
+
+    def _saw(self, message: Message, shown: set[Place]) -> None:
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(value, bytes)
+        if self._is_forgetful and offset % FORGOTTEN_EVERY == 0:
+            return
+        shown.add((partition, offset))
+        self.ledger.saw(partition, offset, value)
 
     def _commit(self, consumer: Consumer) -> None:
         try:
@@ -222,12 +231,13 @@ class RealClients:
 
     # --- The end ---
 
-    def _wait_for_groups(self, everything: set[tuple[int, int]]) -> dict[str, set[tuple[int, int]]]:
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while True:
-            missing = {name: everything - shown.copy() for name, shown in self.shown.items()}
-            if not any(missing.values()) or time.monotonic() > deadline:
-                return missing
+    def _wait_for_groups(self, log: Mapping[int, PartitionContent]) -> None:
+        """Until both groups were shown everything, or were given the time for it."""
+        deadline = time.monotonic() + (FORGETFUL_SECONDS if self._is_forgetful else SETTLE_SECONDS)
+        while time.monotonic() < deadline:
+            shown = {name: found.copy() for name, found in self.shown.items()}
+            if not any(not_shown(log, shown).values()):
+                return
             time.sleep(0.2)
 
     def _read_moves(self) -> list[bytes]:
@@ -262,7 +272,8 @@ class RealClients:
 
 def main() -> None:
     os.nice(NICENESS)
-    clients = RealClients(f"{HOST}:{sys.argv[1]}")
+    is_forgetful = sys.argv[2:] == ["forgetful"]
+    clients = RealClients(f"{HOST}:{sys.argv[1]}", is_forgetful=is_forgetful)
     serve({"start": clients.start, "hold": clients.hold, "go": clients.go, "stop": clients.stop})
 
 

@@ -36,18 +36,23 @@ FULL_SHARE = 0.08
 STORAGE_ERRORS = 'produce_refused_batches_total{error="KAFKA_STORAGE_ERROR"}'
 
 
+FORGETFUL = "forgetful-readers"
+"""Not a guard of the broker: consumers leave records out of what they report."""
+
+
 class Soak:
     """One broker and its clients."""
 
     def __init__(self, folder: Path, disk: Path, without: str = "") -> None:
-        """`without` is a guard of `unguarded` to take out of the broker."""
+        """`without` is a guard of `unguarded` to take out of the broker, or `FORGETFUL`."""
+        self._is_forgetful = without == FORGETFUL
         self._folder = folder
         self._disk = disk
         self._door = folder / "door"
         self._settings = folder / "penstock.toml"
         self.found = Findings()
         self._write_settings(0)
-        self.broker = self._new_broker(without)
+        self.broker = self._new_broker("" if self._is_forgetful else without)
 
     def _new_broker(self, without: str) -> RunningBroker:
         made = penstock_broker(
@@ -108,7 +113,8 @@ class Soak:
                 return made
 
             producer, reader = worker("well_behaved", "produce"), worker("well_behaved", "fetch")
-            abuse, real = worker("abuse"), worker("real_clients")
+            abuse = worker("abuse")
+            real = worker("real_clients", *(["forgetful"] if self._is_forgetful else []))
             abuse.ask("fill")
             measured = (producer, reader)
             for one in measured:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.crash.rounds import IS_PROOF
-from tests.soak.run import soak
+from tests.soak.run import FORGETFUL, soak
 from tests.soak.test_soak import BOUNDS
 from tests.soak.verdict import broken
 
@@ -24,6 +24,7 @@ TOLD: Final = {
     "unlimited-requests": "no connection had to wait for the budget of unfinished requests",
     "no-disk-mark": "the disk was to refuse twice: [0, 0]",
     "no-reload": "1 changes of the settings, 0 reloads",
+    FORGETFUL: "groups were not shown everything",
 }
 """What the verdict says without each guard."""
 CHOSEN: Final = tuple(TOLD) if IS_PROOF else ("no-disk-mark",)

@@ -149,6 +149,9 @@ def _lost(found: Findings) -> list[str]:
         problems.append(f"librdkafka gave up: {real['unsettled']} {real['given_up']}")
     if any(real["not_shown"].values()):
         problems.append(f"groups were not shown everything: {real['not_shown']}")
+    if real["unseen"] or not real["seen"]:
+        seen, unseen = real["seen"], real["unseen"]
+        problems.append(f"consumers saw {seen} records and not {unseen} others of the log")
     if real["moves_wrong"]:
         problems.append(f"{real['moves_wrong']} records of transactions are wrong")
     if not real["transactions_committed"] or not found.ledger["acknowledged"]:
