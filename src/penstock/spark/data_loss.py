@@ -266,6 +266,7 @@ def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
             ]
         ),
         [loss.what for loss in losses if loss.kind in _OTHER_LOG],
+        [loss.what for loss in losses if loss.kind is LossKind.RECREATED],
     )
 
 

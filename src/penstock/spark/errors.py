@@ -48,10 +48,16 @@ class CheckpointError(SparkQueryError):
 class DataLossError(SparkQueryError):
     """Records that the query has to read are not there any more, or not the same."""
 
-    def __init__(self, text: str, other_logs: Sequence[str] = ()) -> None:
-        """`other_logs`: of logs that end before what was read, or were written anew from there."""
+    def __init__(
+        self, text: str, other_logs: Sequence[str] = (), recreated: Sequence[str] = ()
+    ) -> None:
+        """`other_logs`: of logs that end before what was read, or were written anew from there.
+
+        `recreated`: sentences about topics that were deleted and created again.
+        """
         super().__init__(text)
         self.other_logs = tuple(other_logs)
+        self.recreated = tuple(recreated)
 
 
 def first_of(names: Sequence[str], count_max: int) -> str:

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
+from penstock.spark.tables.forgetting import forget_pipeline
 from penstock.spark.tables.run.pipeline import TablePipeline
 from tests.spark.tables.pipeline_world import World, order, wait_until
 from tests.spark.topics import Record, create_topic, delete_topic, produce
@@ -94,3 +96,32 @@ def test_a_topic_may_be_taken_out_of_the_definition(
         send(world, old, 5)
         run_once(spark, world, {"topics": [world.topic, old]})
         assert ids(world) == [1, 2, 3, 4, 5]
+
+
+ADVICE = {
+    "a new name and checkpoint": {"name": "orders-2", "checkpoint": "checkpoint-2"},
+    "forget and a new checkpoint": {"checkpoint": "checkpoint-2"},
+}
+
+
+@pytest.mark.parametrize("advice", list(ADVICE))
+def test_the_advice_about_a_topic_that_was_created_again_works(
+    spark: SparkSession, world: World, advice: str
+) -> None:
+    """The message named a new checkpoint and failOnDataLoss=false, and neither helped."""
+    send(world, world.topic, 1, 2, 3)
+    run_stream(spark, world, {})
+    delete_topic(world.bootstrap, world.topic)
+    create_topic(world.bootstrap, world.topic)
+    send(world, world.topic, 4, 5)
+    for option in ("true", "false"):
+        with pytest.raises(SparkQueryError, match=r"a new pipeline\.checkpoint"):
+            run_once(spark, world, {"options": {"failOnDataLoss": option}})
+    changed = ADVICE[advice] | {"checkpoint": f"{world.folder}/{ADVICE[advice]['checkpoint']}"}
+    if advice.startswith("forget"):
+        forget_pipeline(world.definition(), "orders")
+    definition = world.definition(pipeline=changed, trigger={"interval": "100 milliseconds"})
+    for _ in range(2):
+        with TablePipeline(definition).start(spark) as running:
+            running.query.processAllAvailable()
+    assert ids(world) == [1, 2, 3, 4, 5]

@@ -194,6 +194,8 @@ def plain(value: object) -> object:
         return value.timestamp()
     if isinstance(value, date):
         return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], tuple):

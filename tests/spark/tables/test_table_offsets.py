@@ -257,3 +257,19 @@ def test_a_batch_brings_what_the_table_lacks_and_the_topic_has(
         for at, end, first in zip((A, B), held, earliest, strict=True)
     ]
     assert found == [one for one in missing if one.size > 0]
+
+
+@pytest.mark.parametrize("planned", [0, 100])
+def test_a_topic_that_was_created_again_has_a_remedy_of_its_own(
+    source: Source, planned: int
+) -> None:
+    """In a query a new checkpoint helps; in a pipeline the table still holds the old topic."""
+    source.holds(p0=100, p1=50)
+    start = source.checkpoint({A: planned, B: 50})
+    source.cluster.recreate_topic("orders", 500, 500)
+    with pytest.raises(DataLossError) as caught:
+        source.decide(start)
+    text = str(caught.value)
+    assert "was deleted and created again" in text
+    assert "`penstock table forget FILE`" in text
+    assert "set failOnDataLoss to false" not in text

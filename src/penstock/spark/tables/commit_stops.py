@@ -40,6 +40,16 @@ class StopReason(StrEnum):
     """Somebody else committed each time, or no commit was answered."""
 
 
+RECREATED_REMEDY: Final = (
+    "Its offsets begin anew, so neither a new checkpoint alone nor failOnDataLoss helps. To append "
+    "the records of the new topic to the same table, give the pipeline a new pipeline.name and a "
+    "new pipeline.checkpoint; or let the table forget the pipeline (`penstock table forget FILE`) "
+    "and set a new pipeline.checkpoint. Otherwise set another table.name and a new "
+    "pipeline.checkpoint."
+)
+"""What to do about a topic that was deleted and created again; a test follows each advice."""
+
+
 class CommitStoppedError(SparkQueryError):
     """A commit that must not be made; nothing of it is in the table."""
 
@@ -135,10 +145,8 @@ def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> S
     """A topic of the same name with another id."""
     return Stop(
         StopReason.RECREATED_TOPIC,
-        f"topic '{topic}' was deleted and created again (its id was {held_id} and is {topic_id}): "
-        f"its offsets begin anew, and pipeline '{pipeline}' cannot tell them from those that the "
-        "table holds. To append the records of the new topic to the same table, give the pipeline "
-        "a new name; otherwise name another table.",
+        f"topic '{topic}' was deleted and created again (its id was {held_id} and is {topic_id}), "
+        f"and the table holds offsets of the old one for pipeline '{pipeline}'. {RECREATED_REMEDY}",
     )
 
 

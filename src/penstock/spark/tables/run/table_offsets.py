@@ -23,6 +23,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.subscription import Subscription
+from penstock.spark.tables.commit_stops import RECREATED_REMEDY
 
 
 def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset:
@@ -100,10 +101,12 @@ def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
 
 @contextmanager
 def second_log_refused() -> Iterator[None]:
-    """Where losses are told as errors: one of these has no remedy among the options."""
+    """Where losses are told as errors: some have other remedies in a pipeline than in a query."""
     try:
         yield
     except DataLossError as error:
+        if error.recreated:
+            raise DataLossError(f"{error.recreated[0]}. {RECREATED_REMEDY}") from None
         if not error.other_logs:
             raise
         raise _second_log(error.other_logs) from None
