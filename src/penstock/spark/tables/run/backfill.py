@@ -138,7 +138,13 @@ def _run(
     name, run = backfill_name(pipeline, *words), uuid4().hex
     rows = TableCommitter(prepared.rows, name, run)
     rejects = TableCommitter(prepared.rejects, name, run)
-    wanted, latest = _wanted(definition, reading, prepared, words)
+    try:
+        wanted, latest = _wanted(definition, reading, prepared, words)
+    except BackfillRefusedError:
+        state = prepared.rows.load()
+        if pipeline in state.live and name in state.notes.keys() - state.live.keys():
+            return BackfillDone(name, is_absorbed=True)  # finished before, and the pipeline's since
+        raise
     _require_nobodys(prepared.rows.load(), name, wanted, latest)
     take_both(rejects, rows)
     settings = TaskSettings.of(reading.options)
