@@ -102,8 +102,7 @@ in objects however few bytes it has, so bytes alone do not bound memory. Reading
 
 SMALL_REQUEST_BYTES: Final = 65_536
 """A request up to this size is received to its end although the half for unfinished ones is spent:
-who sends large requests and never ends them holds up others that do the same. 12,000 of them are
-768 MiB."""
+large requests that never end hold up only each other. 12,000 of this size are 768 MiB."""
 
 WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
 """Finished answers that wait for earlier ones of their connection, above which no further request
@@ -175,8 +174,7 @@ FETCH_BYTES_MAX: Final = 57_671_680
 """Kafka's fetch.max.bytes on the broker: 55 MiB in one response."""
 
 FETCH_PARTITIONS_AT_ONCE_MAX: Final = 1_000
-"""Partitions that a fetch reads in one go: at most 5 ms of work, 15 ms uncompiled. A fetch of more
-is read in slices, in a task of its own."""
+"""Partitions that a fetch reads in one go, 15 ms uncompiled; a fetch of more is read in slices."""
 
 FETCH_SESSIONS_MAX: Final = 1_000
 """Kafka's max.incremental.fetch.session.cache.slots."""
@@ -247,6 +245,10 @@ COORDINATOR_PORTION_BYTES_MAX: Final = 1_000_000
 """The same in bytes. A batch below max.message.bytes of the internal topics, 1 MiB, so that Apache
 Kafka could have written it; a name in a record may have 32,767 bytes."""
 
+OFFSETS_PER_COMMIT_MAX: Final = 10_000
+"""Partitions of one offset commit, one event of a group's shard: about 30 ms uncompiled. Apache
+Kafka refuses records that do not fit into 1 MiB, about 14,000 partitions, by the same error."""
+
 GROUPS_WITH_SETTINGS_MAX: Final = 10_000
 """Groups that have settings of their own. They are in the memory of every broker, and a group need
 not exist to have some: without a bound a client could fill it by inventing names."""
@@ -293,9 +295,8 @@ STORE_WATCH_BATCHES_MAX: Final = 10_000
 """Batches that wait for one slow watcher; above it the watcher must load the state again."""
 
 METADATA_ATTEMPTS_MAX: Final = 16
-"""How often one request is decided anew because its compares failed. Each failure means another
-writer got ahead, so this many in a row is a defect or an overload, and the caller shall hear of
-it."""
+"""How often one request is decided anew because its compares failed. Each failure means that
+another writer got ahead: this many in a row are a defect or an overload, which is reported."""
 
 BROKER_SESSION_SECONDS: Final = 9.0
 """Time after which a silent broker counts as dead: Kafka's broker.session.timeout.ms."""
@@ -309,8 +310,7 @@ FILES_OPEN_MAX: Final = 4_096
 """Segment and index files kept open: with 12,000 connections still under 20,000 descriptors."""
 
 DESCRIPTORS_RESERVED: Final = 256
-"""Descriptors for all but connections and segments: the metadata store, checkpoints, listeners,
-files of a flush that is under way, and whatever else is in the process."""
+"""Descriptors for all but connections and segments: metadata, checkpoints, listeners, flushes."""
 
 SEGMENT_RELATIVE_OFFSET_MAX: Final = 2_147_483_647
 """Offsets in an index are 32 bits relative to the segment's base."""

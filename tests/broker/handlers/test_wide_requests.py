@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.core.limits import FETCH_PARTITIONS_AT_ONCE_MAX
+from penstock.core.limits import FETCH_PARTITIONS_AT_ONCE_MAX, OFFSETS_PER_COMMIT_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse, PartitionData
 from penstock.protocol.messages.list_offsets import (
@@ -24,12 +24,26 @@ from penstock.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from penstock.testing import Broker
 from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, values_in
 
 COUNT = FETCH_PARTITIONS_AT_ONCE_MAX + 200
 LONG_MS = 20_000
 TOPIC = "wide"
+WRITTEN = range(10, 50)
+"""Partitions that one test writes to; tests run in any order."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +76,8 @@ def everything(count: int = COUNT) -> dict[int, int]:
 def test_a_wide_fetch_finds_what_a_narrow_one_finds(penstock: Asker) -> None:
     found = fetched(penstock.ask(fetch_request({TOPIC: everything()}), NAMED, FetchResponse))
     assert len(found) == COUNT
-    assert {index for index, data in found.items() if data.records} == {3, COUNT - 1}
+    with_records = {index for index, data in found.items() if data.records}
+    assert with_records - set(WRITTEN) == {3, COUNT - 1}
     assert values_in(found[3]) == [b"x"]
     assert {data.error_code for data in found.values()} == {ErrorCode.NONE}
 
@@ -80,9 +95,8 @@ def test_an_append_wakes_a_wide_fetch(penstock: Asker) -> None:
     penstock.send(fetch_request({TOPIC: waiting}, wait_ms=LONG_MS), NAMED)
     with penstock.another() as writer:
         # Before, while and after it is read: whenever it comes, the fetch must not miss it.
-        for number in range(40):
+        for partition in WRITTEN:
             begun = time.monotonic()
-            partition = 10 + number
             assert writer.produce(TOPIC, batch_of(b"new"), partition=partition).error_code == 0
             found = fetched(penstock.receive(FetchResponse))
             assert time.monotonic() - begun < LONG_MS / 2_000
@@ -147,3 +161,41 @@ def test_wide_offsets(penstock: Asker) -> None:
     assert [one.partition_index for one in found] == list(range(60, 2 * COUNT))
     assert {one.error_code for one in found[: COUNT - 60]} == {ErrorCode.NONE}
     assert {one.error_code for one in found[COUNT - 60 :]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_an_offset_commit_above_the_bound_is_refused_whole(penstock: Asker, version: int) -> None:
+    """One event of a group's shard must stay short, so a commit has a bound."""
+    partitions = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+        for index in range(OFFSETS_PER_COMMIT_MAX + 1)
+    )
+    request = OffsetCommitRequest(
+        group_id="wide",
+        member_id="",
+        topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=partitions),),
+    )
+    answer = penstock.ask(request, version, OffsetCommitResponse)
+    (topic,) = answer.topics
+    assert len(topic.partitions) == OFFSETS_PER_COMMIT_MAX + 1
+    codes = {partition.error_code for partition in topic.partitions}
+    assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+
+
+def test_a_transactional_offset_commit_has_the_same_bound(penstock: Asker) -> None:
+    partitions = tuple(
+        TxnOffsetCommitRequestPartition(
+            partition_index=index, committed_offset=1, committed_metadata=None
+        )
+        for index in range(OFFSETS_PER_COMMIT_MAX + 1)
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id="wide",
+        group_id="wide",
+        producer_id=1,
+        producer_epoch=0,
+        topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions),),
+    )
+    (topic,) = penstock.ask(request, 3, TxnOffsetCommitResponse).topics
+    codes = {partition.error_code for partition in topic.partitions}
+    assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}

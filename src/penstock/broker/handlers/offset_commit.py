@@ -1,7 +1,8 @@
 """OffsetCommit: what a group has processed. Partitions that do not exist are refused one by one.
 
 From version 10 on topics are named by their id. What exists goes to the group's coordinator in one
-piece; the answer has all partitions in the order of the request.
+piece; the answer has all partitions in the order of the request. A commit of more than
+`OFFSETS_PER_COMMIT_MAX` partitions is refused whole.
 """
 
 from dataclasses import replace
@@ -12,6 +13,7 @@ from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.core.deferred import Deferred
+from penstock.core.limits import OFFSETS_PER_COMMIT_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,6 +28,8 @@ TOPIC_IDS_SINCE: Final = 10
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Give what exists to the group's coordinator."""
+    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_COMMIT_MAX:
+        return _refused(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     image = context.services.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]
@@ -84,6 +88,7 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
         topics=tuple(
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=tuple(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code

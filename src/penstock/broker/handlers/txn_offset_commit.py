@@ -12,6 +12,7 @@ from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.transaction_check import Claim, TransactionCheck
 from penstock.core.errors import PenstockError
+from penstock.core.limits import OFFSETS_PER_COMMIT_MAX
 from penstock.core.types import OFFSETS_TOPIC
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.txn_offset_commit import (
@@ -43,6 +44,8 @@ async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     """Verify the transaction, then commit what can be committed."""
+    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_COMMIT_MAX:
+        return _merged(request, {}, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     known, refused = _sorted_out(request, context)
     if not known:
         return _merged(request, refused)
