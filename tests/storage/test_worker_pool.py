@@ -10,6 +10,7 @@ import pytest
 
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import StorageBusyError, WorkCancelledError
+from penstock.core.limits import LOOKUP_REST_SECONDS_MAX
 from penstock.storage.worker_pool import (
     ClassBounds,
     Turns,
@@ -204,14 +205,50 @@ def test_a_scan_ends_between_two_slices_when_its_client_is_gone() -> None:
     run(scene)
 
 
-def test_a_scan_rests_in_proportion_to_its_slice() -> None:
-    rests: list[float] = []
-    turns = Turns(slice_seconds=0.0, rest=rests.append)
+class Rests:
+    """A clock that the test moves, and how long a scan rested."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.seconds: list[float] = []
+        monkeypatch.setattr("penstock.storage.worker_pool.time.monotonic", lambda: self.now)
+
+    def turns(self) -> Turns:
+        return Turns(slice_seconds=0.002, rest=self.seconds.append)
+
+
+def test_a_scan_rests_in_proportion_to_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests = Rests(monkeypatch)
+    turns = rests.turns()
     turns()
-    assert len(rests) == 1
-    never = Turns(slice_seconds=60.0, rest=rests.append)
-    never()
-    assert len(rests) == 1
+    rests.now += 0.001
+    turns()
+    assert rests.seconds == []
+    rests.now += 0.002
+    turns()
+    assert rests.seconds == [pytest.approx(0.003)]
+
+
+def test_a_scan_does_not_rest_for_the_time_it_waited_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards look-ups under load: each rested for as long as it had waited in the queue."""
+    rests = Rests(monkeypatch)
+    turns = rests.turns()
+    rests.now += 60.0
+    turns()
+    assert rests.seconds == []
+
+
+def test_a_scan_that_waited_for_a_slow_disk_rests_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests = Rests(monkeypatch)
+    turns = rests.turns()
+    turns()
+    rests.now += 60.0
+    turns()
+    assert rests.seconds == [LOOKUP_REST_SECONDS_MAX]
 
 
 def test_a_stop_drops_what_waits_and_waits_for_duties() -> None:

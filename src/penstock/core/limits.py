@@ -403,6 +403,10 @@ LOOKUP_REST_RATIO: Final = 1.0
 """Rest after each slice of a search, as a multiple of the time it took: half of a core at most for
 each thread."""
 
+LOOKUP_REST_SECONDS_MAX: Final = 0.02
+"""Longest rest of a search after one slice: ten slices. A slice that waited for a slow disk took
+long without work."""
+
 STOP_DRAIN_SECONDS_MAX: Final = 3.0
 """How long a stop waits for answers to requests that were accepted. With the time for storage's
 threads below, a stop ends within 5 s whatever clients asked for; the syncs of a clean stop come on

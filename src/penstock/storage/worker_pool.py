@@ -42,6 +42,7 @@ from penstock.core.limits import (
     DUTIES_QUEUED_MAX,
     DUTY_THREADS,
     LOOKUP_REST_RATIO,
+    LOOKUP_REST_SECONDS_MAX,
     LOOKUP_SLICE_SECONDS,
     LOOKUP_THREADS,
     LOOKUPS_QUEUED_MAX,
@@ -142,7 +143,8 @@ class Turns:
     ) -> None:
         self._tokens = tokens
         self._rest = rest
-        self._begun = time.monotonic()
+        self._begun: float | None = None
+        """Set by the first call: a search may wait in the queue for long before it runs."""
         self.slice_seconds = slice_seconds
 
     def __call__(self) -> None:
@@ -150,9 +152,13 @@ class Turns:
         for token in self._tokens:
             if token.is_cancelled:
                 raise WorkCancelledError("the scan was cancelled: its result is not wanted")
-        elapsed = time.monotonic() - self._begun
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now
+        elapsed = now - self._begun
         if elapsed >= self.slice_seconds:
-            self._rest(elapsed * LOOKUP_REST_RATIO)
+            # A slow disk is not work: the rest has a bound.
+            self._rest(min(elapsed * LOOKUP_REST_RATIO, LOOKUP_REST_SECONDS_MAX))
             self._begun = time.monotonic()
 
 
