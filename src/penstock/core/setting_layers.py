@@ -5,7 +5,6 @@ that names the setting, the value, where it came from and a remedy. Which layer 
 `core.config`'s business.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -19,7 +18,6 @@ from penstock.core.setting_names import (
     key_of_variable,
 )
 from penstock.core.settings import FIELDS, Settings
-from penstock.core.toml_lines import key_lines, line_of
 from penstock.core.topic_declarations import SECTION, TopicDeclaration, read_declarations
 
 Layer = dict[str, tuple[object, str]]
@@ -45,6 +43,10 @@ def file_layer(
     toml_text: str, file_name: str, findings: Findings
 ) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
     """The settings and the declared topics of a settings file."""
+    if not toml_text:
+        return {}, ()
+    import tomllib  # a broker without a settings file starts without it
+
     try:
         return _read_file(toml_text, file_name, findings)
     except tomllib.TOMLDecodeError as error:
@@ -61,6 +63,10 @@ def file_layer(
 def _read_file(
     toml_text: str, file_name: str, findings: Findings
 ) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
+    import tomllib
+
+    from penstock.core.toml_lines import key_lines, line_of
+
     document = tomllib.loads(toml_text)
     lines = key_lines(toml_text)
     declared: tuple[TopicDeclaration, ...] = ()
@@ -156,7 +162,7 @@ def _flattened(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def _not_toml(toml_text: str, file_name: str, error: tomllib.TOMLDecodeError) -> str:
+def _not_toml(toml_text: str, file_name: str, error: ValueError) -> str:
     lines = [line.replace(" ", "") for line in toml_text.splitlines()]
     has_table = any(line.startswith(f"[{SECTION}]") for line in lines)
     if has_table and any(line.startswith(f"[[{SECTION}]]") for line in lines):

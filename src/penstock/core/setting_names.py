@@ -4,7 +4,6 @@ Pure look-ups over the tree of settings. Guarantees: whatever a user calls a set
 or the nearest names are. What values settings have is NOT known here.
 """
 
-import difflib
 from typing import Final
 
 from pydantic.fields import FieldInfo
@@ -82,4 +81,6 @@ def extra_text(field: FieldInfo, name: str) -> str:
 
 
 def _close(name: str, names: list[str]) -> list[str]:
+    import difflib  # only for a name that is wrong
+
     return difflib.get_close_matches(name, names, n=_CLOSE_MAX, cutoff=_CLOSE_CUTOFF)

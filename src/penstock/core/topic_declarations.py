@@ -11,13 +11,11 @@ NOT looked at here: the caller hands in who knows. What becomes of a declaration
 `cluster.declared_topics`' business.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.limits import DECLARED_TOPICS_MAX, PARTITIONS_PER_TOPIC_MAX
-from penstock.core.toml_lines import line_of
 
 SECTION: Final = "topics"
 _KEYS: Final = ("name", "partitions", "routing", "settings")
@@ -84,6 +82,8 @@ class _Entry:
 
     def where(self, name: str = "") -> str:
         """The file and line of one of the keys."""
+        from penstock.core.toml_lines import line_of  # only with declared topics
+
         line = line_of(self._lines, f"{self._key}.{name}" if name else self._key)
         return self._file_name if line is None else f"{self._file_name} line {line}"
 
@@ -113,6 +113,8 @@ class _Entry:
     def _unknown_keys(self, entry: Mapping[str, object]) -> Iterator[str]:
         for key in entry:
             if key not in _KEYS:
+                import difflib
+
                 close = difflib.get_close_matches(key, _KEYS, n=1)
                 known = f"Did you mean {close[0]}?" if close else f"There are {', '.join(_KEYS)}."
                 yield f"{self.where(key)}: {key!r} is nothing that a topic can declare. {known}"
