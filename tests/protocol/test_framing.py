@@ -332,3 +332,14 @@ def test_responses_have_one_bound_and_no_api_key() -> None:
     reader.receive_data((51).to_bytes(4))
     with pytest.raises(FrameError):
         reader.next_frame()
+
+
+def test_a_wrong_length_counts_as_unread() -> None:
+    """An owner that puts a connection off asks this: a bad peer must not be forgotten then."""
+    reader = make_reader()
+    seen = [reader.has_unread]
+    feed_buffered(reader, (101).to_bytes(4) + FETCH, 64)
+    seen.append(reader.has_unread)
+    assert seen == [False, True]
+    with pytest.raises(FrameError):
+        reader.next_frame()

@@ -120,8 +120,8 @@ class FrameReader:
 
     @property
     def has_unread(self) -> bool:
-        """Whether anything has arrived that `next_frame` did not give yet, whole or not."""
-        return self._ready is not None or self.frame_started
+        """Whether `next_frame` has something to give, or to raise, or a part of a frame is here."""
+        return self._ready is not None or self._error is not None or self.frame_started
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - BufferedProtocol's
         """Where the next read shall go; call `buffer_updated` before anybody else reads."""
