@@ -99,14 +99,22 @@ def rows_of(commits: Sequence[Committed]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
+def _timestamps_ms(file: Path) -> Numbers:
+    """The timestamps of a file's records, from the struct `_kafka` or from its flat column."""
+    if "_kafka" in pq.read_schema(file).names:
+        rows = pq.read_table(file, columns=["_kafka.timestamp"])
+        column = pc.struct_field(rows["_kafka"], "timestamp")
+    else:
+        column = pq.read_table(file, columns=["_kafka_timestamp"])["_kafka_timestamp"]
+    return column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
+
+
 def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -> Numbers:
     """From a record's timestamp until it could be read, of records of this time, in order."""
     parts = [np.empty(0)]
     for commit in commits:
         for file in commit.files:
-            rows = pq.read_table(file, columns=["_kafka.timestamp"])
-            column = pc.struct_field(rows["_kafka"], "timestamp")
-            stamps = column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
+            stamps = _timestamps_ms(file)
             chosen = stamps[(stamps >= begin_ms) & (stamps < end_ms)]
             parts.append(commit.at_ms - chosen)
     return np.sort(np.concatenate(parts))

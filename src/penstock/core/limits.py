@@ -250,8 +250,7 @@ OFFSETS_PER_COMMIT_MAX: Final = 10_000
 Kafka refuses records that do not fit into 1 MiB, about 14,000 partitions, by the same error."""
 
 GROUPS_WITH_SETTINGS_MAX: Final = 10_000
-"""Groups that have settings of their own. They are in the memory of every broker, and a group need
-not exist to have some: without a bound a client could fill it by inventing names."""
+"""Groups that have settings of their own. They need not exist and are in the memory of brokers."""
 
 GROUP_WITH_SETTINGS_NAME_BYTES_MAX: Final = 1_024
 """Name of a group that has settings of its own. It becomes a key of the store; a group without
@@ -260,8 +259,7 @@ settings may have a name of 32,767 bytes, and ten thousand of those would be 300
 # --- Quotas ---
 
 QUOTA_ENTITIES_MAX: Final = 10_000
-"""Users, client ids and addresses that have quotas of their own. They are in the memory of every
-broker and need not exist, so without a bound a client could fill it by inventing names."""
+"""Users, client ids and addresses with quotas. They need not exist and are in brokers' memory."""
 
 QUOTA_ENTITY_NAME_BYTES_MAX: Final = 1_024
 """Name of a user or client id that has quotas of its own: it becomes a key of the store."""
@@ -400,8 +398,7 @@ LOOKUP_SLICE_RECORDS: Final = 4_096
 is gone: 20 microseconds compiled, 2 ms uncompiled."""
 
 LOOKUP_REST_RATIO: Final = 1.0
-"""Rest after each slice of a search, as a multiple of the time it took: half of a core at most for
-each thread."""
+"""Rest after each slice of a search, as a multiple of its time: half a core for each thread."""
 
 LOOKUP_REST_SECONDS_MAX: Final = 0.02
 """Longest rest of a search after one slice: ten slices. A slice that waited for a slow disk took
@@ -442,8 +439,7 @@ METRIC_FAMILY_ROWS_MAX: Final = 20_000
 """Rows of one metric with labels: what a scrape can carry in a few megabytes."""
 
 METRIC_LABEL_CHARACTERS_MAX: Final = 249
-"""One label of a metric: a topic's longest name. A group's name may have 32,767 bytes, and twenty
-thousand of those would make a page of 600 MB; a longer one is cut and keeps a digest."""
+"""One label of a metric: a topic's longest name. A longer one, of a group, is cut with a digest."""
 
 # --- Settings file ---
 

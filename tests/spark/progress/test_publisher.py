@@ -187,7 +187,7 @@ def test_no_broker_at_all() -> None:
 
 
 def test_a_wrong_address_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="is not host:port"):
+    with pytest.raises(ConfigError, match="an address is host:port"):
         committer_opener("localhost:no-port", {})
 
 
