@@ -106,7 +106,8 @@ def _timestamps_ms(file: Path) -> Numbers:
         column = pc.struct_field(rows["_kafka"], "timestamp")
     else:
         column = pq.read_table(file, columns=["_kafka_timestamp"])["_kafka_timestamp"]
-    return column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
+    stamps: Numbers = column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
+    return stamps
 
 
 def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -> Numbers:
