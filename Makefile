@@ -113,6 +113,12 @@ crash: install release ## crash points, kill -9, power cuts: the seeded sample
 chaos: install ## floods and bombs; histories of clients under faults
 	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
 
+HOSTILE_MINUTES ?= 10
+.PHONY: hostile
+hostile: install release ## each attack, then HOSTILE_MINUTES of mixes, beside a measured client; both builds
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.hostile --build installed --minutes $(HOSTILE_MINUTES)
+	$(BIN)/python -m tests.hostile --build source --minutes $(HOSTILE_MINUTES)
+
 SOAK_MINUTES ?= 30
 .PHONY: soak
 soak: install release ## a broker at its limits for SOAK_MINUTES: nothing lost, memory flat, all counted

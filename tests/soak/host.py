@@ -40,12 +40,17 @@ class WatchedServer(server.BrokerServer):
         return await super().__aexit__(exc_type, exc_value, traceback)
 
 
-def main() -> None:
-    WatchedServer.door = sys.argv.pop(1)
-    server.BrokerServer = WatchedServer  # type: ignore[misc]
+def run(kind: type[WatchedServer]) -> None:
+    """Run the command line with this class of server; its first argument is the socket file."""
+    kind.door = sys.argv.pop(1)
+    server.BrokerServer = kind  # type: ignore[misc]
     from penstock.cli.main import main as penstock
 
     penstock()
+
+
+def main() -> None:
+    run(WatchedServer)
 
 
 if __name__ == "__main__":

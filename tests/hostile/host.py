@@ -1,0 +1,66 @@
+"""`penstock serve` with a meter on its event loop: `python -m tests.hostile.host DOOR serve ...`.
+
+A client that connects to the socket file DOOR receives every metric and the pauses of the loop as
+JSON. A pause is the CPU time of the loop's thread between two ticks of a timer that is due every
+few milliseconds: what one turn of the loop costs, however busy the machine is. Only Penstock and
+the standard library are imported, so that it also runs on an installed, compiled package.
+"""
+
+import asyncio
+import json
+import time
+from typing import Final, Self
+
+from tests.soak import host
+
+TICK_SECONDS: Final = 0.004
+LONG_SECONDS: Final = 0.050
+
+
+class PauseMeter:
+    """The CPU time of each turn of the running loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._last = time.thread_time()
+        self.longest_seconds = 0.0
+        self.long_pauses = 0
+        self._tick()
+
+    def _tick(self) -> None:
+        now = time.thread_time()
+        pause = now - self._last
+        self._last = now
+        self.longest_seconds = max(self.longest_seconds, pause)
+        self.long_pauses += pause > LONG_SECONDS
+        self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def read(self) -> dict[str, float]:
+        """Return the figures since the last reading, and start again."""
+        found = {
+            "loop_longest_pause_ms": 1_000 * self.longest_seconds,
+            "loop_long_pauses": self.long_pauses,
+        }
+        self.longest_seconds, self.long_pauses = 0.0, 0
+        return found
+
+
+class MeteredServer(host.WatchedServer):
+    """A broker that reports its metrics and the pauses of its loop."""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._meter = PauseMeter()
+        return self
+
+    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(json.dumps({**self.metrics(), **self._meter.read()}).encode())
+        writer.close()
+
+
+def main() -> None:
+    host.run(MeteredServer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Judge a siege. Pure: figures in, sentences out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+DEFECTS_METRIC: Final = "handler_failures_total"
+MIX: Final = "mix"
+SAMPLES_MIN: Final = 50
+"""Requests of the neighbour in a phase, below which a p99 says nothing."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a neighbour has to bear."""
+
+    pause_ms: float = 50.0
+    """CPU time of one turn of the event loop."""
+    times_slower: float = 3.0
+    slack_ms: float = 0.0
+    """Added to the bound of a p99 on machines that other work shares."""
+    memory_mb: float = 1_024.0
+    stop_seconds: float = 5.0
+
+
+@dataclass
+class Phase:
+    """One attack, or one mix of attacks."""
+
+    longest_pause_ms: float = 0.0
+    memory_mb: float = 0.0
+    sent: dict[str, int] = field(default_factory=dict)
+    """Requests that each attack got answered or left waiting."""
+    errors: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Findings:
+    """Everything that a siege measured."""
+
+    phases: dict[str, Phase] = field(default_factory=dict)
+    produce: dict[str, Any] = field(default_factory=dict)
+    fetch: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop_seconds: float = 0.0
+    """From SIGTERM, in the middle of an attack, to the end of the process."""
+    exit_code: int = 0
+
+
+def broken(found: Findings, bounds: Bounds) -> list[str]:
+    """Return a sentence for each promise that was not kept."""
+    problems = [
+        *_pauses(found, bounds),
+        *_latencies("produce", found.produce, found, bounds),
+        *_latencies("fetch", found.fetch, found, bounds),
+    ]
+    if found.ledger["violations"]:
+        problems.append(f"acknowledged records: {found.ledger['told']}")
+    if not found.ledger["acknowledged"]:
+        problems.append("the well-behaved producer had nothing acknowledged")
+    if found.metrics.get(DEFECTS_METRIC, 0):
+        problems.append(f"{found.metrics[DEFECTS_METRIC]:.0f} requests met a defect of the broker")
+    if found.stop_seconds > bounds.stop_seconds:
+        problems.append(
+            f"SIGTERM took {found.stop_seconds:.1f} s, more than {bounds.stop_seconds:g} s"
+        )
+    if found.exit_code:
+        problems.append(f"the broker ended with {found.exit_code}")
+    return problems
+
+
+def _pauses(found: Findings, bounds: Bounds) -> list[str]:
+    problems = []
+    for name, phase in found.phases.items():
+        if phase.longest_pause_ms > bounds.pause_ms:
+            problems.append(
+                f"{name}: the loop paused for {phase.longest_pause_ms:.0f} ms of CPU, "
+                f"more than {bounds.pause_ms:g} ms"
+            )
+        if phase.memory_mb > bounds.memory_mb:
+            problems.append(
+                f"{name}: memory of {phase.memory_mb:.0f} MB, more than {bounds.memory_mb:g} MB"
+            )
+        problems += [f"{attack}: sent nothing" for attack, sent in phase.sent.items() if not sent]
+    return problems
+
+
+def _latencies(role: str, report: Mapping[str, Any], found: Findings, bounds: Bounds) -> list[str]:
+    problems = [f"{role}: {text}" for text in report["unexpected"][:5]]
+    spreads = report["phases"]
+    bound_ms = bounds.times_slower * spreads["unloaded"]["p99_ms"] + bounds.slack_ms
+    for name in found.phases:
+        spread = spreads.get(name)
+        if spread is None or spread["count"] < SAMPLES_MIN:
+            problems.append(f"{role}, {name}: the neighbour was hardly served: {spread}")
+        elif spread["p99_ms"] > bound_ms:
+            problems.append(
+                f"{role}, {name}: p99 of {spread['p99_ms']:.1f} ms, more than {bound_ms:.1f} ms"
+            )
+    return problems
+
+
+def figures(found: Findings) -> list[str]:
+    """Return a line for each phase, and one for the end."""
+    unloaded = {
+        role: report["phases"]["unloaded"]["p99_ms"]
+        for role, report in (("produce", found.produce), ("fetch", found.fetch))
+    }
+    lines = [f"unloaded: p99 {unloaded['produce']:.1f} ms produce, {unloaded['fetch']:.1f} fetch"]
+    for name, phase in found.phases.items():
+        produce = found.produce["phases"].get(name, {"p99_ms": 0.0, "max_ms": 0.0})
+        fetch = found.fetch["phases"].get(name, {"p99_ms": 0.0, "max_ms": 0.0})
+        lines.append(
+            f"{name}: longest pause {phase.longest_pause_ms:.0f} ms CPU; p99 "
+            f"{produce['p99_ms']:.1f} ms produce, {fetch['p99_ms']:.1f} ms fetch; longest "
+            f"{produce['max_ms']:.0f} and {fetch['max_ms']:.0f} ms; memory "
+            f"{phase.memory_mb:.0f} MB; sent {sum(phase.sent.values())}"
+        )
+    acknowledged = found.ledger["acknowledged"]
+    lines.append(
+        f"{acknowledged} records acknowledged, none lost; SIGTERM {found.stop_seconds:.1f} s"
+    )
+    return lines
