@@ -230,11 +230,11 @@ def test_a_transaction_is_listed_described_and_aborted(
     assert theirs[:7] == [str(one) for one in shown]
     assert commands.lines("txn", "hanging", "paid", "--silent-for", "0") == ["no transaction hangs"]
     place = ("--topic", "paid", "--partition", "0", "--start-offset", "0")
-    refused = commands.run("txn", "abort", *place)
+    refused = commands.run("txn", "abort", *place, "--yes")
     assert refused.returncode == 1
     assert "belongs to pay" in refused.stderr
     assert read_committed(broker, seconds=3) == []
-    commands.lines("txn", "abort", *place, "--force")
+    commands.lines("txn", "abort", *place, "--force", "--yes")
     assert commands.lines("txn", "producers", "paid", "--open") == ["no open transactions"]
     producer.abort_transaction(30)
     producer.begin_transaction()
