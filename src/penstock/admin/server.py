@@ -21,6 +21,7 @@ from penstock.admin.app import REQUEST_SECONDS_MAX, make_app
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.ports import BrokerView, ClusterDoor
+from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.admin_settings import AdminSettings
 
@@ -91,8 +92,26 @@ class _BoundedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        problem = self._buffer.problem
-        super().send_400_response(f"Invalid HTTP request: {problem}." if problem else msg)
+        reason = self._buffer.problem
+        problem = Problem(
+            title="Not a valid HTTP request",
+            status=400,
+            detail=f"Invalid HTTP request: {reason}." if reason else msg,
+            remedy="Send each request as RFC 9112 describes it, with a shorter URL if it is long.",
+        )
+        body = problem.model_dump_json(exclude_none=True).encode()
+        headers = [
+            ("Content-Type", CONTENT_TYPE),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     def _end_after(self, seconds: float) -> None:
         if self._deadline is not None:
