@@ -22,7 +22,7 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "operating.md
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 VARYING = (
     (r'"topic_id":"[^"]+"', '"topic_id":"ID"'),
-    (r"cluster \S+,", "cluster ID,"),
+    (r"cluster \S+", "cluster ID"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"Penstock [^,]+, up .*", "Penstock VERSION"),
     (r"^disk used .*", "disk used"),
