@@ -4,6 +4,7 @@ And they can fail: without what a promise rests on, the test of that promise doe
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,14 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+SUMMARY = re.compile(r"^=+ (\d+ (?:passed|failed).*) in [\d.]+s.* =+$", re.MULTILINE)
+
+
 def run_tests(project: Path, *options: str) -> str:
+    """Run the example's tests; return pytest's line of counts with everything before it.
+
+    A failed test may leave connections open, and Python then reports them behind that line.
+    """
     installed = {one.value for one in entry_points(group="pytest11")}
     by_name = () if "penstock.testing.plugin" in installed else ("-p", "penstock.testing.plugin")
     done = subprocess.run(
@@ -42,7 +50,9 @@ def run_tests(project: Path, *options: str) -> str:
         timeout=SECONDS_MAX,
         check=False,
     )
-    return done.stdout
+    summaries = list(SUMMARY.finditer(done.stdout))
+    assert summaries, done.stdout
+    return done.stdout[: summaries[-1].end()]
 
 
 def test_its_tests_pass(project: Path) -> None:
