@@ -8,13 +8,17 @@ the standard library are imported, so that it also runs on an installed, compile
 
 import asyncio
 import json
+import os
 import time
 from typing import Final, Self
 
+from tests.hostile.stacks import Stacks
 from tests.soak import host
 
 TICK_SECONDS: Final = 0.004
 LONG_SECONDS: Final = 0.050
+SHOWN_SECONDS: Final = 0.025
+"""What is written to the log with PENSTOCK_STACKS=1."""
 
 
 class PauseMeter:
@@ -23,6 +27,8 @@ class PauseMeter:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._last = time.thread_time()
+        self._last_moment = time.monotonic()
+        self._stacks = Stacks() if os.environ.get("PENSTOCK_STACKS") else None
         self.longest_seconds = 0.0
         self.long_pauses = 0
         self._tick()
@@ -30,6 +36,11 @@ class PauseMeter:
     def _tick(self) -> None:
         now = time.thread_time()
         pause = now - self._last
+        if self._stacks is not None:
+            moment = time.monotonic()
+            if pause > SHOWN_SECONDS:
+                self._stacks.report(self._last_moment, moment, pause)
+            self._last_moment = moment
         self._last = now
         self.longest_seconds = max(self.longest_seconds, pause)
         self.long_pauses += pause > LONG_SECONDS

@@ -184,9 +184,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.receiving.release(self._partial_bytes)
         self._partial_bytes = 0
         state.receiving.stop_waiting(self._resume_soon)
-        # Protocol and transport refer to each other: without this, a request that never ended
-        # would stay until the garbage collector comes by.
+        # Nothing here waits for the garbage collector: it looks at old objects seldom.
         self._reader.forget_all()
+        self._transport = None
 
     # --- Requests ---
 

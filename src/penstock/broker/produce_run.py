@@ -146,6 +146,7 @@ class ProduceRun:
         except Exception:
             logger.exception("a produce failed; its connection is closed")
             outcome = DEFECT
+        self._answer = None  # it refers to this run
         answer.release()
         if isinstance(outcome, Deferred):
             if isinstance(outcome, WaitingAnswer):
@@ -294,9 +295,11 @@ class ProduceRun:
         checked, self._checked, self._current = self._checked, None, None
         assert checked is not None
         services = self._services
+        if isinstance(checked, PenstockError):
+            # Not raised again: its traceback would name this frame, and this frame names it.
+            self._note(results, refused(data.index, checked, services))
+            return
         try:
-            if isinstance(checked, PenstockError):
-                raise checked
             if services.replicas.partition(TopicPartition(topic, data.index)) is not partition:
                 raise UnknownTopicOrPartitionError(f"{topic} was deleted meanwhile")
             self._append(data, results, partition, checked)

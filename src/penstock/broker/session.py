@@ -65,6 +65,18 @@ class Writer(Protocol):
         ...
 
 
+def _write_nowhere(buffers: list[Buffer], size_bytes: int) -> None:
+    """The connection is gone."""
+
+
+def _do_nothing() -> None:
+    """The connection is gone."""
+
+
+def _mute_nobody(wait_ms: int) -> None:
+    """The connection is gone."""
+
+
 class _Slot:
     """The place of one answer."""
 
@@ -223,6 +235,11 @@ class Session:
     def close(self) -> None:
         """The connection is gone: answers that are still to come go nowhere."""
         self.is_closed = True
+        # The owner refers to the session: this is what referred back.
+        self._write = _write_nowhere
+        self._close = self.on_room = _do_nothing
+        self._mute = _mute_nobody
+        self.on_peer_error = None
         self._client.cancel()
         while self._slots:
             slot = self._slots.popleft()

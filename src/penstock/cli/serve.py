@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from penstock.node.server import BrokerServer
     from penstock.node.settings_reload import SettingsSource
 
-GARBAGE_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Python's default of 700 collects several times for each burst of pipelined requests."""
-
 
 @click.command(
     short_help="Run a broker.",
@@ -140,14 +137,19 @@ async def _serve(source: "SettingsSource", started_at: float) -> None:
 async def _until_stopped(
     server: "BrokerServer", settings: "Settings", started_at: float, stop: asyncio.Event
 ) -> None:
+    from penstock.node import garbage
+
     seconds = time.monotonic() - started_at
     click.echo(
         f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
         f"(data in {settings.data_dir}, flush {settings.flush.mode})"
     )
     await server.wait_for_admin()  # so that what it imports is not looked through either
-    _calm_garbage_collector()
-    await stop.wait()
+    garbage.calm()
+    async with asyncio.TaskGroup() as duties:
+        collecting = duties.create_task(garbage.collect_when_idle())
+        await stop.wait()
+        collecting.cancel()
     logging.getLogger("penstock").info("stopping: finishing what was accepted")
 
 
@@ -162,14 +164,3 @@ def _leave() -> None:
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
-
-
-def _calm_garbage_collector() -> None:
-    """Look for cycles among what requests make, seldom, and never among what the start made.
-
-    Requests leave no cycles behind; a full collection would stop every client for milliseconds.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS_BETWEEN_COLLECTIONS)
-    gc.enable()

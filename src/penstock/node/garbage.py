@@ -1,0 +1,78 @@
+"""The garbage collector of a broker: a collection looks at some ten thousand objects at most.
+
+A collection stops every thread, and its time grows with the objects that it looks at. Python's own
+schedule looks at all of them from time to time: 2.8 s of CPU were measured while a client asked for
+sixty thousand partitions at a time. The memory of requests is freed by reference counts and leaves
+no cycles behind. Therefore:
+
+- objects that the start created are not looked at;
+- objects that survive two collections are not looked at again;
+- a full collection, for cycles that became garbage late, runs only while the process is idle.
+"""
+
+import asyncio
+import gc
+import logging
+import time
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
+"""Objects created and not freed. A collection looks at this many or, every second time, at twice as
+many: 10 ms. Python's default of 700 collects several times for each burst of requests."""
+NEVER: Final = 1_000_000_000
+"""Collections of the middle generation before Python collects the oldest."""
+
+FULL_COLLECTION_SECONDS: Final = 600.0
+"""Between two full collections."""
+FULL_COLLECTION_OBJECTS_MIN: Final = 100_000
+"""Objects that are not looked at any more, since the last full collection: 50 MB or so. With fewer
+a full collection is not worth its pause."""
+LOOK_SECONDS: Final = 5.0
+IDLE_CPU_SHARE_MAX: Final = 0.01
+"""A process that used less of a processor since the last look is idle."""
+
+
+def calm() -> None:
+    """Begin to collect as described above; what exists now is not looked at."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 1, NEVER)
+    gc.callbacks.append(_collected)
+    gc.enable()
+
+
+def _collected(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop" and info["generation"] == 1:
+        gc.freeze()
+
+
+async def collect_when_idle() -> None:
+    """Run full collections while the process is idle, until cancelled."""
+    frozen_before = gc.get_freeze_count()
+    collected_at, cpu_before = time.monotonic(), time.process_time()
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        now, cpu = time.monotonic(), time.process_time()
+        is_idle = cpu - cpu_before < IDLE_CPU_SHARE_MAX * LOOK_SECONDS
+        is_due = now - collected_at >= FULL_COLLECTION_SECONDS
+        grown = gc.get_freeze_count() - frozen_before
+        cpu_before = cpu
+        if is_idle and is_due and grown >= FULL_COLLECTION_OBJECTS_MIN:
+            found = collect_all()
+            logger.info(
+                "collected garbage while idle: %d objects in %.2f s",
+                found,
+                time.process_time() - cpu,
+            )
+            frozen_before, collected_at = gc.get_freeze_count(), now
+            cpu_before = time.process_time()
+
+
+def collect_all() -> int:
+    """Run a full collection now; returns the number of objects that were garbage."""
+    gc.unfreeze()
+    found = gc.collect()
+    gc.freeze()
+    return found
