@@ -16,7 +16,12 @@ from penstock.cli.spark_options import parse_settings
 from penstock.cli.table_again import backfill_line, position_word
 from penstock.cli.table_text import print_bad_records
 from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import BatchRanges, LostRange, PartitionRange
+from penstock.spark.tables.commit_note import (
+    BatchRanges,
+    CommitCounts,
+    LostRange,
+    PartitionRange,
+)
 from penstock.spark.tables.committer import TableCommitter
 from penstock.spark.tables.looking.bad_records import BadRecord
 from penstock.spark.tables.opening import make_table
@@ -152,6 +157,23 @@ def test_a_status_shows_what_was_lost(penstock: Penstock, world: World) -> None:
     (pipeline,) = document["pipelines"]
     assert (pipeline["lost_offsets"], pipeline["partitions"][0]["lost_offsets"]) == (6, 6)
     assert pipeline["losses"][1]["to_offset"] == 11
+
+
+def test_a_status_shows_columns_that_became_empty(penstock: Penstock, world: World) -> None:
+    """A renamed field emptied its column, and no operator saw it."""
+    fill_tables(world, end=4)
+    assert "NULL" not in penstock("table", "status", str(world.file)).output
+    table = make_table(world.definition.table, world.definition.table.name, pa.schema([]))
+    committer = TableCommitter(table, "orders", "second")
+    committer.take()
+    for start, empty in ((4, {"city": False}), (6, {"city": False, "amount": False})):
+        ranges = BatchRanges((PartitionRange("orders", 0, start, start + 2),))
+        counts = CommitCounts(1_500, empty_columns=empty)
+        committer.commit(Offer(committer.driver, ranges, counts), ())
+    lines = penstock("table", "status", str(world.file)).output.splitlines()
+    assert "columns that had values and are NULL in the last rows: amount (1,500 rows)" in lines
+    document = json.loads(penstock("table", "status", str(world.file), "--json").output)
+    assert document["pipelines"][0]["emptied_columns"] == {"amount": 1_500}
 
 
 def test_forget_asks_and_names_what_is_there(penstock: Penstock, world: World) -> None:

@@ -159,6 +159,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
         "lag": one.lag,
         "last_unknown_fields": dict(one.unknown_fields),
         "last_looked_at": one.looked_at,
+        "emptied_columns": dict(one.emptied),
         "lost_offsets": one.lost_count,
         "losses": [
             {
@@ -237,6 +238,9 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
     if one.unknown_fields:
         found = ", ".join(f"{name} {count:,}" for name, count in one.unknown_fields.items())
         click.echo(f"fields without a column, in {one.looked_at:,} values looked at: {found}")
+    if one.emptied:
+        found = ", ".join(f"{name} ({count:,} rows)" for name, count in one.emptied.items())
+        click.echo(f"columns that had values and are NULL in the last rows: {found}")
     _print_losses(one)
     if every_partition:
         print_table(

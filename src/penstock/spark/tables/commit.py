@@ -39,6 +39,7 @@ from penstock.spark.tables.commit_note import (
     PartitionRange,
 )
 from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.empty_columns import empty_after
 
 PIPELINES_MAX: Final = 100
 """Pipelines that have a note in one table; their newest notes are kept for ever."""
@@ -348,6 +349,7 @@ def note_after(
         cluster_id=note.cluster_id if note.cluster_id is not None else ranges.cluster_id,
         counts=noted_counts(counts),
         losses=(*note.losses, *lost)[-LOSSES_MAX:],
+        empty_columns=empty_after(note.empty_columns, counts.empty_columns, counts.rows),
         newest_ms=max(
             (one for one in (note.newest_ms, counts.newest_ms) if one is not None), default=None
         ),
@@ -359,7 +361,9 @@ def noted_counts(counts: CommitCounts) -> CommitCounts:
     most = sorted(counts.unknown_fields.items(), key=lambda one: (-one[1], one[0]))
     fields = dict(most[:UNKNOWN_FIELDS_MAX])
     looked_at = counts.looked_at if fields else 0
-    return replace(counts, newest_ms=None, unknown_fields=fields, looked_at=looked_at)
+    return replace(
+        counts, newest_ms=None, unknown_fields=fields, looked_at=looked_at, empty_columns=None
+    )
 
 
 def _missing(

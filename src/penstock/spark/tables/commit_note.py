@@ -31,6 +31,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import NO_EPOCH
 from penstock.spark.partition_json import PartitionFormError, object_of, text_of
+from penstock.spark.tables.empty_columns import NEVER
 
 VERSION: Final = 1
 NOTE_CHARACTERS_MAX: Final = 262_144
@@ -146,6 +147,8 @@ class CommitCounts:
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     """Fields of values that no column has: in how many of the values that were looked at."""
     looked_at: int = 0
+    empty_columns: Mapping[str, bool] | None = None
+    """Columns of values that are NULL in all rows, and whether they are new; None: no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,8 @@ class CommitNote:
     """The timestamp of the newest record of all commits."""
     losses: tuple[LostRange, ...] = ()
     """The newest losses, `LOSSES_MAX` at most; `held` counts all of them."""
+    empty_columns: Mapping[str, int] | None = None
+    """For how many rows a column has had no value, see `empty_columns`; None: not known."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """What came with this commit."""
@@ -202,6 +207,8 @@ def write_note(note: CommitNote) -> str:
     if note.counts.unknown_fields:
         document["unknown_fields"] = dict(note.counts.unknown_fields)
         document["looked_at"] = note.counts.looked_at
+    if note.empty_columns is not None:
+        document["empty_columns"] = dict(sorted(note.empty_columns.items()))
     if note.losses:
         document["losses"] = [list(one) for one in note.losses]
     text = json.dumps(document, separators=(",", ":"))
@@ -285,6 +292,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
         ),
         newest_ms=None if newest_ms is None else _number(newest_ms, TIMESTAMP_MS_MIN),
         losses=tuple(map(_read_loss, document.get("losses", ()))),
+        empty_columns=_read_empty(document.get("empty_columns")),
     )
 
 
@@ -313,6 +321,13 @@ def _read_loss(value: object) -> LostRange:
         raise ValueError("a loss has other parts than it should")
     topic, *numbers = value
     return LostRange(text_of(topic, "topic"), *(_number(one, 0) for one in numbers))
+
+
+def _read_empty(value: object) -> Mapping[str, int] | None:
+    if value is None:
+        return None
+    found = object_of(value, "empty_columns")
+    return {name: _number(rows, NEVER) for name, rows in found.items()}
 
 
 def _column(value: object, length: int | None, lowest: int) -> list[int]:

@@ -14,6 +14,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.spark.tables.commit_note import CommitNote, LostRange
 from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.empty_columns import emptied
 from penstock.spark.tables.looking.topics import TopicsLook
 from penstock.spark.tables.opening import TableMissingError, open_table
 from penstock.spark.tables.reading import TableFacts, open_reader
@@ -61,6 +62,8 @@ class PipelineStatus:
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     """Of its last commit: fields of values that no column has, in how many of `looked_at`."""
     looked_at: int = 0
+    emptied: Mapping[str, int] = field(default_factory=dict)
+    """Columns that had values, and for how many rows they have had none."""
 
     @property
     def lost_count(self) -> int:
@@ -159,6 +162,7 @@ def _pipeline(
         note.losses,
         dict(note.counts.unknown_fields),
         note.counts.looked_at,
+        emptied(note.empty_columns),
     )
 
 

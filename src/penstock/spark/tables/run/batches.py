@@ -5,7 +5,9 @@ rest is written again and brought. They must not come: that is told before anyth
 Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by `commit`.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from penstock.core.clock import Clock, SystemClock
@@ -16,10 +18,12 @@ from penstock.spark.tables.commit_note import BatchRanges
 from penstock.spark.tables.commit_steps import Committed
 from penstock.spark.tables.commit_stops import CommitStoppedError, Stop, StopReason
 from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.empty_columns import newly_emptied
 from penstock.spark.tables.port import LayoutChangedError
 from penstock.spark.tables.run.reject_commits import bring_rejects, withdraw_rejects
 from penstock.spark.tables.run.report import BatchReport
 
+LOGGER: Final = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 10
 """How often a batch is written again because the table has moved on meanwhile."""
 
@@ -89,8 +93,10 @@ class BatchDriver:
             offer = self._offer(self.rejects, report)
             pipeline = self._rejects_of or offer.driver.pipeline
             bring_rejects(self.rejects, offer, report, pipeline)
+            before = self._empty_columns()
             match self._commit_rows(report):
                 case Committed():
+                    self._log_emptied(before)
                     return report
                 case Trim(left):
                     report = self._write(left)
@@ -106,6 +112,19 @@ class BatchDriver:
             f"the table changed each of the {ATTEMPTS_MAX} times that a batch was written for it: "
             "somebody else commits to it all the time. Stop the other writer, then start again."
         )
+
+    def _empty_columns(self) -> Mapping[str, int] | None:
+        note = self.rows.state.notes.get(self.rows.driver.pipeline)
+        return None if note is None else note.empty_columns
+
+    def _log_emptied(self, before: Mapping[str, int] | None) -> None:
+        for name, rows in newly_emptied(before, self._empty_columns()):
+            LOGGER.warning(
+                "Column '%s' had values, and the last %d rows have none. A producer may have "
+                "renamed or dropped the field. See `penstock table status`.",
+                name,
+                rows,
+            )
 
     def _commit_rows(self, report: BatchReport) -> Committed | Trim | Skip | LayoutChangedError:
         try:
@@ -141,10 +160,13 @@ class BatchDriver:
                 raise decision.error()
 
     def _offer(self, committer: TableCommitter, report: BatchReport) -> Offer:
+        counts = report.counts
+        if committer is self.rejects:  # whose columns are others
+            counts = replace(counts, empty_columns=None)
         return Offer(
             committer.driver,
             report.ranges,
-            report.counts,
+            counts,
             self._allows_gaps,
             report.lost,
             self._clock.now_ms(),

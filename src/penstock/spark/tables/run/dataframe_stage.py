@@ -321,6 +321,7 @@ def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchRepor
             staged.counts.newest_ms,
             staged.counts.unknown_fields,
             staged.counts.looked_at,
+            staged.counts.empty_columns,
         ),
         failed=tuple(sorted({name for one in reports for name in one.failed})),
         files=tuple(file for one in reports for file in one.files),

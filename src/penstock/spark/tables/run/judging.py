@@ -32,7 +32,7 @@ from penstock.spark.tables.values.limits import (
 )
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, of_record, rejecting
 from penstock.spark.tables.values.registered_values import TableColumns
-from penstock.spark.tables.values.unknown_fields import UnknownFieldValues
+from penstock.spark.tables.values.unknown_fields import RESCUED, UnknownFieldValues
 
 
 class GrowthNeededError(Exception):
@@ -69,6 +69,8 @@ class Judge:
         self._seen: pa.Schema | None = None
         self._schema = plain_schema(plan.rows.schema)
         self._has_metadata = metadata_columns(plan.metadata).names[0] in self._schema.names
+        self._filled: set[str] | None = None
+        """Columns of values with a value since they were asked for; None: no rows came."""
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
             schema = plan.deletions.schema
@@ -90,6 +92,13 @@ class Judge:
             return {}, 0
         return dict(self._parser.counts), self._parser.looked_at
 
+    def take_empty_columns(self) -> frozenset[str] | None:
+        """Columns of values that all rows since the last call lack; None when there were none."""
+        filled, self._filled = self._filled, None
+        if filled is None:
+            return None
+        return frozenset(self.plan.value_schema.names) - filled - {RESCUED}
+
     def needed_by(self, records: pa.RecordBatch) -> pa.Schema:
         """The columns of all values so far, these included; for a table that has to grow first."""
         self._parser.parse(records.column("value"))
@@ -98,6 +107,7 @@ class Judge:
     def _judged(self, records: pa.RecordBatch) -> Judged:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
+        self._look_for_values(parsed.rows)
         # Before keys are looked at: the record's may be one.
         rows = with_metadata(parsed.rows, _records_of(parsed, records), self.plan.metadata)
         parsed = replace(parsed, rows=rows)
@@ -124,6 +134,12 @@ class Judge:
             outcome.broken,
             outcome.failed,
         )
+
+    def _look_for_values(self, rows: pa.RecordBatch) -> None:
+        if rows.num_rows:
+            columns = zip(rows.schema.names, rows.columns, strict=True)
+            there = {name for name, one in columns if one.null_count < len(one)}
+            self._filled = there if self._filled is None else self._filled | there
 
     def _asked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that rules are asked about: constraints need them as the table has them."""

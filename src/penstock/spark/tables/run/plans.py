@@ -162,7 +162,9 @@ class Plans:
     def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
         """The report of files with these columns, as its commit needs it."""
         rows = pa.schema([one for one in rows if one.name not in CHANGE_COLUMNS.names])
-        report = replace(report, schema=self.change_for(rows))
+        report = _with_new_columns(
+            replace(report, schema=self.change_for(rows)), self._rows.schema()
+        )
         if not self.key:
             return report
         layout = self.rows_layout(rows)
@@ -229,6 +231,16 @@ class Plans:
         schema = pa.schema([*rows, *record])
         # It is read once, from the same machine as a rule: what counts is the processor's time.
         return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
+
+
+def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:
+    """The report, whose empty columns are new where the table gets them with its commit."""
+    empty = report.counts.empty_columns
+    if report.schema is None or not empty:
+        return report
+    added = set(report.schema.names) - set(held.names)
+    counts = replace(report.counts, empty_columns={name: name in added for name in empty})
+    return replace(report, counts=counts)
 
 
 def derived_names(table: Table) -> frozenset[str]:

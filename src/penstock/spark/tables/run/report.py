@@ -35,6 +35,8 @@ class TaskReport:
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
     """Fields of values that no column has: in how many of the values that were looked at."""
     looked_at: int = 0
+    empty_columns: frozenset[str] | None = None
+    """Columns of values that are NULL in all rows; None: no values were read."""
     failed: tuple[str, ...] = ()
     """Rules for which the batch must not be committed."""
     files: tuple[FileReceipt, ...] = ()
@@ -95,6 +97,7 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
             max(times, default=None),
             dict(unknown),
             sum(one.looked_at for one in reports),
+            _empty_in_all(reports),
         ),
         records=sum(one.records for one in reports),
         failed=tuple(sorted({name for one in reports for name in one.failed})),
@@ -104,6 +107,11 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
         newest_timestamp_ms=max(times, default=None),
         lost=tuple(lost for one in reports for lost in one.lost),
     )
+
+
+def _empty_in_all(reports: Sequence[TaskReport]) -> dict[str, bool] | None:
+    found = [one.empty_columns for one in reports if one.empty_columns is not None]
+    return dict.fromkeys(frozenset.intersection(*found), False) if found else None
 
 
 def ranges_of(reports: Sequence[TaskReport]) -> BatchRanges:

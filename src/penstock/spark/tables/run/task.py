@@ -37,6 +37,7 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
     """Write files of these records; `about` says what they are."""
     work, plan = _Work(judge), judge.plan
     known_before, looked_before = judge.unknown_fields()
+    judge.take_empty_columns()
     name = f"{about.range.topic}-{about.range.partition}-{about.range.start_offset}"
     label = f"{_safe(name)}-{uuid4().hex[:8]}"
     try:
@@ -62,6 +63,7 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
         about.cluster_id,
         unknown_fields=dict(Counter(unknown) - Counter(known_before)),
         looked_at=looked_at - looked_before,
+        empty_columns=judge.take_empty_columns(),
         records=work.records,
         rows=work.rows,
         rejects=work.rejects,
