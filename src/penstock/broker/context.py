@@ -416,7 +416,10 @@ class ForwardingWaiter:
 
     def follow(self, answer: HoldingAnswer, outcome: "Answer | Deferred[Answer]") -> None:
         """The request was handled: `answer` becomes what `outcome` is, now or later."""
-        answer.release()
+        if isinstance(outcome, HoldingAnswer) and outcome.is_holding:
+            outcome.on_release = answer.release
+        else:
+            answer.release()
         if not isinstance(outcome, Deferred):
             answer.set(outcome)
             return

@@ -16,8 +16,9 @@ from penstock.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from penstock.protocol.messages.produce import ProduceResponse
 from penstock.testing import Broker
-from tests.broker.handlers.asker import NAMED, Asker, fetch_request
+from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, produce_request
 
 WIDE = ELEMENTS_ON_LOOP_MAX + 1_000
 VERSION = 8
@@ -59,6 +60,23 @@ def test_the_answers_stay_in_order(
     asker.receive(ApiVersionsResponse)
     on_loop = ELEMENTS_ON_LOOP_MAX
     assert bounds == [on_loop, on_loop, ELEMENTS_PER_REQUEST_MAX, on_loop]
+
+
+def test_a_wide_produce_is_appended_before_what_was_sent_after_it(broker: Broker) -> None:
+    """Guards `ForwardingWaiter.follow`: a produce that goes on in slices still holds.
+
+    Its last batch was appended after that of the next request.
+    """
+    with Asker(broker.port) as asker:
+        asker.create("ordered")
+        # Unknown partitions cost time as good ones do; the only good one is the last.
+        batches = dict.fromkeys(range(1, WIDE), b"")
+        wide = produce_request("ordered", {**batches, 0: batch_of(b"first")})
+        narrow = produce_request("ordered", {0: batch_of(b"second")})
+        asker.send_together((wide, NAMED), (narrow, NAMED))
+        answers = [asker.receive(ProduceResponse) for _ in range(2)]
+        offsets = [answer.responses[0].partition_responses[-1].base_offset for answer in answers]
+        assert offsets == [0, 1]
 
 
 def test_a_wide_fetch_that_waits_is_answered_when_the_client_sends_no_more(broker: Broker) -> None:
