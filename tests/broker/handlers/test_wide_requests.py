@@ -4,12 +4,16 @@ Each test compares with what the same request gives for few partitions, or provo
 sliced request could get wrong: a wake-up between its last slice and its wait.
 """
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 
 import pytest
 
+from penstock.broker.context import WaitingAnswer
+from penstock.broker.handlers import fetch
 from penstock.core.limits import FETCH_PARTITIONS_AT_ONCE_MAX, OFFSETS_PER_COMMIT_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse, PartitionData
@@ -38,6 +42,8 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 from penstock.testing import Broker
 from tests.broker.handlers.asker import NAMED, Asker, batch_of, fetch_request, values_in
+from tests.broker.handlers.fakes import FakeServices
+from tests.storage.logs import PARTITION
 
 COUNT = FETCH_PARTITIONS_AT_ONCE_MAX + 200
 LONG_MS = 20_000
@@ -114,6 +120,33 @@ def test_a_wide_fetch_of_a_client_that_sends_no_more_is_answered(penstock: Asker
     penstock.finish_sending()
     penstock.receive(FetchResponse)
     assert time.monotonic() - begun < LONG_MS / 2_000
+
+
+class LaterTasks:
+    """Keeps what is started until the test runs it."""
+
+    def __init__(self) -> None:
+        self.kept: list[Coroutine[object, object, None]] = []
+
+    def start(self, coroutine: Coroutine[object, object, None]) -> None:
+        self.kept.append(coroutine)
+
+
+def test_a_wide_fetch_whose_client_went_between_two_slices_is_not_parked() -> None:
+    """Guards `_Fetch.abandon`: a client could leave half a million partitions waited for."""
+    fake = FakeServices()
+    for index in range(1, COUNT):
+        fake.node.add(PARTITION.topic, index)
+    tasks = LaterTasks()
+    context = fake.context(NAMED)._replace(services=replace(fake.services, tasks=tasks))
+    request = fetch_request({PARTITION.topic: everything()}, wait_ms=LONG_MS)
+    answer = fetch.handle(request, context)
+    assert isinstance(answer, WaitingAnswer)
+    answer.waiter.abandon()
+    for task in tasks.kept:
+        asyncio.run(task)
+    assert len(fake.node.replicas.waits) == 0
+    assert not answer.is_set
 
 
 def test_a_neighbour_is_served_between_the_slices(penstock: Asker) -> None:

@@ -109,7 +109,7 @@ class _Fetch:
                 self._bytes_min = min(self._bytes_min, max(1, bytes_allowed // 2))
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
-        """Until the answer is set: they refer to each other."""
+        """Until the answer is set or nobody wants it: they refer to each other."""
         self._wait: FetchWait | None = None
         """While it is parked."""
         self._outcomes: list[Outcome] = []
@@ -168,7 +168,8 @@ class _Fetch:
         if self._wait is not None:
             self._context.services.replicas.waits.cancel(self._wait)
             self._wait = None
-            self._response = None
+        # A task that reads in slices sees it between two of them.
+        self._response = None
 
     def hurry(self) -> None:
         """Answer with what there is."""
@@ -178,10 +179,9 @@ class _Fetch:
             self._look_again()
 
     def _respond(self, answer: Answer) -> None:
-        response = self._response
-        assert response is not None
-        self._response = None
-        response.set(answer)
+        response, self._response = self._response, None
+        if response is not None:
+            response.set(answer)
 
     def _look_again(self) -> None:
         """Woken by bytes, a change or the deadline."""
@@ -291,6 +291,8 @@ class _Fetch:
                 except BlockingIOError:
                     is_cold = True
                     break
+                if self._response is None:
+                    return
             if is_cold:
                 await self._read_each_cold()
             elif not self._has_moved() and self._waits_on(self._found_bytes):
