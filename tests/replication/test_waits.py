@@ -44,6 +44,24 @@ def test_a_failed_partition_fails_its_part_and_waits_for_the_rest() -> None:
     assert wait.errors == {A: error}
 
 
+def test_a_commit_that_is_parked_after_its_partition_failed_does_not_wait_for_it() -> None:
+    """Guards `WaitTable.park_commit`: a produce in slices waited until its time was up."""
+    table, calls = WaitTable(), Calls()
+    a, b = PartitionWaits(A), PartitionWaits(B)
+    error = StorageError("gone")
+    table.failed(a, error)
+    both, only = CommitWait(calls), CommitWait(calls)
+    table.park_commit(both, [(a, 5), (b, 7)], 10.0)
+    assert calls.count == 0
+    table.park_commit(only, [(a, 5)], 10.0)
+    assert calls.count == 1
+    table.committed(b, 7, 1, 1)
+    assert calls.count == 2
+    assert both.errors == only.errors == {A: error}
+    assert len(table) == 0
+    table.validate()
+
+
 def test_a_commit_times_out_with_the_partitions_that_are_missing() -> None:
     table, calls = WaitTable(), Calls()
     a, b = PartitionWaits(A), PartitionWaits(B)

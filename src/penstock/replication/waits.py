@@ -58,10 +58,12 @@ class FetchWait:
 class PartitionWaits:
     """What waits for one partition."""
 
-    __slots__ = ("commits", "fetches", "name")
+    __slots__ = ("commits", "failure", "fetches", "name")
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
+        self.failure: PenstockError | None = None
+        """Why it commits nothing any more. A produce in slices may be parked after that."""
         self.commits: deque[tuple[int, CommitWait]] = deque()
         """(offset to reach, wait), in the order of appends and so in the order of offsets."""
         self.fetches: dict[FetchWait, None] = {}
@@ -103,12 +105,17 @@ class WaitTable:
     def park_commit(
         self, wait: CommitWait, targets: list[tuple[PartitionWaits, int]], deadline: float
     ) -> None:
-        """Wait until each partition's high watermark reaches its target offset."""
+        """Wait until each high watermark reaches its target; `on_done` may be called at once."""
         self._require_room()
         for partition, offset in targets:
+            if partition.failure is not None:
+                wait.errors[partition.name] = partition.failure
+                continue
             wait.pending[partition.name] = offset
             partition.commits.append((offset, wait))
         wait.deadline_key = self._deadlines.add(wait, deadline)
+        if not wait.pending:
+            self._finish(wait)
 
     def park_fetch(
         self, wait: FetchWait, partitions: tuple[PartitionWaits, ...], deadline: float
@@ -145,6 +152,7 @@ class WaitTable:
 
     def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
         """The partition commits nothing any more: its produces fail, its fetches look again."""
+        partition.failure = error
         while partition.commits:
             _, wait = partition.commits.popleft()
             if not wait.is_done and wait.pending.pop(partition.name, None) is not None:

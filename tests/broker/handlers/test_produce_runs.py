@@ -142,6 +142,20 @@ def test_a_partition_that_is_deleted_meanwhile_gets_nothing(scene: Scene) -> Non
     assert partition.log.end_offset == 0
 
 
+def test_a_partition_that_is_deleted_after_its_append_is_not_waited_for(scene: Scene) -> None:
+    """Guards `WaitTable.park_commit`: the whole answer waited for the request's timeout."""
+    answers: list[Answer] = []
+    replicas = scene.fake.node.replicas
+    partition = replicas.find(TOPIC, 1)
+    assert partition is not None
+    scene.fake.heavy.before = lambda: replicas.drop(partition.name)
+    scene.start(produce_request(TOPIC, {1: small(), 2: heavy()}), answers.append)
+    assert partition.log.end_offset == 1
+    scene.fake.run_turns()
+    scene.fake.node.sync()
+    assert codes(answers[0]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+
+
 def test_too_much_heavy_work_is_refused_with_an_error_that_producers_retry(scene: Scene) -> None:
     answers: list[Answer] = []
     scene.fake.heavy.outcome = StorageBusyError("busy")
