@@ -4,10 +4,11 @@ Guards defect C9: a compaction of `deltalake` commits although another one has r
 files, so every row was there twice.
 """
 
+import itertools
 import json
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from penstock.spark.tables import delta_compaction
+from penstock.spark.tables import delta_care, delta_compaction
 from penstock.spark.tables.commit import Driver, TableState
 from penstock.spark.tables.delta_compaction import bins_of, publish_entry
 from penstock.spark.tables.file_partitions import PartitionField
@@ -238,6 +239,77 @@ def taken_again(table: Table) -> tuple[Driver, TableState]:
             return taken(table, "run-b")
         except TableMovedError:
             continue
+
+
+# --- In an object store, where files and metadata are two entries ---
+
+
+@pytest.fixture
+def remote(kind: DeltaKind) -> Iterator[DeltaKind]:
+    """The table, compacted as if its folder were in an object store."""
+    with patch.object(delta_compaction, "local_path", lambda _uri: None):
+        yield kind
+
+
+def test_a_remote_compaction_changes_the_metadata_before_and_after_the_files(
+    remote: DeltaKind,
+) -> None:
+    before = DeltaTable(remote.uri).version()
+    assert compact(remote.open()) == (4, 1)
+    assert offsets_in(remote.read()) == span(0, 0, 40)
+    log = sorted((Path(remote.uri) / "_delta_log").glob("*.json"))[before + 1 :]
+    kinds = [{next(iter(json.loads(line))) for line in one.read_text().splitlines()} for one in log]
+    assert kinds == [
+        {"commitInfo", "metaData"},
+        {"commitInfo", "add", "remove"},
+        {"commitInfo", "metaData"},
+    ]
+
+
+def test_an_optimize_between_the_mark_and_the_files_refuses_ours(remote: DeltaKind) -> None:
+    """The files were committed behind whatever was the newest version, and 40 rows became 80."""
+
+    def interrupted(table: DeltaTable, now_ms: int) -> None:
+        delta_care.mark(table, now_ms)
+        DeltaTable(remote.uri).optimize.compact()
+
+    slow = remote.open()
+    with (
+        patch.object(delta_compaction, "mark", interrupted),
+        pytest.raises(TableMovedError),
+    ):
+        slow.compact(slow.load(), target_bytes=TARGET_BYTES)
+    assert offsets_in(remote.read()) == span(0, 0, 40)
+
+
+def test_an_optimize_that_opened_the_table_between_both_is_refused(remote: DeltaKind) -> None:
+    """By the second change of the metadata: without it 40 rows became 80."""
+    opened: list[DeltaTable] = []
+
+    def noticed(table: DeltaTable, now_ms: int) -> None:
+        delta_care.mark(table, now_ms)
+        opened.append(DeltaTable(remote.uri))
+
+    with patch.object(delta_compaction, "mark", noticed):
+        assert compact(remote.open()) == (4, 1)
+    with pytest.raises(CommitFailedError, match="Metadata changed"):
+        opened[0].optimize.compact()
+    assert offsets_in(remote.read()) == span(0, 0, 40)
+
+
+def test_a_second_mark_that_fails_is_no_failure(remote: DeltaKind) -> None:
+    """The files are committed by then."""
+    count = itertools.count()
+
+    def failing(table: DeltaTable, now_ms: int) -> None:
+        if next(count):
+            raise CommitFailedError("somebody was quicker")
+        delta_care.mark(table, now_ms)
+
+    with patch.object(delta_compaction, "mark", failing):
+        assert compact(remote.open()) == (4, 1)
+    assert next(count) == 2
+    assert offsets_in(remote.read()) == span(0, 0, 40)
 
 
 # --- Files of others ---

@@ -12,8 +12,9 @@ Guarantees: a row is never there twice, whoever compacts the same table at the s
 
 In a local folder the entry is written here, because `deltalake` has no call for files and metadata
 at once: a file that is complete and synced gets its name by a hard link, which fails when the name
-is there. In other storages `deltalake` commits two entries, the property and then the files; an
-`OPTIMIZE` of `deltalake` that opens the table between these two would double rows.
+is there. In other storages `deltalake` commits three entries: the property, the files directly
+behind it, and the property again. Only an `OPTIMIZE` of `deltalake` that opens the table behind the
+first and commits between the second and the third would double rows.
 
 Not compacted are files with deletion vectors, whose rows are not all there, and files outside of
 the table's folder, which belong to the table that this one was cloned from; and, in other storages
@@ -34,6 +35,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.core.clock import SystemClock
@@ -106,8 +108,6 @@ def compact(
         tuple(action for one in done for action in one.added),
     )
     if local_path(uri) is None:
-        mark(table, now_ms)
-        table.update_incremental()
         _commit_remotely(table, changes, now_ms)
     else:
         _commit_locally(table, uri, changes, now_ms, target_bytes)
@@ -185,6 +185,20 @@ def _with_deleted_rows(table: DeltaTable) -> frozenset[str]:
 
 
 def _commit_remotely(table: DeltaTable, changes: Rewritten, now_ms: int) -> None:
+    read = table.version()
+    mark(table, now_ms)
+    table.update_incremental()
+    if table.version() != read + 1:
+        raise TableMovedError(
+            f"the files of version {read} were read, and the table has version {table.version()}"
+        )
+    _commit_files(table, changes, now_ms)
+    with suppress(DeltaError):  # the files are committed, whatever becomes of this
+        table.update_incremental()
+        mark(table, now_ms)
+
+
+def _commit_files(table: DeltaTable, changes: Rewritten, now_ms: int) -> None:
     removed = [
         RemoveAction(
             one.path,
