@@ -99,6 +99,8 @@ HOT_PATH = [
     "broker/session.py",
     "broker/throttled.py",
     "broker/turns.py",
+    "broker/wide_permits.py",
+    "broker/wide_requests.py",
     "broker/handlers/fetch.py",
     "broker/handlers/produce.py",
     "node/disk.py",

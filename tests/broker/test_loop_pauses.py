@@ -5,6 +5,7 @@ processes on the machine do not count. `tests/hostile` does the same with full s
 """
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,12 @@ import cramjam
 import pytest
 
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from penstock.protocol.messages.produce import ProduceResponse
 from penstock.records.batch import CRC_START, HEADER_BYTES, patch_checksum
 from penstock.records.compression import ZSTD
@@ -129,5 +136,49 @@ def test_a_produce_to_many_partitions(broker: Broker, asker: Asker) -> None:
         answer = asker.ask(request, NAMED, ProduceResponse)
         codes = {found.error_code for found in answer.responses[0].partition_responses}
         assert codes == {ErrorCode.NONE}
+
+    assert Pauses(broker).of(attack) < PAUSE_SECONDS_MAX
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Without the collections of this process, which has the objects of every test."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_an_answer_with_many_topics(broker: Broker, asker: Asker) -> None:
+    names = tuple(MetadataRequestTopic(name=f"none-{number}") for number in range(30_000))
+    request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+    def attack() -> None:
+        assert len(asker.ask(request, 5, MetadataResponse).topics) == len(names)
+
+    assert Pauses(broker).of(attack) < PAUSE_SECONDS_MAX
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_fetch_of_many_partitions(broker: Broker, asker: Asker) -> None:
+    partitions = tuple(
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000)
+        for index in range(20_000)
+    )
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1_000_000,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(FetchTopic(topic="warm", partitions=partitions),),
+        forgotten_topics_data=(),
+    )
+
+    def attack() -> None:
+        answer = asker.ask(request, 11, FetchResponse)
+        assert len(answer.responses[0].partitions) == len(partitions)
 
     assert Pauses(broker).of(attack) < PAUSE_SECONDS_MAX

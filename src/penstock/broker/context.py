@@ -17,6 +17,7 @@ from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.broker.turns import TurnBudget
+from penstock.broker.wide_permits import WidePermit
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
@@ -318,6 +319,8 @@ class RequestContext(NamedTuple):
     """Counts what the request costs, while any quota is set."""
     client: Cancellation | None = None
     """Cancelled when the connection is gone: reads for its requests end early."""
+    permit: WidePermit | None = None
+    """Of a wide request; released with the answer, or earlier when it begins to wait."""
 
 
 class NoAnswer:
@@ -390,46 +393,6 @@ class HoldingAnswer(WaitingAnswer):
         on_release, self.on_release = self.on_release, None
         if on_release is not None:
             on_release()
-
-
-class ForwardingWaiter:
-    """`Waiter` of an answer that later follows another one."""
-
-    __slots__ = ("_inner", "_is_abandoned", "_is_hurried")
-
-    def __init__(self) -> None:
-        self._inner: Waiter | None = None
-        self._is_abandoned = False
-        self._is_hurried = False
-
-    def abandon(self) -> None:
-        """The client is gone."""
-        self._is_abandoned = True
-        if self._inner is not None:
-            self._inner.abandon()
-
-    def hurry(self) -> None:
-        """The client sends no more."""
-        self._is_hurried = True
-        if self._inner is not None:
-            self._inner.hurry()
-
-    def follow(self, answer: HoldingAnswer, outcome: "Answer | Deferred[Answer]") -> None:
-        """The request was handled: `answer` becomes what `outcome` is, now or later."""
-        if isinstance(outcome, HoldingAnswer) and outcome.is_holding:
-            outcome.on_release = answer.release
-        else:
-            answer.release()
-        if not isinstance(outcome, Deferred):
-            answer.set(outcome)
-            return
-        outcome.then(answer.set)
-        if isinstance(outcome, WaitingAnswer) and not outcome.is_set:
-            self._inner = outcome.waiter
-            if self._is_abandoned:
-                self._inner.abandon()
-            elif self._is_hurried:
-                self._inner.hurry()
 
 
 TOPIC_ID_VERSION: Final = 13

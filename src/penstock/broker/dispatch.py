@@ -21,7 +21,6 @@ from penstock.broker.context import (
     Answer,
     BrokenRequest,
     BrokerServices,
-    ForwardingWaiter,
     HoldingAnswer,
     NoAnswer,
     RequestContext,
@@ -29,6 +28,8 @@ from penstock.broker.context import (
 )
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
+from penstock.broker.wide_permits import WideRequests
+from penstock.broker.wide_requests import ForwardingWaiter, WrittenAnswer
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
@@ -36,6 +37,7 @@ from penstock.core.errors import MalformedRequestError, PeerError, PenstockError
 from penstock.core.limits import ELEMENTS_ON_LOOP_MAX
 from penstock.core.metrics import Registry
 from penstock.protocol import codec
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request
 
@@ -44,6 +46,14 @@ logger = logging.getLogger(__name__)
 HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | Awaitable[Answer]"]
 Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None"]
 """Tried before the request is decoded; None when it is not of the kind that the shortcut knows."""
+
+
+ELEMENT_BYTES: Final = 64
+"""What an answer counts for each element that the event loop may write, while it waits for a
+thread: a real one has two or three times as many objects of this size."""
+LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
+"""Requests that wait for other members or for a disk, and give up their place among wide requests
+first. A fetch does so when it begins to wait."""
 
 
 class Handler:
@@ -91,6 +101,7 @@ class Dispatcher:
         self.quotas: Final = services.quotas
         self.turns: Final = services.turns
         self._handlers: Final = handlers
+        self._wide: Final = WideRequests()
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)
             for key, handler in handlers.items()
@@ -170,6 +181,8 @@ class Dispatcher:
         answer: HoldingAnswer,
     ) -> None:
         outcome: Answer | Deferred[Answer]
+        permit = await self._wide.permit()
+        context = context._replace(permit=permit)
         try:
             message = await self._services.heavy_work.run(decode, size_bytes, context.client)
             outcome = self._handle(handler, message, api_key, context)
@@ -181,9 +194,41 @@ class Dispatcher:
         except Exception:
             logger.exception("API key %d failed; its connection is closed", api_key)
             outcome = self.failed()
+        if api_key in LONG_APIS:
+            permit.release()
         waiter = answer.waiter
         assert isinstance(waiter, ForwardingWaiter)
-        waiter.follow(answer, outcome)
+        waiter.follow(answer, outcome, permit)
+
+    def write_wide(
+        self,
+        request: Request,
+        answer: Message,
+        done: Callable[[WrittenAnswer | None], None],
+        client: Cancellation,
+    ) -> None:
+        """Encode a wide answer on a thread; `done` gets None when that was not possible."""
+        self._services.tasks.start(self._write_wide(request, answer, done, client))
+
+    async def _write_wide(
+        self,
+        request: Request,
+        answer: Message,
+        done: Callable[[WrittenAnswer | None], None],
+        client: Cancellation,
+    ) -> None:
+        written: WrittenAnswer | None = None
+        size_bytes = ELEMENT_BYTES * ELEMENTS_ON_LOOP_MAX
+        try:
+            written = await self._services.heavy_work.run(
+                partial(WrittenAnswer, request, answer), size_bytes, client
+            )
+        except PenstockError as error:
+            logger.info("a wide answer was not written; its connection is closed: %s", error)
+        except Exception:
+            logger.exception("an answer cannot be written: %r", request.api_key)
+            self.failed()
+        done(written)
 
     def _take_shortcut(
         self, shortcut: Shortcut, request: Request

@@ -69,6 +69,10 @@ class SessionPartition:
         return (self.topic if self.topic_id is None else self.topic_id, self.partition)
 
 
+Partitions = dict[PartitionKey, SessionPartition]
+"""Partitions by their key, in the order in which they are read."""
+
+
 class FetchSession:
     """One client's partitions, in the order in which they are served next."""
 
@@ -153,16 +157,22 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, now: float) -> FetchPlan:
-        """Decide what one request reads; an error in the plan means that nothing is read."""
+    def begin(
+        self, request: FetchRequest, now: float, named: Partitions | None = None
+    ) -> FetchPlan:
+        """Decide what one request reads; an error in the plan means that nothing is read.
+
+        `named` is what `requested` returns, from callers that have it already.
+        """
+        if named is None:
+            named = requested(request)
         if request.session_epoch == FINAL_EPOCH:
             self._forget(request.session_id)
-            return FetchPlan(_requested(request))
+            return FetchPlan(list(named.values()))
         if request.session_epoch == INITIAL_EPOCH:
             self._forget(request.session_id)
-            partitions = _requested(request)
-            return FetchPlan(partitions, self._start(partitions, now))
-        return self._continue(request, now)
+            return FetchPlan(list(named.values()), self._start(named, now))
+        return self._continue(request, now, named)
 
     def answer_nothing(self, plan: FetchPlan) -> int:
         """The client is answered without any partition; the session id to answer with.
@@ -175,7 +185,7 @@ class FetchSessionCache:
         self._forget(plan.session_id)
         return 0
 
-    def _start(self, partitions: list[SessionPartition], now: float) -> FetchSession | None:
+    def _start(self, partitions: Partitions, now: float) -> FetchSession | None:
         if not partitions:
             return None
         if not self._make_room(len(partitions), now):
@@ -184,21 +194,21 @@ class FetchSessionCache:
         session_id = self._draw_session_id()
         while session_id in self._sessions or session_id <= 0:
             session_id = self._draw_session_id()
-        uses_topic_ids = partitions[0].topic_id is not None
+        uses_topic_ids = next(iter(partitions.values())).topic_id is not None
         session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, used_at=now)
-        session.partitions.update((partition.key, partition) for partition in partitions)
+        session.partitions.update(partitions)
         self._sessions[session_id] = session
         self._partition_count += len(session.partitions)
         return session
 
-    def _continue(self, request: FetchRequest, now: float) -> FetchPlan:
+    def _continue(self, request: FetchRequest, now: float, changes: Partitions) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchPlan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.next_epoch != request.session_epoch:
             return FetchPlan([], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        changes = _requested(request)
-        if any((change.topic_id is not None) != session.uses_topic_ids for change in changes):
+        uses_topic_ids = session.uses_topic_ids
+        if any((change.topic_id is not None) != uses_topic_ids for change in changes.values()):
             return FetchPlan([], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if not self._has_room_for(session, changes):
             # Leaving a partition out would starve it; starting anew is always correct.
@@ -213,20 +223,18 @@ class FetchSessionCache:
         self._sessions.move_to_end(session.id)
         return FetchPlan(list(session.partitions.values()), session, is_incremental=True)
 
-    def _has_room_for(self, session: FetchSession, changes: list[SessionPartition]) -> bool:
-        new = sum(change.key not in session.partitions for change in changes)
+    def _has_room_for(self, session: FetchSession, changes: Partitions) -> bool:
+        new = sum(key not in session.partitions for key in changes)
         return self._partition_count + new <= self._partitions_max
 
-    def _apply(
-        self, session: FetchSession, request: FetchRequest, changes: list[SessionPartition]
-    ) -> None:
+    def _apply(self, session: FetchSession, request: FetchRequest, changes: Partitions) -> None:
         before = len(session.partitions)
-        for change in changes:
-            known = session.partitions.get(change.key)
+        for key, change in changes.items():
+            known = session.partitions.get(key)
             if known is not None:
                 change.sent_high_watermark = known.sent_high_watermark
                 change.sent_log_start_offset = known.sent_log_start_offset
-            session.partitions[change.key] = change
+            session.partitions[key] = change
         for topic in request.forgotten_topics_data:
             name = topic.topic if topic.topic_id is None else topic.topic_id
             for index in topic.partitions:
@@ -259,9 +267,9 @@ class FetchSessionCache:
         assert all(0 not in (s.id, s.next_epoch) for s in self._sessions.values())
 
 
-def _requested(request: FetchRequest) -> list[SessionPartition]:
+def requested(request: FetchRequest) -> Partitions:
     """The partitions that a request names, each once: the last mention counts, as in Kafka."""
-    partitions: dict[PartitionKey, SessionPartition] = {}
+    partitions: Partitions = {}
     for topic in request.topics:
         for asked in topic.partitions:
             partition = SessionPartition(topic.topic, topic.topic_id, asked.partition)
@@ -270,4 +278,4 @@ def _requested(request: FetchRequest) -> list[SessionPartition]:
             partition.current_leader_epoch = asked.current_leader_epoch
             partition.last_fetched_epoch = asked.last_fetched_epoch
             partitions[partition.key] = partition
-    return list(partitions.values())
+    return partitions

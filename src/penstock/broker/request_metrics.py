@@ -9,7 +9,7 @@ the request took of the event loop until its handler returned: what everybody wa
 An API that was never asked for has no rows. It does NOT read the clock by itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from penstock.core.metrics import (
     SECONDS_BOUNDS,
@@ -82,6 +82,13 @@ class RequestMetrics:
         for code in codes:
             key = (name, code.name)
             errors[key] = errors.get(key, 0) + 1
+
+    def refused_often(self, api_key: int, counts: Mapping[ErrorCode, int]) -> None:
+        """An answer tells each of these errors so many times."""
+        name, errors = self._apis[api_key].name, self._errors
+        for code, count in counts.items():
+            key = (name, code.name)
+            errors[key] = errors.get(key, 0) + count
 
     def _rows(self) -> Iterator[TableRow]:
         for api in self._apis:

@@ -22,6 +22,7 @@ It knows neither sockets nor the event loop: `broker.listener` gives it a way to
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from penstock.broker.budget import MemoryBudget
@@ -37,16 +38,19 @@ from penstock.broker.context import (
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.throttled import throttled
+from penstock.broker.wide_requests import WrittenAnswer
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError
 from penstock.core.limits import (
+    ELEMENTS_ON_LOOP_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BUFFER_BYTES_HIGH,
 )
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request, encode_response_frame
+from penstock.protocol.element_count import has_more_elements
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.response_errors import error_codes
 
@@ -102,6 +106,7 @@ class Session:
         "_client",
         "_close",
         "_dispatcher",
+        "_encodings",
         "_held_bytes",
         "_is_collecting",
         "_is_held",
@@ -146,6 +151,8 @@ class Session:
         """The address of the peer; the owner sets it when it knows it."""
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
+        self._encodings = 0
+        """Answers that a thread encodes. Nothing is handled behind them: they take much memory."""
         self._is_collecting = False
         self._is_held = False
         self._is_hurried = False
@@ -173,6 +180,7 @@ class Session:
             len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
             and self._held_bytes < WRITE_BUFFER_BYTES_HIGH
             and not self._is_held
+            and not self._encodings
             and not self.is_muted
         )
 
@@ -261,8 +269,11 @@ class Session:
             return
         if slot.meter is not None:
             answer = self._charged(slot.meter, slot.request, answer)
-        if not self._fill(slot, answer):
-            return
+        if self._fill(slot, answer):
+            self._filled(slot)
+
+    def _filled(self, slot: _Slot) -> None:
+        """The bytes of an answer are in its place: send them if it is their turn."""
         if not slot.request.frame_bytes:
             # It waited by its client's wish, and nothing was handled behind it.
             self._is_held = False
@@ -272,7 +283,7 @@ class Session:
             self._send_ready()
 
     def _fill(self, slot: _Slot, answer: Answer) -> bool:
-        """Put the answer in its place; False when the connection is closed instead."""
+        """Put the answer in its place; False when it comes later or the connection is closed."""
         if isinstance(answer, EncodedAnswer):
             slot.buffers = [answer.frame]
             slot.size_bytes = len(answer.frame)
@@ -287,9 +298,27 @@ class Session:
                     self._close()
                 return False
             slot.buffers = []
+        elif has_more_elements(answer, ELEMENTS_ON_LOOP_MAX):
+            self._encodings += 1
+            written = partial(self._written, slot)
+            self._dispatcher.write_wide(slot.request, answer, written, self._client)
+            return False
         else:
             return self._encode(slot, answer)
         return True
+
+    def _written(self, slot: _Slot, written: WrittenAnswer | None) -> None:
+        """A thread has encoded an answer, or could not."""
+        self._encodings -= 1
+        if self.is_closed:
+            return
+        if written is None:
+            self._close()
+            return
+        slot.buffers, slot.size_bytes = written.buffers, written.size_bytes
+        self._held_bytes += slot.size_bytes
+        self._requests.refused_often(slot.request.api_key, written.errors)
+        self._filled(slot)
 
     def _charged(self, meter: RequestMeter, request: Request, answer: Answer) -> Answer:
         """The answer that tells how long the client is to wait; nobody reads from it meanwhile."""

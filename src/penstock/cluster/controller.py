@@ -178,10 +178,13 @@ def _new_topic(
         assert text is not None
         settings[name] = text
     check_together({**defaults, **settings})
-    partitions = tuple(
-        PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
-        for replicas in _replicas(image, topic, rules)
-    )
+    assigned = _replicas(image, topic, rules)
+    # Partitions with the same replicas share an image: a topic may have ten thousand of them.
+    first = {
+        replicas: PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
+        for replicas in set(assigned)
+    }
+    partitions = tuple([first[replicas] for replicas in assigned])
     return TopicImage(topic.name, topic_id, partitions, settings or NO_SETTINGS, 0)
 
 
@@ -201,10 +204,11 @@ def _replicas(
     count = partition_count(topic.partition_count, rules)
     brokers = sorted(image.brokers)
     factor = 1 if topic.replication_factor == DEFAULT else topic.replication_factor
-    return tuple(
-        tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
-        for index in range(count)
-    )
+    turns = [
+        tuple(brokers[(start + place) % len(brokers)] for place in range(factor))
+        for start in range(len(brokers))
+    ]
+    return tuple([turns[index % len(brokers)] for index in range(count)])
 
 
 def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:
@@ -212,6 +216,15 @@ def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage |
     if isinstance(decision, TopicCreation):
         return failure or decision.topic
     return decision
+
+
+def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
+    """The partitions of one transaction: not of all, because they are encoded on the event loop."""
+    few = topic.partitions[start : start + PARTITIONS_PER_TRANSACTION]
+    return [
+        Put(keys.partition(topic.id, index), values.write_partition(state))
+        for index, state in enumerate(few, start)
+    ]
 
 
 def creation_writes(
@@ -226,13 +239,11 @@ def creation_writes(
     operations: list[Operation] = []
     for creation in creations:
         topic = creation.topic
-        states: list[Operation] = [
-            Put(keys.partition(topic.id, index), values.write_partition(state))
-            for index, state in enumerate(topic.partitions)
-        ]
-        while len(states) > PARTITIONS_PER_TRANSACTION:
-            yield GuardedWrites(guards, tuple(states[:PARTITIONS_PER_TRANSACTION]))
-            states = states[PARTITIONS_PER_TRANSACTION:]
+        start = 0
+        while len(topic.partitions) - start > PARTITIONS_PER_TRANSACTION:
+            yield GuardedWrites(guards, tuple(_states(keys, topic, start)))
+            start += PARTITIONS_PER_TRANSACTION
+        states = _states(keys, topic, start)
         publication = [*states, *_publication(keys, topic)]
         full = len(operations) + len(publication) > STORE_OPERATIONS_MAX
         if full or len(compares) == STORE_COMPARES_MAX:

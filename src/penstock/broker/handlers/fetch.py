@@ -15,20 +15,24 @@ knows of each partition stays as it was.
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from penstock.broker.context import (
+    CLOSE_CONNECTION,
     DEFECT,
     TOPIC_ID_VERSION,
     Answer,
     RequestContext,
     WaitingAnswer,
 )
+from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
-from penstock.broker.fetch_sessions import FetchPlan, SessionPartition
+from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.slices import NextTurn, in_slices
+from penstock.broker.wide_requests import ForwardingWaiter
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,
@@ -67,10 +71,41 @@ def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[
     if replica_id >= 0:
         # Only brokers may fetch as replicas (CVE-2018-1288), and there are no others yet.
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, responses=())
+    if context.permit is not None:
+        return _handle_wide(request, context)
     plan = services.fetch_sessions.begin(request, services.clock.monotonic())
     if plan.error != ErrorCode.NONE:
         return FetchResponse(error_code=plan.error, responses=())
     return _Fetch(request, context, plan).start()
+
+
+def _handle_wide(request: FetchRequest, context: RequestContext) -> Deferred[Answer]:
+    """Plan on a thread what a request with very many partitions reads, then read it."""
+    answer: WaitingAnswer = WaitingAnswer(waiter := ForwardingWaiter())
+    context.services.tasks.start(_plan_wide(request, context, answer, waiter))
+    return answer
+
+
+async def _plan_wide(
+    request: FetchRequest, context: RequestContext, answer: WaitingAnswer, waiter: ForwardingWaiter
+) -> None:
+    services = context.services
+    outcome: Answer | Deferred[Answer]
+    try:
+        named = await services.heavy_work.run(partial(requested, request), 0, context.client)
+        plan = services.fetch_sessions.begin(request, services.clock.monotonic(), named)
+        if plan.error != ErrorCode.NONE:
+            outcome = FetchResponse(error_code=plan.error, responses=())
+        else:
+            outcome = _Fetch(request, context, plan).start()
+    except PenstockError as error:
+        logger.info("a wide fetch was not planned; its connection is closed: %s", error)
+        outcome = CLOSE_CONNECTION
+    except Exception:
+        # Nobody else would: a task that ends with an exception ends the broker.
+        logger.exception("a wide fetch failed; its connection is closed")
+        outcome = DEFECT
+    waiter.follow(answer, outcome)
 
 
 class _Fetch:
@@ -161,6 +196,8 @@ class _Fetch:
             return False
         if is_parked:
             self._wait = wait
+            if self._context.permit is not None:
+                self._context.permit.release()
         return is_parked
 
     def abandon(self) -> None:
@@ -218,7 +255,7 @@ class _Fetch:
             found_bytes >= self._bytes_min
             or not self._hosted
             or any(
-                isinstance(outcome, PenstockError) or outcome.diverging_epoch is not None
+                isinstance(outcome, ErrorCode) or outcome.diverging_epoch is not None
                 for outcome in self._outcomes
             )
         )
@@ -259,7 +296,7 @@ class _Fetch:
             )
             self._add(partition, found)
         except PenstockError as error:
-            self._outcomes.append(error)
+            self._outcomes.append(code_of(error))
 
     def _add(self, partition: HostedPartition, found: PartitionRead) -> None:
         self._outcomes.append(found)
@@ -343,7 +380,7 @@ class _Fetch:
                 )
                 self._add(partition, found)
             except PenstockError as error:
-                self._outcomes.append(error)
+                self._outcomes.append(code_of(error))
 
     def _partition(self, asked: SessionPartition) -> HostedPartition:
         services = self._context.services

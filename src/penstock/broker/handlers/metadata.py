@@ -41,9 +41,11 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         created = await _create_missing(request, context)
         image = services.metadata.image
         # Each once, as in Kafka: a short name may stand for thousands of partitions.
-        asked_once = tuple(dict.fromkeys(request.topics))
-        async for named in in_slices(asked_once, services.turns, services.clock):
-            topics += [await _answer(asked, image, created, request, context) for asked in named]
+        answered: set[MetadataRequestTopic] = set()
+        async for named in in_slices(request.topics, services.turns, services.clock):
+            once = [asked for asked in dict.fromkeys(named) if asked not in answered]
+            answered.update(once)
+            topics += [await _answer(asked, image, created, request, context) for asked in once]
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(

@@ -1,0 +1,89 @@
+"""Wide requests are decoded, and wide answers are encoded, by worker threads.
+
+`ForwardingWaiter` stands for a request that is not decoded yet; `WrittenAnswer` is what a thread
+made of an answer. How many there are at once is decided in `wide_permits`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from penstock.broker.context import Answer, HoldingAnswer, Waiter, WaitingAnswer
+from penstock.broker.wide_permits import WidePermit
+from penstock.core.deferred import Deferred
+from penstock.protocol.codec import Message
+from penstock.protocol.connection import Request, encode_response_frame
+from penstock.protocol.encoder_source import Buffer
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.response_errors import error_codes
+
+
+class WrittenAnswer:
+    """The frame of an answer, and how often each error is in it."""
+
+    __slots__ = ("buffers", "errors", "size_bytes")
+
+    def __init__(self, request: Request, answer: Message) -> None:
+        self.buffers: list[Buffer] = encode_response_frame(request, answer)
+        self.size_bytes = sum(map(len, self.buffers))
+        self.errors: Mapping[ErrorCode, int] = Counter(error_codes(answer))
+
+
+class ForwardingWaiter:
+    """`Waiter` of the answer to a wide request, which later follows another answer."""
+
+    __slots__ = ("_inner", "_is_abandoned", "_is_hurried", "_permit")
+
+    def __init__(self) -> None:
+        self._inner: Waiter | None = None
+        self._is_abandoned = False
+        self._is_hurried = False
+        self._permit: WidePermit | None = None
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self._is_abandoned = True
+        if self._inner is not None:
+            self._inner.abandon()
+            self._release()
+
+    def hurry(self) -> None:
+        """The client sends no more."""
+        self._is_hurried = True
+        if self._inner is not None:
+            self._inner.hurry()
+
+    def follow(
+        self,
+        answer: WaitingAnswer,
+        outcome: Answer | Deferred[Answer],
+        permit: WidePermit | None = None,
+    ) -> None:
+        """The request was handled: `answer` becomes what `outcome` is, now or later.
+
+        The permit is released with the answer, or when there will be none.
+        """
+        self._permit = permit
+        if isinstance(answer, HoldingAnswer):
+            if isinstance(outcome, HoldingAnswer) and outcome.is_holding:
+                outcome.on_release = answer.release
+            else:
+                answer.release()
+        if not isinstance(outcome, Deferred):
+            self._settle(answer, outcome)
+            return
+        outcome.then(lambda final: self._settle(answer, final))
+        if isinstance(outcome, WaitingAnswer) and not outcome.is_set:
+            self._inner = outcome.waiter
+            if self._is_abandoned:
+                self.abandon()
+            elif self._is_hurried:
+                self._inner.hurry()
+
+    def _settle(self, answer: WaitingAnswer, final: Answer) -> None:
+        self._release()
+        self._inner = None
+        answer.set(final)
+
+    def _release(self) -> None:
+        if self._permit is not None:
+            self._permit.release()

@@ -1,0 +1,64 @@
+"""`has_more_elements`: whether the arrays of a message hold more elements than a number.
+
+The time to encode a message grows with the number of its elements, so the number says whether the
+event loop may do it. Which fields are arrays is read from the class of a message once; a function
+is compiled from it, because every response is asked. It stops as soon as the answer is known.
+"""
+
+import typing
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from types import NoneType
+
+from penstock.protocol.codec import Message
+
+Counter = Callable[[Message, int], bool]
+
+_counters: dict[type[Message], Counter] = {}
+"""One for each class of message, which are as many as there are APIs."""
+
+
+def has_more_elements(message: Message, most: int) -> bool:
+    """Whether the arrays of `message`, at all depths, have more than `most` elements in all."""
+    counter = _counters.get(type(message))
+    if counter is None:
+        counter = _counters[type(message)] = _make_counter(type(message))
+    return counter(message, most)
+
+
+def _make_counter(message_class: type[Message]) -> Counter:
+    lines = _lines(message_class, "message", 1)
+    source = "\n".join(["def count(message, most):", " found = 0", *lines, " return found > most"])
+    namespace: dict[str, Counter] = {}
+    # The source is made of names of our own classes' fields, nothing else.
+    name = f"<elements of {message_class.__name__}>"
+    exec(compile(source, name, "exec"), namespace)  # noqa: S102
+    return namespace["count"]
+
+
+def _lines(owner: type, variable: str, depth: int) -> list[str]:
+    """Statements that count the arrays of one structure, `depth` deep."""
+    indent = " " * depth
+    lines = []
+    for field in fields(owner):
+        place = f"{variable}.{field.name}"
+        kind = _without_none(field.type)
+        is_array = typing.get_origin(kind) is tuple
+        element = typing.get_args(kind)[0] if is_array else kind
+        name = f"part{depth}"
+        inner = []
+        if isinstance(element, type) and is_dataclass(element):
+            inner = _lines(element, name, depth + 1)
+        if is_array:
+            lines.append(f"{indent}found += len({place} or ())")
+            lines.append(f"{indent}if found > most: return True")
+        if inner:
+            # Null and a lone structure are looped over too, as none and as one.
+            source = f"{place} or ()" if is_array else f"({place},) if {place} else ()"
+            lines += [f"{indent}for {name} in {source}:", *inner]
+    return lines
+
+
+def _without_none(annotation: object) -> object:
+    inner = [kind for kind in typing.get_args(annotation) if kind is not NoneType]
+    return inner[0] if len(inner) == 1 and NoneType in typing.get_args(annotation) else annotation
