@@ -59,7 +59,7 @@ test: install ## the fast tests alone
 	$(FAST_TESTS)
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
-	$(RELEASE)/bin/python -m pip install --quiet --group dev --group interop --group spark --group tables
+	$(RELEASE)/bin/python -m pip install --quiet --group dev --group docs --group interop --group spark --group tables
 	touch $@
 
 .PHONY: test-compiled

@@ -102,6 +102,7 @@ def test_no_more_than_the_bound_is_unfolded_on_the_loop(monkeypatch: pytest.Monk
     assert bounds == [UNFOLD_ON_LOOP_BYTES_MAX]
 
 
+@pytest.mark.uncompiled
 def test_a_large_plain_batch_is_left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uncompiled the bound is lower; both are bounds of bytes, because a record may be 7 bytes."""
     monkeypatch.setattr(validation, "_SCAN_ON_LOOP", 1_000)

@@ -50,6 +50,7 @@ def carry_out(swap: SegmentSwap, log: PartitionLog) -> None:
     swap.finish()
 
 
+@pytest.mark.uncompiled
 def test_a_read_behind_a_gap_does_not_jump_over_what_a_swap_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_run_whose_client_is_gone_stops(scene: Scene) -> None:
     assert not answers
 
 
+@pytest.mark.uncompiled
 def test_a_defect_in_a_later_turn_closes_the_connection(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

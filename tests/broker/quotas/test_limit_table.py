@@ -77,6 +77,7 @@ def test_a_client_without_an_id_has_what_its_user_has() -> None:
     assert table.bound_of("u", "") == Bound(("u", ABSENT), 3.0)
 
 
+@pytest.mark.uncompiled
 def test_names_that_clients_invent_are_not_kept_without_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
