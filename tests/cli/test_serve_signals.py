@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from penstock.cli.serve import serve
 from penstock.storage.log_manager import LogManager
@@ -27,9 +27,6 @@ def test_a_signal_ends_a_start_that_verifies_logs(
         assert is_told.wait(SECONDS_MAX)
         start(self, settings_for)  # type: ignore[arg-type]
 
-    def told(_: int, __: object) -> None:
-        raise AssertionError("the signal reached nobody")
-
     monkeypatch.setattr(LogManager, "start", slow_start)
 
     class Told(threading.Event):
@@ -40,12 +37,47 @@ def test_a_signal_ends_a_start_that_verifies_logs(
             is_told.set()
 
     monkeypatch.setattr("penstock.node.log_loading.threading.Event", Told)
-    before = signal.signal(signal.SIGTERM, told)
+    result = served(monkeypatch, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "is ready" not in result.output
+
+
+def served(monkeypatch: pytest.MonkeyPatch, data_directory: Path) -> Result:
+    """Run `penstock serve` in this process until it returns."""
+
+    def missed(_: int, __: object) -> None:
+        raise AssertionError("the signal reached nobody")
+
+    monkeypatch.setattr("penstock.cli.serve._leave", lambda: None)
+    before = signal.signal(signal.SIGTERM, missed)
     try:
-        result = CliRunner().invoke(
-            serve, ["--port", "0", "--no-admin", "--data-dir", str(tmp_path)]
+        return CliRunner().invoke(
+            serve, ["--port", "0", "--no-admin", "--data-dir", str(data_directory)]
         )
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert result.exit_code == 0, result.output
-    assert "is ready" not in result.output
+
+
+def test_a_stop_that_waits_for_anything_exits_in_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guards the last resort: here the start hangs in a log, as it would on a dead disk."""
+    exits: list[int] = []
+    has_exited = threading.Event()
+    start = LogManager.start
+
+    def hanging_start(self: LogManager, settings_for: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert has_exited.wait(SECONDS_MAX)
+        start(self, settings_for)  # type: ignore[arg-type]
+
+    def exit_process(code: int) -> None:
+        exits.append(code)
+        has_exited.set()
+
+    monkeypatch.setattr(LogManager, "start", hanging_start)
+    monkeypatch.setattr("penstock.cli.serve.STOP_EXIT_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.cli.serve.os._exit", exit_process)
+    served(monkeypatch, tmp_path)
+    assert exits == [0]
+    assert "the stop did not end within 0.0 s: exiting now" in caplog.text

@@ -10,6 +10,7 @@ import pytest
 from penstock.core.clock import SystemClock
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import ROUND_ALONE_SECONDS
+from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
 from penstock.storage.filesystem import DiskFileSystem
 from penstock.storage.group_commit import GroupCommit
@@ -230,7 +231,8 @@ def run_commit(path: Path, story: Story) -> None:
         while commit.is_syncing:
             moved.clear()
             await asyncio.wait_for(moved.wait(), 5)
-        commit.finish_stop()
+        commit.finish_stop(StopDeadline(SystemClock()))
+        commit.stop_pools()
         manager.close()
 
     asyncio.run(go())

@@ -2,8 +2,9 @@
 
 Settings come from a TOML file, then `PENSTOCK_*` variables, then flags. The one line on standard
 output says that the broker answers, where, and how long that took; everything else goes to standard
-error. SIGTERM and SIGINT finish what was accepted and exit with 0; a second one does not wait. The
-settings file is watched, and SIGHUP reads it again at once.
+error. SIGTERM and SIGINT finish what was accepted and exit with 0, within 5 s whatever the broker
+waits for; a second signal does not wait. The settings file is watched, and SIGHUP reads it again at
+once.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -19,12 +21,16 @@ import click
 
 from penstock.cli.options import examples, settings_file_option
 from penstock.cli.settings_file import load
+from penstock.core.stopping import STOP_EXIT_SECONDS
 from penstock.node.file_look import look_at
 
 if TYPE_CHECKING:
     from penstock.core.settings import Settings
     from penstock.node.server import BrokerServer
     from penstock.node.settings_reload import SettingsSource
+
+_LAST_WORDS_SECONDS = 0.1
+"""For the log line of a stop that is late."""
 
 
 @click.command(
@@ -93,14 +99,17 @@ def serve(
     from penstock.node.settings_reload import SettingsSource
 
     source = SettingsSource(file, lambda: load(file, flags), loaded, first_look)
+    last_resort = threading.Timer(STOP_EXIT_SECONDS, _exit_late)
+    last_resort.daemon = True
     try:
-        run(_serve(source, started_at), use_uvloop=settings.node.uvloop)
+        run(_serve(source, started_at, last_resort), use_uvloop=settings.node.uvloop)
     finally:
+        last_resort.cancel()
         gc.enable()
     _leave()
 
 
-async def _serve(source: "SettingsSource", started_at: float) -> None:
+async def _serve(source: "SettingsSource", started_at: float, last_resort: threading.Timer) -> None:
     from penstock.node.server import BrokerServer
 
     settings = source.first.settings
@@ -114,6 +123,7 @@ async def _serve(source: "SettingsSource", started_at: float) -> None:
         if stop.is_set():
             os._exit(130)
         stop.set()
+        last_resort.start()
         if is_starting:
             # A start may verify logs for minutes; it ends after the log that is being read.
             starting.cancel()
@@ -153,14 +163,30 @@ async def _until_stopped(
     logging.getLogger("penstock").info("stopping: finishing what was accepted")
 
 
-def _leave() -> None:
-    """End the process at once if a thread of storage still waits for a disk that does not answer.
+def _exit_late() -> None:
+    """End the process from another thread: the stop still waits for a disk, a lock or a client.
 
-    Python would wait for it, or end it inside a library that does not expect that.
+    Every file is crash safe at every step, so this is what a crash of the process leaves. Logging
+    gets a moment only: it may be what the stop waits for, on a pipe that is not read.
     """
-    from penstock.storage.worker_pool import abandoned_threads
+    message = (
+        "the stop did not end within %.1f s: exiting now. No acknowledged record is lost; the next "
+        "start verifies the logs as after a crash, unless the clean-shutdown marker was written."
+    )
+    log = threading.Thread(
+        target=logging.getLogger("penstock").error, args=(message, STOP_EXIT_SECONDS), daemon=True
+    )
+    log.start()
+    log.join(_LAST_WORDS_SECONDS)
+    os._exit(0)
 
-    if abandoned_threads():
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(0)
+
+def _leave() -> None:
+    """End the process at once; everything is closed.
+
+    Python would free every object of thousands of logs, which takes a second, and wait for a thread
+    of storage that still waits for a disk.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)

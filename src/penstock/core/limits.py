@@ -404,14 +404,6 @@ LOOKUP_REST_SECONDS_MAX: Final = 0.02
 """Longest rest of a search after one slice: ten slices. A slice that waited for a slow disk took
 long without work."""
 
-STOP_DRAIN_SECONDS_MAX: Final = 3.0
-"""How long a stop waits for answers to requests that were accepted. With the time for storage's
-threads below, a stop ends within 5 s whatever clients asked for; the syncs of a clean stop come on
-top."""
-
-WORK_STOP_SECONDS_MAX: Final = 1.0
-"""How long a stop waits for storage's threads after it cancelled their work: 500 slices."""
-
 COMPACTION_KEYS_MAX: Final = 500_000
 """Keys that one pass of compaction remembers: about 75 MB. Kafka's log.cleaner.dedupe.buffer.size
 holds ten times as many in 128 MB; what does not fit waits for the next pass."""

@@ -10,6 +10,7 @@ The order of starting, which is also the reverse of the order of stopping:
 6. the admin port, which was taken first, is served. It is let go last.
 
 Stopping first refuses new connections and finishes what was accepted, then goes the same way back.
+All waits of a stop share one deadline (`core.stopping`).
 """
 
 import asyncio
@@ -36,6 +37,7 @@ from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import UNCOMPILED_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
+from penstock.core.stopping import StopDeadline
 from penstock.node.adapters import (
     ColdReads,
     DataDirectories,
@@ -102,7 +104,7 @@ async def start_parts(
     """Start everything; leaving `stack` stops it. From a `source` the settings are read again."""
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
-    storage, replicas = _start_storage(ground, stack)
+    storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
     disk = storage.disk_guard(ground.path)
     topics = Topics(settings.node.id, metadata, storage, replicas)
     brokers = Brokers(metadata, ground.given, topics)
@@ -147,7 +149,8 @@ async def start_parts(
     await listener.start()
     coordinators.start()
     stack.push_async_callback(listener.stop)
-    for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
+    admin = ground.admin
+    for stop in (replicas.stop_waiting, coordinators.stop, admin.stop_serving, deadline.begin):
         stack.callback(stop)
     parts = Parts(
         metadata=metadata,
@@ -156,7 +159,7 @@ async def start_parts(
         advertised_host=host,
         advertised_port=port,
         listening_port=listener.port,
-        admin=ground.admin,
+        admin=admin,
         live=ground.live,
         declared=declared,
         reload=reload,
@@ -298,7 +301,7 @@ def _prepare_threads() -> None:
 
 
 def _start_storage(
-    ground: Foundation, stack: AsyncExitStack
+    ground: Foundation, stack: AsyncExitStack, deadline: StopDeadline
 ) -> tuple[StorageService, ReplicaManager]:
     """The log engine and the replicas over it, each telling the other."""
     _prepare_threads()
@@ -323,6 +326,6 @@ def _start_storage(
     )
     replicas = ReplicaManager(timer, storage.schedule_flush)
     storage.start(loop)
-    stack.push_async_callback(storage.stop)
+    stack.push_async_callback(storage.stop, deadline)
     register_storage(ground.metrics, storage, replicas)
     return storage, replicas

@@ -1,6 +1,6 @@
 """What a round of the flusher does on the disk, in the order that durability needs.
 
-Epochs, data, the snapshots of a clean stop, names. Lack of room for a small file, or of a
+Epochs, data, names. Lack of room for a small file, or of a
 descriptor, is a `ShortageError`: nothing is lost and the jobs are owed again. Every other error,
 and any error of a sync of data, is raised as it is and takes the directory out of service.
 """
@@ -8,6 +8,7 @@ and any error of a sync of data, is raised as it is and takes the directory out 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.storage.directory_sync import sync_directories
 from penstock.storage.filesystem import (
     DESCRIPTOR_ERRNOS,
     RETRIABLE_ERRNOS,
@@ -39,13 +40,13 @@ def execute_jobs(
     Step by step over all jobs, not job by job: a file system with a journal commits for the first
     file of a step what the others then find done.
     """
-    _replace_epochs(filesystem, jobs)
+    _replace_epochs(filesystem, jobs, sync_files)
     sync_files([file for job in jobs for file in job.files])
-    _write_snapshots(filesystem, jobs)
     try:
-        for job in jobs:
-            if job.sync_directory or job.epochs is not None:
-                filesystem.sync_directory(job.log.directory)
+        sync_directories(
+            filesystem,
+            [job.log.directory for job in jobs if job.sync_directory or job.epochs is not None],
+        )
         parents = {job.log.directory.rpartition("/")[0] for job in jobs if job.sync_parent}
         for parent in parents:
             filesystem.sync_directory(parent)
@@ -55,7 +56,9 @@ def execute_jobs(
         raise
 
 
-def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
+def _replace_epochs(
+    filesystem: FileSystem, jobs: list[FlushJob], sync_files: Callable[[list[File]], None]
+) -> None:
     """Write leader epochs aside, sync, rename; their names are synced with the others."""
     written: list[tuple[str, File]] = []
     with _telling_full():
@@ -65,24 +68,9 @@ def _replace_epochs(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
                 file = filesystem.create_file(f"{path}.tmp")
                 write_fully(file, job.epochs, 0)
                 written.append((path, file))
-        for _, file in written:
-            file.sync()
+        sync_files([file for _, file in written])
         for path, _ in written:
             filesystem.rename(f"{path}.tmp", path)
-
-
-def _write_snapshots(filesystem: FileSystem, jobs: list[FlushJob]) -> None:
-    """Write the producers of a clean stop. An older snapshot can stand in for each."""
-    written: list[File] = []
-    with _telling_full():
-        for job in jobs:
-            if job.snapshot is not None:
-                name, snapshot = job.snapshot
-                file = filesystem.create_file(f"{job.log.directory}/{name}")
-                write_fully(file, snapshot.to_bytes(), 0)
-                written.append(file)
-        for file in written:
-            file.sync()
 
 
 @contextmanager

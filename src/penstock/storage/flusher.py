@@ -13,7 +13,7 @@ One log has one job under way at a time; rounds under way have no log in common.
 begins when the one before has ended, so that many appends share a sync, or when it lasted for
 `ROUND_ALONE_SECONDS`: then every log of it is told as soon as its own files are synced.
 
-The order inside a job is the law of durability: epochs, data, snapshots, names; only then does the
+The order inside a job is the law of durability: epochs, data, names; only then does the
 durable offset move. Files of data are synced in any order: the offset moves after all of them. A
 failed sync is final (fsyncgate: a retry may succeed with the data gone): the directory is offline,
 nothing after it is acknowledged. Lack of room for the small files is not, nor is a lack of
@@ -246,7 +246,7 @@ class Flusher:
         filesystem = self._directory.filesystem
         flush_round.began_at = started = self._clock.monotonic()
         try:
-            execute_jobs(filesystem, flush_round.jobs, self._sync_files)
+            execute_jobs(filesystem, flush_round.jobs, self.sync_files)
         except ShortageError:
             flush_round.is_full = True
         except OSError as error:
@@ -329,7 +329,7 @@ class Flusher:
 
     # --- The pool ---
 
-    def _sync_files(self, files: list[File]) -> None:
+    def sync_files(self, files: list[File]) -> None:
         """Sync all of these, at the same time where the pool can."""
         pool = self._pool
         descriptors = _descriptors(files) if pool is not None and len(files) > 1 else None
@@ -411,11 +411,14 @@ class Flusher:
         self._rounds.put(flush_round)
 
     def stop(self) -> None:
-        """End the thread after the round it is at; waits for it."""
+        """End the thread; no round is under way. The pool goes on: a clean close uses it."""
         if self._syncer is not None:
             self._rounds.put(None)
             self._syncer.join()
             self._syncer = None
+
+    def stop_pool(self) -> None:
+        """End the pool's threads; nothing is in it."""
         if self._pool is not None:
             self._pool.stop()
             self._pool = None

@@ -11,10 +11,12 @@ what a log owes is the log's.
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Final, Protocol
 
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import ROUND_ALONE_SECONDS, SYNC_THREADS_MAX
+from penstock.core.stopping import StopDeadline
 from penstock.storage.filesystem import DiskFileSystem
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
 from penstock.storage.log_directory import LogDirectory
@@ -94,10 +96,13 @@ class GroupCommit:
         for flusher in self._flushers:
 
             def report(flush_round: FlushRound, flusher: Flusher = flusher) -> None:
-                loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
+                # A loop that is closed: a stop abandoned this round.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
 
             def report_snapshot(job: SnapshotJob, flusher: Flusher = flusher) -> None:
-                loop.call_soon_threadsafe(self._finish_snapshot, flusher, job)
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._finish_snapshot, flusher, job)
 
             pool = None
             if isinstance(flusher.directory.filesystem, DiskFileSystem):
@@ -114,21 +119,43 @@ class GroupCommit:
         if self._retry is not None:
             self._retry.cancel()
 
-    def finish_stop(self) -> None:
-        """End the threads and do the last rounds on this one; nothing is under way."""
+    def finish_stop(self, deadline: StopDeadline) -> None:
+        """End the flushers' threads and do the last rounds on this one; nothing is under way."""
         for flusher in self._flushers:
             flusher.snapshots.stop()
-            if flusher in self._watched and self._loop is not None:
-                self._loop.remove_reader(self._watched.pop(flusher))
+            self._stop_watching(flusher)
             flusher.stop()
-            self._finish_appends(flusher)
+            self._finish_appends(flusher, deadline)
 
-    def _finish_appends(self, flusher: Flusher) -> None:
+    def abandon(self) -> None:
+        """Give up rounds that have not ended: the disk does not answer, and the process ends."""
+        for flusher in self._flushers:
+            self._stop_watching(flusher)
+            self._fail_late(flusher.directory)
+
+    def stop_pools(self) -> None:
+        """End the threads that sync; a clean close was the last to use them."""
+        for flusher in self._flushers:
+            flusher.stop_pool()
+
+    def _stop_watching(self, flusher: Flusher) -> None:
+        if flusher in self._watched and self._loop is not None:
+            self._loop.remove_reader(self._watched.pop(flusher))
+
+    def _fail_late(self, directory: LogDirectory) -> None:
+        """Answer what waits for a sync that comes too late; it was never acknowledged."""
+        directory.fail(TimeoutError("syncs did not end before the deadline of the stop"))
+        self.report_failure(directory)
+
+    def _finish_appends(self, flusher: Flusher, deadline: StopDeadline) -> None:
         """The last rounds of a directory, on this thread."""
         while flusher.directory.dirty and flusher.directory.failure is None:
             if self._flush_mode is not FlushMode.ALWAYS:
                 logs = flusher.take_acknowledged()
                 self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
+                return
+            if deadline.is_over:
+                self._fail_late(flusher.directory)
                 return
             try:
                 flush_round = flusher.begin_round()

@@ -19,7 +19,6 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_snapshots import SnapshotLog
 from penstock.storage.open_files import OpenFiles
-from penstock.storage.producer_state import ProducerSnapshot
 from penstock.storage.segment import Segment
 from penstock.storage.transaction_index import TransactionIndex
 
@@ -35,7 +34,7 @@ class LogMark(NamedTuple):
 class FlushJob:
     """What must be on the disk before the log's durable offset may reach `mark`.
 
-    The order is fixed: epochs, data files, snapshots, then names (`flush_work`).
+    The order is fixed: epochs, data files, then names (`flush_work`).
     """
 
     __slots__ = (
@@ -48,7 +47,6 @@ class FlushJob:
         "segment_files",
         "segments",
         "small_paths",
-        "snapshot",
         "sync_directory",
         "sync_parent",
         "truncations",
@@ -73,8 +71,6 @@ class FlushJob:
         """Those of `segments`: written and not synced, so they stay open if they are owed again."""
         self.epochs: bytes | None = None
         """Content of the leader-epoch checkpoint, when an epoch is new."""
-        self.snapshot: tuple[str, ProducerSnapshot] | None = None
-        """Producers at a clean stop: name of the file and content. `snapshot_writer` has others."""
         self.small_paths: Sequence[str] = ()
         """Where some of `files` are, in case they are owed again."""
         self.aborting: Sequence[TransactionIndex] = ()
@@ -87,12 +83,7 @@ class FlushJob:
     @property
     def is_plain(self) -> bool:
         """Whether syncing `files`, in any order, is all there is to do."""
-        return not (
-            self.sync_directory
-            or self.sync_parent
-            or self.epochs is not None
-            or self.snapshot is not None
-        )
+        return not (self.sync_directory or self.sync_parent or self.epochs is not None)
 
 
 @dataclass(slots=True)
@@ -109,6 +100,20 @@ class OwedWork:
     """Names in the log's directory are new."""
     parent: bool = False
     """The log's directory itself is new."""
+    birth: bool = False
+    """The log never had a record; what is owed waits for its first batch."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is owed."""
+        return not (
+            self.segments or self.small_paths or self.epochs or self.directory or self.parent
+        )
+
+    @property
+    def is_birth(self) -> bool:
+        """Whether the log has no records yet: losing all of it loses nothing."""
+        return self.birth and not self.segments
 
     def add(self, segment: Segment) -> None:
         """A segment has unsynced data."""
@@ -172,7 +177,7 @@ class OwedWork:
         job.sync_directory = self.directory
         job.sync_parent = self.parent
         self.small_paths = []
-        self.epochs = self.directory = self.parent = False
+        self.epochs = self.directory = self.parent = self.birth = False
         return job
 
     def put_back(self, job: FlushJob, segments: list[Segment]) -> None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
 from penstock.records.control import read_marker
+from penstock.storage.data_directory import PARTITION_FILE
 from penstock.storage.filesystem import FileSystem
 from penstock.storage.index import OFFSET_ENTRY
 from penstock.storage.leader_epochs import LeaderEpochs
@@ -46,10 +47,14 @@ class LoadedLog:
     epochs: LeaderEpochs
     is_new: bool = False
     """Nothing of it is durable yet, not even the name of its directory."""
+    is_bare: bool = False
+    """It was found without records, and maybe no name in its directory was ever synced."""
     is_changed: bool = False
-    """What is in memory is not what is in the small files."""
+    """What is in memory is not what is in the files."""
+    are_epochs_changed: bool = False
+    """The leader epochs are not those in their file."""
     unsynced: list[str] = field(default_factory=list)
-    """Paths of a new log's small files that are to be synced with its first batch."""
+    """Paths of small files that are to be synced with the log's first batch."""
     cut: str = ""
     """Why a torn tail was cut, or nothing."""
     notes: list[str] = field(default_factory=list)
@@ -84,7 +89,7 @@ def load_log(
     """Open a log; `QuarantinedLogError` when durable data is damaged or missing."""
     names = _remove_left_overs(filesystem, directory)
     segments = _open_segments(filesystem, open_files, directory, names, log_start_offset)
-    epochs, epochs_note = _load_epochs(filesystem, directory, names)
+    epochs, stored_epochs, epochs_note = _load_epochs(filesystem, directory, names)
     is_changed = not segments
     if not segments:
         if recovery_point > log_start_offset:
@@ -124,6 +129,8 @@ def load_log(
         rebuild_from=rebuild_from,
     )
     _sync_transactions(filesystem, directory, segments)
+    # A clean stop syncs nothing of a log without records: its first batch does.
+    is_bare = end_offset == 0 and recovery_point == 0
     return LoadedLog(
         directory,
         segments,
@@ -132,7 +139,10 @@ def load_log(
         producers,
         stored_offset,
         epochs,
+        is_bare=is_bare,
         is_changed=is_changed,
+        are_epochs_changed=epochs.to_bytes() != stored_epochs,
+        unsynced=[f"{directory}/{PARTITION_FILE}"] if is_bare and PARTITION_FILE in names else [],
         cut=cut,
         notes=[epochs_note] if epochs_note else [],
     )
@@ -210,15 +220,16 @@ def _remove_orphans(
 
 def _load_epochs(
     filesystem: FileSystem, directory: str, names: list[str]
-) -> tuple[LeaderEpochs, str]:
-    """The leader epochs, and a note when their file was of no use."""
+) -> tuple[LeaderEpochs, bytes, str]:
+    """The leader epochs, what their file says, and a note when it was of no use."""
     if LEADER_EPOCH_FILE not in names:
-        return LeaderEpochs(), ""
+        return LeaderEpochs(), LeaderEpochs().to_bytes(), ""
+    data = filesystem.read_file(f"{directory}/{LEADER_EPOCH_FILE}")
     try:
-        data = filesystem.read_file(f"{directory}/{LEADER_EPOCH_FILE}")
-        return LeaderEpochs.from_bytes(data), ""
+        return LeaderEpochs.from_bytes(data), data, ""
     except StorageError as error:
-        return LeaderEpochs(), f"{directory}: {error}; known epochs begin with what was scanned"
+        note = f"{directory}: {error}; known epochs begin with what was scanned"
+        return LeaderEpochs(), data, note
 
 
 def _clean_end(directory: str, active: Segment, settings: LogSettings, recovery_point: int) -> int:

@@ -4,8 +4,9 @@ Guarantees: a log that it gives is whole. A log that cannot be served is in `pro
 reason, and using it raises; nothing of it is changed. Duties that run on a timer cost what changed,
 not what exists, except retention, which looks at each log's oldest segment.
 
-Order at a clean stop: every changed log is synced, checkpoints are written, then the marker. While
-a partition is quarantined no marker is written, so that the next start verifies again.
+Order at a clean stop: what logs owe is synced, checkpoints are written, then the marker
+(`clean_close`). While a partition is quarantined no marker is written, so that the next start
+verifies again.
 
 Plain blocking code, called by the thread that owns the logs; `service` runs slow parts elsewhere.
 """
@@ -24,10 +25,11 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.core.limits import FILES_OPEN_MAX
+from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
 from penstock.storage import data_directory as names
+from penstock.storage.clean_close import close_directory
 from penstock.storage.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
-from penstock.storage.flush_work import execute_jobs
 from penstock.storage.flusher import Flusher
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_loader import create_log, load_log
@@ -41,10 +43,6 @@ from penstock.storage.segment import LOG_SUFFIX, segment_name
 logger = logging.getLogger(__name__)
 
 _DEFAULT_SETTINGS = LogSettings()
-_LOGS_CLOSED_AT_ONCE = 500
-"""Logs synced together at a stop."""
-_FILES_TO_CLOSE_LOG = 4
-"""Files that a log holds open meanwhile."""
 
 
 class LogManager:
@@ -411,13 +409,16 @@ class LogManager:
 
     # --- Stopping ---
 
-    def close(self) -> None:
-        """Sync everything, write checkpoints and the clean marker, let go of the directories."""
+    def close(self, deadline: StopDeadline | None = None) -> None:
+        """Sync what is owed, write checkpoints and the clean marker, let go of the directories.
+
+        After the `deadline` no marker is written: the next start verifies as after a crash.
+        """
         for directory in self._directories:
             assert not directory.flusher.is_round_under_way, "stop the flusher first"
             try:
                 if directory.shared.failure is None:
-                    self._close_directory(directory)
+                    self._close_directory(directory, deadline)
             except OSError as error:
                 directory.shared.fail(error)
             finally:
@@ -427,23 +428,14 @@ class LogManager:
                     directory.lock.release()
                     directory.lock = None
 
-    def _close_directory(self, directory: ManagedDirectory) -> None:
-        filesystem = self._filesystem
+    def _close_directory(self, directory: ManagedDirectory, deadline: StopDeadline | None) -> None:
         logs = self._logs_in(directory)
-        touched = [log for log in logs if log.is_touched]
-        files_max = self._open_files.files_max
-        at_once = max(1, min(_LOGS_CLOSED_AT_ONCE, files_max // _FILES_TO_CLOSE_LOG))
-        for start in range(0, len(touched), at_once):
-            part = touched[start : start + at_once]
-            jobs = [log.finish() for log in part]
-            execute_jobs(filesystem, jobs)
-            for log, job in zip(part, jobs, strict=True):
-                log.flush_done(job)
+        is_clean = close_directory(directory, logs, deadline)
         directory.log_starts.update(
             {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset}
         )
         directory.write_log_starts()
         self._write_recovery_points(directory, logs)
         unserved = (problem.path for problem in self.problems if not problem.is_served)
-        if not any(path.startswith(directory.path + "/") for path in unserved):
-            names.write_clean_marker(filesystem, directory.path)
+        if is_clean and not any(path.startswith(directory.path + "/") for path in unserved):
+            names.write_clean_marker(self._filesystem, directory.path)

@@ -12,9 +12,11 @@ missing costs time and no knowledge, as long as the batches are there: retention
 above `stored_offset`.
 """
 
+from contextlib import suppress
 from typing import Final, Protocol
 
 from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
+from penstock.storage.filesystem import FileSystem
 from penstock.storage.producer_state import ProducerSnapshot, ProducerStates
 from penstock.storage.segment import segment_name
 
@@ -73,11 +75,20 @@ class TakenSnapshot:
 class LogSnapshots:
     """The snapshots of one log. Owner's thread."""
 
-    __slots__ = ("_periodic", "_segment_bytes", "is_missed", "stored_offset", "taken")
+    __slots__ = (
+        "_loaded_offset",
+        "_periodic",
+        "_segment_bytes",
+        "is_missed",
+        "stored_offset",
+        "taken",
+    )
 
     def __init__(self, stored_offset: int) -> None:
         self.stored_offset = stored_offset
         """Newest snapshot on the disk, or where the first segment begins."""
+        self._loaded_offset = stored_offset
+        """Snapshot that the start found, which the last stop did not sync; -1 after a newer one."""
         self.taken: TakenSnapshot | None = None
         self.is_missed = False
         """A segment ended, and its snapshot was not taken."""
@@ -132,6 +143,7 @@ class LogSnapshots:
         assert taken is self.taken
         self.taken = None
         self.stored_offset = taken.offset
+        self._loaded_offset = -1
         if taken.is_periodic:
             self._periodic = [*self._periodic, taken.name][-_PERIODIC_KEPT:]
 
@@ -155,4 +167,17 @@ class LogSnapshots:
         """After a truncation: what was taken is of a log that is not there any more."""
         self.drop(log, queue)
         self.is_missed = False
-        self.stored_offset = stored_offset
+        self.stored_offset = self._loaded_offset = stored_offset
+
+    def sync_loaded(self, filesystem: FileSystem, directory: str) -> None:
+        """Sync the snapshot that the start found; any thread.
+
+        A clean stop writes snapshots and does not sync them: a torn one is refused by its checksum,
+        and the batches are there. Once segments below it are removed, it is all that is left.
+        """
+        if self._loaded_offset >= 0:
+            with suppress(FileNotFoundError):
+                filesystem.open_file(
+                    f"{directory}/{segment_name(self._loaded_offset)}{SNAPSHOT_SUFFIX}"
+                ).sync()
+            self._loaded_offset = -1

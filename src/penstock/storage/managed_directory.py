@@ -138,13 +138,15 @@ class ManagedDirectory:
     def remove_segments(self, detached: Iterable[DetachedSegments]) -> bool:
         """Remove the files of segments that their logs let go; whether it is done. Any thread.
 
-        First the new starts are durable, and the names of the segments that stay: a crash in
-        between must not leave a hole or nothing. For lack of room it is to be tried again.
+        First the new starts are durable, the snapshot that replaces what goes, and the names of the
+        segments that stay: a crash in between must not leave a hole or nothing. For lack of room it
+        is to be tried again.
         """
         filesystem = self.shared.filesystem
         try:
             self.write_log_starts()
             for log, segments in detached:
+                log.snapshots.sync_loaded(filesystem, log.directory)
                 filesystem.sync_directory(log.directory)
                 for segment in segments:
                     segment.remove()

@@ -36,7 +36,7 @@ from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, Tim
 from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.retention import expired_count
 from penstock.storage.rolling import is_roll_due, is_untimed_roll_due
-from penstock.storage.segment import Segment, segment_name
+from penstock.storage.segment import Segment
 from penstock.storage.truncation import cut_segments
 
 _LOG_APPEND_TIME = 0x08
@@ -117,9 +117,10 @@ class PartitionLog:
             self.snapshots.miss(self, shared)
         self._owed = OwedWork(
             small_paths=loaded.unsynced,
-            epochs=loaded.is_changed and not loaded.is_new,
-            directory=loaded.is_new,
+            epochs=loaded.are_epochs_changed,
+            directory=loaded.is_new or loaded.is_bare,
             parent=loaded.is_new,
+            birth=loaded.is_new or loaded.is_bare,
         )
 
     def __repr__(self) -> str:
@@ -265,6 +266,16 @@ class PartitionLog:
         """No room for the job's small files: everything in it is owed again."""
         self._owed.put_back(job, self.segments)
         self.mark_dirty()
+
+    @property
+    def owes_sync(self) -> bool:
+        """Whether a clean stop has something of it to sync; a new log without records has not."""
+        return not (self._owed.is_empty or self._owed.is_birth)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a clean stop has something of it to write."""
+        return self.is_touched and not self._owed.is_birth
 
     @property
     def owes_sealed(self) -> bool:
@@ -424,16 +435,6 @@ class PartitionLog:
         self.problem = problem
         for segment in self.segments:
             segment.close()
-
-    def finish(self) -> FlushJob:
-        """Complete the indexes and take a last snapshot, for a clean stop."""
-        files = self.active.finish()
-        self.producers.map_end_offset = self.end_offset
-        job = self.take_flush_job(sealed_only=False)
-        job.snapshot = (f"{segment_name(self.end_offset)}.snapshot", self.producers.snapshot())
-        job.files += files
-        job.sync_directory = True
-        return job
 
     def validate(self) -> None:
         """Assert what always holds; tests call it after every event."""

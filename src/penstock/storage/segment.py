@@ -11,6 +11,7 @@ because bytes there never change. It decides nothing about offsets: `partition_l
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from typing_extensions import Buffer
@@ -209,13 +210,15 @@ class Segment:
             torn.truncate(self.size)
 
     def finish(self) -> list[File]:
-        """Complete the indexes, as sealing and closing do; the files that are to be synced."""
+        """Complete the indexes, as sealing does; the files that are to be synced."""
+        files = [self.file(), *self.finish_indexes()]
+        return [*files, self.transactions.finish()] if self.transactions.size else files
+
+    def finish_indexes(self) -> list[File]:
+        """Write all entries of the offset index and of the time index; their files."""
         self.load_times()
         self._note_time()
-        files = [self.file(), self.offset_index.finish(), self.time_index.finish()]
-        if self.transactions.size:
-            files.append(self.transactions.finish())
-        return files
+        return [self.offset_index.finish(), self.time_index.finish()]
 
     def truncate(self, position: int) -> None:
         """Keep the bytes below `position`, where a batch begins or the data ends."""
@@ -443,7 +446,5 @@ class Segment:
         self.close()
         name = f"{self.directory}/{segment_name(self.base_offset)}"
         for suffix in SEGMENT_SUFFIXES:
-            try:
+            with suppress(FileNotFoundError):
                 self._filesystem.remove_file(name + suffix)
-            except FileNotFoundError:
-                continue

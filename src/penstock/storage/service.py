@@ -28,7 +28,7 @@ from penstock.core.errors import (
     LogDirectoryOfflineError,
     PenstockError,
 )
-from penstock.core.limits import WORK_STOP_SECONDS_MAX
+from penstock.core.stopping import WORK_STOP_SECONDS_MAX, StopDeadline
 from penstock.core.types import TopicPartition
 from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
 from penstock.storage.disk_watch import DiskWatch
@@ -107,27 +107,36 @@ class StorageService(ThreadedReads):
             )
         self._commit.start(loop)
 
-    async def stop(self) -> None:
-        """Finish what was appended, end the threads, sync and close everything.
+    async def stop(self, deadline: StopDeadline | None = None) -> None:
+        """Finish what was appended, end the threads, sync and close everything, by the `deadline`.
 
-        Whoever waits for `on_durable` is told before this returns. Reads and searches are
-        cancelled. A duty that does not end in time keeps its files: the stop is then not a clean
-        one, and the next start verifies what a crash would have left.
+        Appends that wait for `on_durable` get it or `on_failure` before this returns. Reads and
+        searches are cancelled. A sync or a duty that does not end in time keeps its files: the stop
+        is then not a clean one, and the next start verifies what a crash would have left.
         """
+        if deadline is None:
+            deadline = StopDeadline(self._clock)
+        deadline.begin()
         self._commit.begin_stop()
-        await self._wait_between_rounds(set(self.manager.logs.values()))
-        self._commit.finish_stop()
+        try:
+            async with asyncio.timeout(deadline.seconds_left):
+                await self._wait_between_rounds(set(self.manager.logs.values()))
+        except TimeoutError:
+            self._commit.abandon()
+        else:
+            self._commit.finish_stop(deadline)
+        is_between_rounds = not self._commit.is_syncing
         assert self._pool is not None
-        is_idle = await self._pool.stop(WORK_STOP_SECONDS_MAX)
+        is_idle = await self._pool.stop(min(WORK_STOP_SECONDS_MAX, deadline.seconds_left))
         for flusher in self.manager.flushers:
             flusher.directory.on_failure = None
-        if is_idle:
-            self.manager.close()
+        if is_idle and is_between_rounds:
+            self.manager.close(deadline)
+            self._commit.stop_pools()
         else:
             logger.error(
-                "work on files did not end within %.0f s of the stop; the next start verifies the "
-                "logs as after a crash",
-                WORK_STOP_SECONDS_MAX,
+                "work on files did not end before the deadline of the stop; no acknowledged record "
+                "is lost; the next start verifies the logs as after a crash"
             )
 
     # --- Flushing ---

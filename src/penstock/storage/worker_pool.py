@@ -54,8 +54,6 @@ Result = TypeVar("Result")
 
 THREAD_PREFIX: Final = "storage-"
 """Threads of a pool are named by it, its class and a number."""
-ABANDONED_PREFIX: Final = "abandoned-"
-"""Instead, for a thread that was still busy when its pool had stopped."""
 
 
 class Promise(Protocol):
@@ -165,7 +163,7 @@ class Turns:
 class _Job:
     """One call and who waits for it."""
 
-    __slots__ = ("call", "client", "error", "result", "thread", "waiting")
+    __slots__ = ("call", "client", "error", "result", "waiting")
 
     def __init__(
         self,
@@ -178,12 +176,9 @@ class _Job:
         self.waiting = waiting
         self.result: object = None
         self.error: BaseException | None = None
-        self.thread: threading.Thread | None = None
-        """Which runs it."""
 
     def execute(self) -> None:
         """Call it; on a thread."""
-        self.thread = threading.current_thread()
         try:
             self.result = self.call()
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
@@ -367,8 +362,6 @@ class WorkerPool:
         for state in self._classes.values():
             for job in state.running:
                 _give_up(job)
-                if job.thread is not None:
-                    job.thread.name = f"{ABANDONED_PREFIX}{state.kind.value}"
 
     def _is_busy(self) -> bool:
         return any(state.running for state in self._classes.values())
@@ -383,8 +376,3 @@ def _give_up(job: _Job) -> None:
         job.waiting.set_exception(
             WorkCancelledError("the work was cancelled: the client or the broker is gone")
         )
-
-
-def abandoned_threads() -> int:
-    """Threads of this process that were still busy when their pool had stopped, and are now."""
-    return sum(thread.name.startswith(ABANDONED_PREFIX) for thread in threading.enumerate())
