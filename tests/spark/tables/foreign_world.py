@@ -1,4 +1,4 @@
-"""A pipeline without Spark into a Delta table that another writer created.
+"""A pipeline without Spark into a table that another writer created.
 
 Everything is the product's own from the judgement of records on, as in `batch_world`. Records are
 given as JSON values, and their offsets count up, so a test says what comes and reads what is there.
@@ -38,22 +38,26 @@ Value = Mapping[str, object] | None
 
 @dataclass
 class ForeignWorld:
-    """The folder of a warehouse, in which somebody creates `shop.orders`."""
+    """The folder of a warehouse, in which another writer creates the table."""
 
     folder: Path
     schema: str = "id bigint, amount double"
     mode: str = "append"
+    format: str = "delta"
+    name: str = "shop.orders"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """More of the definition's section of the table."""
 
     @property
     def table(self) -> Path:
-        return self.folder / "warehouse" / "shop" / "orders"
+        return Path(self.folder, "warehouse", *self.name.split("."))
 
     @property
     def definition(self) -> PipelineDefinition:
         upsert: dict[str, Any] = {"mode": "upsert", "key": ["id"]} if self.mode == "upsert" else {}
-        return World(self.folder, "delta", "127.0.0.1:1", TOPIC).definition(
+        return World(self.folder, self.format, "127.0.0.1:1", TOPIC).definition(
             pipeline={"mode": "in_task"},
-            table=upsert,
+            table={"name": self.name, **upsert, **self.settings},
             value={"format": "json", "schema": self.schema},
         )
 
@@ -62,12 +66,19 @@ class ForeignWorld:
         return ForeignPipeline(self.definition)
 
     def rows(self, *names: str) -> list[tuple[Any, ...]]:
-        """These columns of the table, in order, by `deltalake`'s own reader."""
-        return rows_of(str(self.table), *names)
+        """These columns of the table, in order, by the format's own library."""
+        return self._read(self.name, names)
 
     def rejects(self) -> list[tuple[int, str, str]]:
         """Offset, error class and reason of each bad record."""
-        return rows_of(f"{self.table}__dlq", "offset", "error_class", "message")
+        return self._read(f"{self.name}__dlq", ("offset", "error_class", "message"))
+
+    def _read(self, name: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        if self.format == "delta":
+            return rows_of(str(Path(self.folder, "warehouse", *name.split("."))), *names)
+        found = World(self.folder, self.format, "127.0.0.1:1", TOPIC).rows(name)
+        rows = zip(*(found[one].to_pylist() for one in names), strict=True)
+        return sorted(rows, key=repr)
 
 
 @dataclass

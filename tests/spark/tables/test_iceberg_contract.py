@@ -4,6 +4,8 @@ Each table is created by pyiceberg, written by the code of a pipeline, and read 
 and by DuckDB from the files.
 """
 
+import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import (
     BucketTransform,
@@ -24,6 +27,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BooleanType,
     DecimalType,
@@ -39,7 +43,8 @@ from pyiceberg.types import (
 
 from penstock.spark.tables.data_files import write_files
 from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.iceberg_files import require_fitting
+from penstock.spark.tables.iceberg_files import require_fitting, small_groups
+from penstock.spark.tables.opening import open_table
 from penstock.spark.tables.port import LayoutChangedError, TableError, TableRefusedError
 from tests.spark.tables.table_kinds import IcebergKind
 from tests.spark.tables.value_world import ValueWorld
@@ -290,6 +295,24 @@ def test_format_version_3_is_refused(tmp_path: Path) -> None:
         world.bring([{"note": "x"}])
 
 
+@pytest.mark.parametrize("kind", ["variant", "geometry(srid:4326)"])
+def test_a_type_that_the_library_does_not_know_is_refused(tmp_path: Path, kind: str) -> None:
+    """It was reported as a catalog that cannot be opened, with the advice to make its folder."""
+    world = foreign(tmp_path, "note string", Schema(NOTE))
+    with catalog_of(world) as catalog:
+        place = Path(catalog.load_table(NAME).metadata_location.removeprefix("file://"))
+    document = json.loads(place.read_text()) | {"format-version": 3, "next-row-id": 0}
+    document["schemas"][0]["fields"][0]["type"] = kind
+    place.write_text(json.dumps(document))
+    assert isinstance(world.rows, IcebergKind)
+    settings = dataclasses.replace(
+        world.definition().table, catalog=tuple(world.rows.catalog.items())
+    )
+    for is_read_only in (True, False):
+        with pytest.raises(TableRefusedError, match=f"{kind[:7]}.*format version 3"):
+            open_table(settings, NAME, is_read_only=is_read_only)
+
+
 def test_an_owner_who_forbids_it_while_the_pipeline_runs(tmp_path: Path) -> None:
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY))
     table = world.rows.open()
@@ -302,6 +325,27 @@ def test_an_owner_who_forbids_it_while_the_pipeline_runs(tmp_path: Path) -> None
     state = table.load()
     with pytest.raises(TableRefusedError, match="write-audit-publish"):
         table.compact(state, target_bytes=2**20)
+
+
+@pytest.mark.parametrize(
+    ("form", "groups"), [(FileFormat.PARQUET, 1), (FileFormat.ORC, 1), (FileFormat.AVRO, 0)]
+)
+def test_files_that_cannot_be_read_are_not_put_together(form: FileFormat, groups: int) -> None:
+    """A table of Spark may have files of Avro: every compaction of it failed."""
+    files = [
+        DataFile.from_args(
+            file_path=f"{n}",
+            file_format=form,
+            partition=Record(),
+            record_count=1,
+            file_size_in_bytes=10,
+        )
+        for n in range(3)
+    ]
+    for one in files:
+        one.spec_id = 0
+    tasks = [FileScanTask(one) for one in files]
+    assert len(small_groups(tasks, 0, 2**20)) == groups
 
 
 def test_a_file_from_before_a_column_was_required_is_written_again(tmp_path: Path) -> None:

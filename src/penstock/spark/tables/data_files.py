@@ -30,6 +30,7 @@ from penstock.spark.tables.file_partitions import (
     text_of,
 )
 from penstock.spark.tables.locations import local_path, split
+from penstock.spark.tables.nested_arrays import for_parquet
 from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_of
 
 OPEN_FILES_MAX: Final = 64
@@ -211,7 +212,9 @@ class _OpenFile:
         """Add rows; columns by name, in the order of the layout."""
         chosen = rows.select(self._schema.names)
         columns = [
-            column if column.type == field.type else column.cast(field.type)
+            for_parquet(
+                column if column.type == field.type else column.cast(field.type), field.type
+            )
             for column, field in zip(chosen.columns, self._schema, strict=True)
         ]
         gathered = pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -42,7 +42,11 @@ from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.iceberg_change import Change
 from penstock.spark.tables.iceberg_files import data_files, require_fitting, small_groups
-from penstock.spark.tables.iceberg_protocol import data_directory, require_supported
+from penstock.spark.tables.iceberg_protocol import (
+    data_directory,
+    readable_metadata,
+    require_supported,
+)
 from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.iceberg_schema import (
     fields_of,
@@ -102,7 +106,8 @@ def is_table(catalog: Mapping[str, str], name: str) -> bool:
     """Whether the catalog has a table of this name."""
     opened = _open(catalog)
     try:
-        return bool(opened.table_exists(name))
+        with readable_metadata(name):
+            return bool(opened.table_exists(name))
     finally:
         opened.close()
 
@@ -123,7 +128,8 @@ class IcebergTable:
         """`is_read_only`: any table can be looked at."""
         self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
-        self._table: PyIcebergTable = self._catalog.load_table(name)
+        with readable_metadata(name):
+            self._table: PyIcebergTable = self._catalog.load_table(name)
         if not is_read_only:
             require_supported(self._table)
 

@@ -29,6 +29,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 from penstock.spark.tables.care import SMALL_SHARE
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.file_partitions import PartitionValue
+from penstock.spark.tables.iceberg_rows import READ_FORMATS
 from penstock.spark.tables.port import LayoutChangedError
 
 COMPACTION_BYTES_MAX: Final = 512 * 2**20
@@ -137,7 +138,8 @@ def small_groups(
     by_partition: dict[Record, list[FileScanTask]] = {}
     for task in tasks:
         file = task.file
-        if file.spec_id == spec_id and file.file_size_in_bytes < target_bytes * SMALL_SHARE:
+        is_small = file.file_size_in_bytes < target_bytes * SMALL_SHARE
+        if file.spec_id == spec_id and is_small and file.file_format in READ_FORMATS:
             by_partition.setdefault(file.partition, []).append(task)
     groups = []
     budget = COMPACTION_BYTES_MAX

@@ -7,18 +7,23 @@ refused by its name, when the table is opened and before every commit.
 | --- | --- |
 | format version 1 or 2 | writes it |
 | format version 3 and above | refuses it: row lineage and defaults are not written |
+| types that `pyiceberg` does not know | refuses it: they come with version 3 |
 | required columns | stay required; a row without a value is a reject, see `schema_changes` |
 | identifier fields | writes it; Iceberg asks no writer to keep them unique, and an upsert does |
 | a sort order | writes it; files say that they are not sorted, as Iceberg allows it |
 | partitions that changed | writes files of the newest partitions; older files stay |
 | partitions by bucket, truncate, year or void | refuses it |
+| data files of ORC | writes it; they are compacted and changed by upserts |
+| data files of Avro | appends; compaction leaves them alone, an upsert that changes one stops |
 | `write.data.path` | writes files there |
 | encryption, write-audit-publish | refuses it |
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -29,6 +34,23 @@ VERSIONS: Final = (1, 2)
 ENCRYPTION_KEY: Final = "encryption.key-id"
 AUDIT_KEY: Final = "write.wap.enabled"
 DATA_PATH_KEY: Final = "write.data.path"
+REASON_CHARACTERS_MAX: Final = 300
+
+
+@contextmanager
+def readable_metadata(name: str) -> Iterator[None]:
+    """`TableRefusedError` where the table's metadata has what `pyiceberg` cannot read."""
+    try:
+        yield
+    except ValidationError as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        told = next((one for one in lines if one.startswith("Value error, ")), lines[0])
+        reason = told.removeprefix("Value error, ").partition(" [type=")[0]
+        raise TableRefusedError(
+            f"the Iceberg table {name} cannot be read: {reason[:REASON_CHARACTERS_MAX]}. Types "
+            "such as variant and geometry belong to format version 3, which is unsupported. Name "
+            "another table."
+        ) from error
 
 
 def require_supported(table: Table) -> None:

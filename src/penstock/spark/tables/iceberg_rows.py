@@ -47,6 +47,8 @@ SMALL_FILE_BYTES: Final = 4 * 2**20
 """A larger file is read a part at a time, and alone."""
 _BUFFER_BYTES: Final = 8 * 2**20
 _BATCHES_AHEAD: Final = 4
+READ_FORMATS: Final = (FileFormat.PARQUET, FileFormat.ORC)
+"""Of data files whose rows can be read; files of others are left as they are."""
 _TIMES: Final = (TimestampType, TimestamptzType)
 
 
@@ -122,8 +124,8 @@ def _format_of(task: FileScanTask) -> ds.FileFormat:
     if task.file.file_format is FileFormat.ORC:
         return ds.OrcFileFormat()
     raise TableError(
-        f"{task.file.file_path} is a file of {task.file.file_format}, and Penstock reads Parquet "
-        "and ORC. Let the engine that wrote it write the table's files again as Parquet."
+        f"{task.file.file_path} is a file of {task.file.file_format.value}, and Penstock reads "
+        "Parquet and ORC. Let the engine that wrote it write the table's files again as Parquet."
     )
 
 

@@ -38,6 +38,53 @@ def map_of(column: pa.Array, kind: pa.DataType, of_keys: Change, of_items: Chang
     )
 
 
+def has_required_leaves(kind: pa.DataType) -> bool:
+    """Whether a struct in it has a plain field that may not be null."""
+    if pa.types.is_struct(kind):
+        return any(
+            has_required_leaves(one.type) if pa.types.is_nested(one.type) else not one.nullable
+            for one in kind
+        )
+    if pa.types.is_map(kind):
+        return has_required_leaves(kind.key_type) or has_required_leaves(kind.item_type)
+    return pa.types.is_list(kind) and has_required_leaves(kind.value_type)
+
+
+def for_parquet(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values, where required fields have no null below a null struct.
+
+    Arrow has no value there, so both are the same to every reader. Arrow's writer of Parquet
+    refuses the null anyway. A null that is not below a null struct stays, and is refused.
+    """
+    if not has_required_leaves(kind):
+        return column
+    if pa.types.is_struct(kind):
+        children = [
+            _required_leaf(column.field(number), column)
+            if not one.nullable and not pa.types.is_nested(one.type)
+            else for_parquet(column.field(number), one.type)
+            for number, one in enumerate(kind)
+        ]
+        return struct_of(column, kind, children)
+    if pa.types.is_map(kind):
+        return map_of(
+            column,
+            kind,
+            lambda keys: for_parquet(keys, kind.key_type),
+            lambda items: for_parquet(items, kind.item_type),
+        )
+    return list_of(column, kind, lambda values: for_parquet(values, kind.value_type))
+
+
+def _required_leaf(leaf: pa.Array, parent: pa.Array) -> pa.Array:
+    if not leaf.null_count or pc.any(pc.and_(leaf.is_null(), parent.is_valid())).as_py():
+        return leaf
+    if isinstance(leaf, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(leaf.type, _required_leaf(leaf.storage, parent))
+    buffers = [None, *leaf.buffers()[1:]]
+    return pa.Array.from_buffers(leaf.type, len(leaf), buffers, 0, leaf.offset)
+
+
 def _offsets(column: pa.Array) -> pa.Array:
     """From lengths: a slice has offsets that do not begin at zero, and a null may have values."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
