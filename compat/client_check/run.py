@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat.suite import SHARED, Result, Results, Suite, main
+from compat.suite import Result, Results, Suite, main
 from tests.oracle.cache import built, content_key, progress, run, tool
 from tests.oracle.kafka_jars import class_path, java_command, java_version
 
@@ -22,15 +22,15 @@ _RESULT = re.compile(r"^(PASS|FAIL) (.*?) +\d+ ms ?(.*)$", re.MULTILINE)
 
 
 def compiled() -> Path:
-    """The folder with the compiled class."""
-    source = SHARED / "ClientCheck.java"
+    """The folder with the compiled classes."""
+    sources = sorted((Path(__file__).resolve().parent / "java").glob("*.java"))
 
     def build(folder: Path) -> None:
         progress("compiling ClientCheck")
         javac = tool("javac", "install a JDK, 17 or later (Debian: default-jdk-headless)")
-        run([javac, "-nowarn", "-d", folder, "-cp", class_path(), source])
+        run([javac, "-nowarn", "-d", folder, "-cp", class_path(), *sources])
 
-    key = content_key(source, java_version(), class_path())
+    key = content_key(*sources, java_version(), class_path())
     return built(f"compat/client-check-{key}", build)
 
 
