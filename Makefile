@@ -43,8 +43,8 @@ format: install ## rewrite the source in the one format
 # Development mode by its variable: the processes that run the tests inherit it.
 FAST_TESTS = PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -n 2
 
-.PHONY: check
-check: install ## format, lint, types, layers, generated files, fast tests
+.PHONY: lint
+lint: install ## format, lint, types, layers, generated files
 	$(BIN)/ruff format --check --quiet src tests tools benchmarks compat examples pipelines setup.py
 	$(BIN)/ruff check --quiet src tests tools benchmarks compat examples pipelines setup.py
 	$(BIN)/mypy
@@ -52,11 +52,17 @@ check: install ## format, lint, types, layers, generated files, fast tests
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
 	$(BIN)/python tools/generate_dashboard.py --check
-	$(FAST_TESTS)
+
+.PHONY: check
+check: lint test ## everything that is fast: lint, then the fast tests
 
 .PHONY: test
 test: install ## the fast tests alone
 	$(FAST_TESTS)
+
+.PHONY: test-testing
+test-testing: install ## the fast tests of penstock.testing, which run on macOS too
+	$(FAST_TESTS) tests/testing
 
 $(RELEASE)/.tools-installed: $(RELEASE)/.installed
 	$(RELEASE)/bin/python -m pip install --quiet --group dev --group docs --group interop --group spark --group tables
@@ -147,6 +153,32 @@ reference: install ## write the generated files anew
 .PHONY: docs
 docs: install ## the documentation's site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Checks the files in .github/workflows; a Go program, kept in the user's cache folder.
+ACTIONLINT_VERSION := 1.7.12
+ACTIONLINT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock/actionlint-$(ACTIONLINT_VERSION)/actionlint
+
+$(ACTIONLINT):
+	GOBIN=$(dir $@) go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
+.PHONY: workflows-check
+workflows-check: $(ACTIONLINT) ## the CI definition in .github/workflows
+	$(ACTIONLINT) -shellcheck= -pyflakes=
+
+.PHONY: source-distribution
+source-distribution: install ## the source distribution in dist/
+	rm -rf dist/*.tar.gz
+	$(BIN)/python -m pip install --quiet --group release
+	$(BIN)/python -m build --sdist
+	$(BIN)/python -m twine check --strict dist/*.tar.gz
+
+.PHONY: wheel
+wheel: install ## a wheel for this Python in dist/, with the system libraries that it needs
+	rm -rf dist/*.whl build
+	$(BIN)/python -m pip install --quiet --group release
+	PENSTOCK_COMPILE=1 $(BIN)/python -m build --wheel
+	$(BIN)/python -m twine check --strict dist/*.whl
+	$(BIN)/python -m auditwheel show dist/*.whl
 
 .PHONY: deploy-check
 deploy-check: install ## the steps of the container file in bare systems, some minutes; needs root and debootstrap
