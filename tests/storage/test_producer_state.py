@@ -15,6 +15,7 @@ from penstock.core.errors import (
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
 from penstock.storage import producer_state
+from penstock.storage.open_transactions import Verifications
 from penstock.storage.producer_entry import ProducerEntry
 from penstock.storage.producer_state import ProducerStates
 
@@ -330,3 +331,20 @@ def test_an_entry_is_copied_once_for_each_snapshot() -> None:
     assert own is not shared
     log.append(header(2))
     assert log.states.entries[7] is own
+
+
+def test_old_questions_are_forgotten_some_at_a_time_and_the_first_young_one_ends_the_look() -> None:
+    """Guards the loop: a client can leave 100,000 questions in one partition."""
+    verifications = Verifications()
+    for producer_id in range(10):
+        verifications.begin(producer_id, 0, 0, producer_id, adds=False)
+
+    def left() -> list[int]:
+        return [number for number in range(10) if verifications.get(number) is not None]
+
+    verifications.expire(5, 4)
+    assert left() == [4, 5, 6, 7, 8, 9]
+    verifications.expire(5, 4)
+    assert left() == [6, 7, 8, 9]
+    verifications.expire(5, 4)
+    assert left() == [6, 7, 8, 9]

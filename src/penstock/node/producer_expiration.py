@@ -12,11 +12,13 @@ from penstock.core.coordinator_settings import TransactionsSettings
 from penstock.core.settings import Settings
 from penstock.node.pace import Pace
 from penstock.storage.log_manager import LogManager
+from penstock.storage.producer_state import ProducerStates
 
 _LOGS_AT_ONCE = 16
 """Logs looked at before other work gets its turn."""
-_PRODUCERS_AT_ONCE = 20_000
-"""Producers looked at before other work gets its turn: about 2 ms."""
+_PRODUCERS_AT_ONCE = 2_000
+"""Producers looked at before other work gets its turn: 0.3 ms uncompiled. A client can have 100,000
+in one partition, and a look at 60,000 of them took 10 ms."""
 
 
 class ProducerExpiration:
@@ -38,13 +40,22 @@ class ProducerExpiration:
         while True:
             await self._pace.rest()
             silent_ms = self._settings.producer_expiration_ms
-            logs = producers = 0
+            logs = 0
             for log in list(self._logs.logs.values()):
                 logs += 1
-                producers += len(log.producers.entries)
-                # Not the wall clock: a jump of it must not forget a producer early.
-                log.producers.expire(int(self._clock.monotonic() * 1_000), silent_ms)
+                await self._expire(log.producers, silent_ms)
                 log.producers.verifications.expire(self._clock.now_ms() - silent_ms)
-                if logs >= _LOGS_AT_ONCE or producers >= _PRODUCERS_AT_ONCE:
-                    logs = producers = 0
+                if logs >= _LOGS_AT_ONCE:
+                    logs = 0
                     await asyncio.sleep(0)
+
+    async def _expire(self, producers: ProducerStates, silent_ms: int) -> None:
+        """Forget silent producers of one log, some at a time."""
+        producer_ids = list(producers.entries)
+        for start in range(0, len(producer_ids), _PRODUCERS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            # Not the wall clock: a jump of it must not forget a producer early.
+            now_ms = int(self._clock.monotonic() * 1_000)
+            some = producer_ids[start : start + _PRODUCERS_AT_ONCE]
+            producers.expire_some(some, now_ms, silent_ms)

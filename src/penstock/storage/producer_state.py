@@ -350,16 +350,24 @@ class ProducerStates:
         after a load, starts its time: a producer is forgotten late, by at most the time between
         two calls, and never early.
         """
-        limit_ms = now_ms - silent_ms
-        expired: list[int] = []
-        for producer_id, entry in self.entries.items():
+        return self.expire_some(list(self.entries), now_ms, silent_ms)
+
+    def expire_some(self, producer_ids: list[int], now_ms: int, silent_ms: int) -> int:
+        """Do the same for these producers only; the table may have changed since they were listed.
+
+        Clients choose the size of the table, so the event loop looks at it in slices.
+        """
+        limit_ms, count, entries = now_ms - silent_ms, 0, self.entries
+        for producer_id in producer_ids:
+            entry = entries.get(producer_id)
+            if entry is None:
+                continue
             if entry.heard_ms < 0:
                 entry.heard_ms = now_ms
             elif entry.heard_ms <= limit_ms and entry.open_offset < 0:
-                expired.append(producer_id)
-        for producer_id in expired:
-            del self.entries[producer_id]
-        return len(expired)
+                del entries[producer_id]
+                count += 1
+        return count
 
     def _make_room(self) -> None:
         """Evict the idle producers whose last batch is lowest in the log if the table is full."""
