@@ -3,7 +3,14 @@
 import asyncio
 
 from penstock.broker.wide_permits import WidePermit, WideRequests
+from penstock.core.cancellation import Cancellation
 from penstock.core.limits import WIDE_REQUESTS_MAX
+
+
+async def place(wide: WideRequests, client: Cancellation | None = None) -> WidePermit:
+    permit = await wide.permit(client)
+    assert permit is not None
+    return permit
 
 
 def test_the_next_one_waits_for_a_release() -> None:
@@ -12,11 +19,11 @@ def test_the_next_one_waits_for_a_release() -> None:
 
 async def _wait_for_a_release() -> None:
     wide = WideRequests()
-    held = [await wide.permit() for _ in range(WIDE_REQUESTS_MAX)]
+    held = [await place(wide) for _ in range(WIDE_REQUESTS_MAX)]
     served: list[str] = []
 
     async def request(name: str) -> WidePermit:
-        permit = await wide.permit()
+        permit = await place(wide)
         served.append(name)
         return permit
 
@@ -34,7 +41,7 @@ async def _wait_for_a_release() -> None:
         permit.release()
     # All places are free again.
     for _ in range(WIDE_REQUESTS_MAX):
-        await wide.permit()
+        await place(wide)
 
 
 def test_a_cancelled_request_gives_its_place_on() -> None:
@@ -43,7 +50,7 @@ def test_a_cancelled_request_gives_its_place_on() -> None:
 
 async def _cancel_one() -> None:
     wide = WideRequests()
-    held = [await wide.permit() for _ in range(WIDE_REQUESTS_MAX)]
+    held = [await place(wide) for _ in range(WIDE_REQUESTS_MAX)]
     async with asyncio.TaskGroup() as group:
         lost = group.create_task(wide.permit())
         next_one = group.create_task(wide.permit())
@@ -52,3 +59,34 @@ async def _cancel_one() -> None:
         lost.cancel()
     assert lost.cancelled()
     assert next_one.result() is not None
+
+
+def test_a_request_whose_client_is_gone_waits_no_longer() -> None:
+    """Guards `WideRequests.permit`: 54 clients that went left 2.6 GB of requests in memory."""
+    asyncio.run(_lose_clients())
+
+
+async def _lose_clients() -> None:
+    wide, client, gone = WideRequests(), Cancellation(), Cancellation()
+    gone.cancel()
+    assert await wide.permit(gone) is None
+    held = [await place(wide) for _ in range(WIDE_REQUESTS_MAX)]
+    async with asyncio.TaskGroup() as group:
+        lost = group.create_task(wide.permit(client))
+        next_one = group.create_task(place(wide, Cancellation()))
+        await asyncio.sleep(0)
+        client.cancel()
+        assert await lost is None
+        assert not next_one.done()
+        held[0].release()
+    # A place that was given is kept, although the client goes in the same turn.
+    late = Cancellation()
+    async with asyncio.TaskGroup() as group:
+        last = group.create_task(place(wide, late))
+        await asyncio.sleep(0)
+        next_one.result().release()
+        late.cancel()
+    for permit in (*held[1:], last.result()):
+        permit.release()
+    for _ in range(WIDE_REQUESTS_MAX):
+        await asyncio.wait_for(place(wide), 5)

@@ -181,7 +181,9 @@ class Dispatcher:
         answer: HoldingAnswer,
     ) -> None:
         outcome: Answer | Deferred[Answer]
-        permit = await self._wide.permit()
+        permit = await self._wide.permit(context.client)
+        if permit is None:
+            return
         context = context._replace(permit=permit)
         try:
             message = await self._services.heavy_work.run(decode, size_bytes, context.client)

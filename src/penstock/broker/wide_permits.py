@@ -1,12 +1,14 @@
 """`WideRequests`: how many requests with very many array elements are in memory at once.
 
 As objects, such a request and its answer take a hundred times the bytes of the request. Only
-`WIDE_REQUESTS_MAX` of them are handled at a time; the others wait as bytes, in their order.
+`WIDE_REQUESTS_MAX` of them are handled at a time; the others wait as bytes, in their order. A
+request whose client is gone waits no longer, because its bytes count against no budget any more.
 """
 
 import asyncio
-from collections import deque
+from functools import partial
 
+from penstock.core.cancellation import Cancellation
 from penstock.core.limits import WIDE_REQUESTS_MAX
 
 
@@ -32,28 +34,42 @@ class WideRequests:
 
     def __init__(self) -> None:
         self._handled = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[bool], None] = {}
+        """Those that wait, in their order. The result is whether there is a place."""
 
-    async def permit(self) -> WidePermit:
-        """Wait for a place."""
+    async def permit(self, client: Cancellation | None = None) -> WidePermit | None:
+        """Wait for a place; None when the client is gone first."""
+        if client is not None and client.is_cancelled:
+            return None
         if self._handled < WIDE_REQUESTS_MAX:
             self._handled += 1
-        else:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self.release()
-                raise
-        return WidePermit(self)
+            return WidePermit(self)
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = None
+        if client is not None:
+            client.subscribe(turn, partial(self._give_up, turn))
+        try:
+            has_place = await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.release()
+            raise
+        finally:
+            self._waiting.pop(turn, None)
+            if client is not None:
+                client.unsubscribe(turn)
+        return WidePermit(self) if has_place else None
+
+    def _give_up(self, turn: "asyncio.Future[bool]") -> None:
+        if not turn.done():
+            turn.set_result(False)
 
     def release(self) -> None:
         """One has been handled: its place goes to the one that waited longest."""
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn = next(iter(self._waiting))
+            del self._waiting[turn]
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(True)
                 return
         self._handled -= 1
