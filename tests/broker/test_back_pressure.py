@@ -6,7 +6,6 @@ last test is a broker: members of groups that wait for each other with more byte
 
 import asyncio
 import logging
-from typing import cast
 
 import pytest
 
@@ -43,6 +42,7 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker
 from tests.broker.handlers.fakes import FakeServices
+from tests.broker.memory_transport import Transport
 
 VERSIONS = {
     ApiKey.API_VERSIONS: 0,
@@ -154,37 +154,6 @@ def test_each_api_that_waits_is_here() -> None:
 
 
 # --- While the budget is spent ---
-
-
-class Transport(asyncio.Transport):
-    """The broker's side of a socket, in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.client = ClientConnection("test")
-        self.answers = 0
-        self.is_reading_paused = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_reading_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_reading_paused = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.client.receive_data(data)
-        while self.client.next_response() is not None:
-            self.answers += 1
-
-    def writelines(self, list_of_data: object) -> None:
-        for data in cast("list[bytes]", list_of_data):
-            self.write(data)
 
 
 class OneListener:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -27,6 +26,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.connection import ClientConnection
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.handlers.fakes import FakeServices
+from tests.broker.memory_transport import Transport
 from tests.storage.logs import Clock
 
 REQUEST_SECONDS_MAX = 0.02
@@ -142,37 +142,6 @@ def test_work_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixtu
 
 
 # --- Connections ---
-
-
-class Transport(asyncio.Transport):
-    """The broker's side of a socket, in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.client = ClientConnection("test")
-        self.answers = 0
-        self.is_reading_paused = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_reading_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_reading_paused = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.client.receive_data(data)
-        while self.client.next_response() is not None:
-            self.answers += 1
-
-    def writelines(self, list_of_data: object) -> None:
-        for data in cast("list[bytes]", list_of_data):
-            self.write(data)
 
 
 class Scene:
