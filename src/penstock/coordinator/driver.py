@@ -4,10 +4,10 @@ It keeps the promises of `coordinator.shard`: events one at a time, records appe
 replies and effects when everything before them is committed. What it adds:
 
 - while the log is read, requests are refused with `CoordinatorLoadingError`;
-- a shard whose append or commit failed, or that raised, is thrown away; whoever waits in it is
-  told `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
+- a shard whose append or commit failed, or that raised, is thrown away; its waiting requests get
+  `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
   failed just before, so that a full disk does not make it read without end. If the log cannot be
-  read, the shard stays away until somebody asks after `RETRY_SECONDS`;
+  read, the shard stays unloaded until a request arrives after `RETRY_SECONDS`;
 - a record that cannot be decoded or replayed is skipped at a load, counted and logged: one bad
   record must not take away the groups of its partition;
 - an append that is refused because of the producer it belongs to, or of an outcome that can be
@@ -138,7 +138,7 @@ class ShardDriver:
             self._react(partial(self._shard.topics_changed, topics, self._clock.now_ms()))
 
     def marker_written(self, producer: Producer, *, commits: bool) -> None:
-        """The end of a transaction was appended to the journal by somebody else, just now."""
+        """A transaction coordinator appended the end of a transaction to the journal, just now."""
         if self.phase is Phase.ACTIVE:
             # A shard that is loading finds the marker in the log.
             self._end_offset = self.journal.end_offset
@@ -286,7 +286,7 @@ class ShardDriver:
         self._serve(shard)
 
     def serve_if_empty(self) -> bool:
-        """Serve at once when there is nothing to load: nobody is told to wait then."""
+        """Serve at once when there is nothing to load; then no request has to wait."""
         if self.journal.start_offset < self.journal.end_offset:
             return False
         self._begin_life()
@@ -305,7 +305,7 @@ class ShardDriver:
         self._react(partial(shard.loaded, self._topics(), self._clock.now_ms()))
 
     def close(self, error: PenstockError) -> None:
-        """Serve no more; whoever waits is told."""
+        """Serve no more; answer the waiting requests with `error`."""
         self._life += 1
         self.phase = Phase.CLOSED
         self._abandon(error)

@@ -103,7 +103,7 @@ class Alarm(Protocol):
 
 
 class Tasks(Protocol):
-    """Starts coroutines that somebody awaits."""
+    """Starts coroutines whose tasks are awaited."""
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         """Run it."""

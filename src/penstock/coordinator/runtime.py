@@ -100,7 +100,7 @@ class Runtime:
             driver.close(NotCoordinatorError(f"{driver.name} was taken away from this broker"))
 
     def stop(self) -> None:
-        """The broker stops: whoever waits is told, and nobody is served any more."""
+        """The broker stops: answer the waiting requests with an error, and serve no more."""
         self._is_stopped = True
         for driver in self._drivers.values():
             driver.close(NotCoordinatorError("this broker stops"))

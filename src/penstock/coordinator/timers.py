@@ -13,7 +13,7 @@ from penstock.core.deadlines import DeadlineTable
 
 
 class TimerOwner(Protocol):
-    """Whoever a timer belongs to."""
+    """The owner of a timer."""
 
     def timer_fired(self, timer: "Timer") -> None:
         """The timer is due."""

@@ -215,20 +215,20 @@ SKIPPED_RECORD_LINES_PER_MINUTE_MAX: Final = 20
 enough for a partition full of them."""
 
 COORDINATOR_BATCH_BYTES_MAX: Final = 16_777_216
-"""Largest change of one group or transaction: a group of 10,000 members that each bring 1.5 KB.
+"""Largest change of one group or transaction: a group of 10,000 members with 1.5 KB each.
 Kafka stops at max.message.bytes of the internal topic, 1 MiB, and such a group fails."""
 
 GROUP_METADATA_BYTES_MAX: Final = 2 * COORDINATOR_BATCH_BYTES_MAX
-"""What the members of a classic group bring, all their protocols together: they offer two or three,
+"""Metadata of the members of a classic group, all their protocols together: they have two or three,
 and one of them is written. More cannot be written and would only fill the memory."""
 
 GROUPS_METADATA_BYTES_MAX: Final = 268_435_456
-"""What members of all classic groups of a broker bring and what is written of them, 256 MiB: a few
+"""Metadata of members of all classic groups of a broker and of their records, 256 MiB: a few
 groups of the largest size, or half a million members of the usual one. Without it a client could
 fill the memory with groups."""
 
 SMALL_MEMBER_BYTES_MAX: Final = 4_096
-"""A member of a classic group that brings no more than this joins although the bound over all
+"""A member of a classic group with at most this metadata joins although the bound over all
 groups is reached: members with large metadata and long sessions must not keep the others out."""
 
 COORDINATOR_LOAD_BYTES: Final = 65_536

@@ -6,9 +6,9 @@ A marker is a batch of one record with the control and transactional bits set:
     value   version i16 = 0, coordinator epoch i32
 
 Guarantees: `build_marker` writes what Kafka writes; `read_marker` gives it back, accepts later
-versions that only add fields, and raises `CorruptBatchError` for anything else. Whoever reads a
-control batch that is no transaction marker (Kafka's Raft log has some) gets `None`, and so does
-whoever reads one that compaction has emptied.
+versions that only add fields, and raises `CorruptBatchError` for anything else. For
+a control batch that is not a transaction marker (Kafka's Raft log has some), and for one that
+compaction has emptied, it returns `None`.
 """
 
 from struct import Struct

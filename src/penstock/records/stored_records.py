@@ -2,7 +2,7 @@
 
 A coordinator reads a million records when it starts, so this reads the numbers of one byte, which
 are nearly all, without a call, and makes no object for a record. A batch may hold a million too, so
-it reads as many as it is told and says where to go on. Headers and timestamps are passed over.
+it reads at most `count` and returns where to continue. Headers and timestamps are passed over.
 Raises `CorruptBatchError` for a wrong checksum or bytes that are not records.
 
 It is for logs that this broker wrote; what a client sends is checked by `records.validation`.

@@ -1,7 +1,7 @@
 """Finds a record by time in an unfolded batch, a slice at a time, without an object for a record.
 
 Guarantees: `find_time` reads nothing outside the bytes it is given, walks at most as many records
-as it is told and says where it stopped, so that a caller can go on there, give others their turn in
+as `count` and returns where it stopped, so that a caller can continue there, let others run in
 between, or stop. It takes time in proportion to the records; bytes that cannot be records raise
 `CorruptBatchError`.
 

@@ -1,8 +1,8 @@
-"""`DiskWatch`: measures the free space of every data directory and tells the log what changed.
+"""`DiskWatch`: measures the free space of every data directory and logs what changed.
 
 Each directory has a `DiskGuard`, which decides; this asks the disk and writes the log. A disk is
 measured once when the broker starts, so that it refuses produce from the first request if it must,
-and then each time somebody calls `sample`. A measurement that fails changes nothing. What is done
+and then in each call of `sample`. A measurement that fails changes nothing. What is done
 about a low disk is the caller's business.
 """
 
@@ -56,7 +56,7 @@ class DiskWatch:
                 logger.warning("the free space of %s is not known: %s", directory.path, error)
 
     async def sample(self, work: Callable[[Callable[[], Space]], Awaitable[Space]]) -> bool:
-        """Measure on a worker thread; whether a disk has become low since it was last told."""
+        """Measure on a worker thread; whether a disk has become low since the last report."""
         is_relief_needed = False
         for directory in self._directories:
             path = directory.path

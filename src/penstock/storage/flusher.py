@@ -11,7 +11,7 @@ names or small files go to the flusher's thread, which is woken by a queue.
 
 One log has one job under way at a time; rounds under way have no log in common. The next round
 begins when the one before has ended, so that many appends share a sync, or when it lasted for
-`ROUND_ALONE_SECONDS`: then every log of it is told as soon as its own files are synced.
+`ROUND_ALONE_SECONDS`: then each of its logs is completed as soon as its own files are synced.
 
 The order inside a job is the law of durability: epochs, data, names; only then does the
 durable offset move. Files of data are synced in any order: the offset moves after all of them. A

@@ -8,8 +8,8 @@ Entries (epoch, start offset) grow strictly in both. The file `leader-epoch-chec
     3 1200
 
 Answers follow KIP-101 and KIP-279 as Apache Kafka's `LeaderEpochFileCache.endOffsetFor` gives them.
-Whoever appends must have the file durable before the first batch of a new epoch counts as durable;
-that is `partition_log`'s and `flusher`'s part.
+The file must be durable before the first batch of a new epoch counts as durable;
+`partition_log` and `flusher` see to it.
 """
 
 from bisect import bisect_right

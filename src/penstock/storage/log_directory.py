@@ -78,7 +78,7 @@ class FlushJob:
         self.sync_directory = False
         self.sync_parent = False
         self.is_done = False
-        """The log was told before the end of its round."""
+        """The log was completed before the end of its round."""
 
     @property
     def is_plain(self) -> bool:

@@ -365,7 +365,7 @@ def _read_snapshot(filesystem: FileSystem, path: str, offset: int) -> ProducerSt
 def _replay(
     states: ProducerStates, segments: list[Segment], end_offset: int, rebuild_from: int | None
 ) -> None:
-    """Bring the state from its snapshot to the end of the log."""
+    """Replay the batches behind a snapshot up to the end of the log."""
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if following <= states.map_end_offset or segment.size == 0:

@@ -234,7 +234,7 @@ class LogManager:
             )
             loaded = create_log(filesystem, self._open_files, path)
         except FileExistsError as error:
-            # Somebody else's files are in the way; every other log is well.
+            # Unknown files are in the way; every other log is served.
             raise self._quarantine(directory, topic_partition, error) from error
         except OSError as error:
             raise self._creation_failed(directory, path, error) from error

@@ -1,9 +1,9 @@
 """`LogStarts`: moves the start of logs, durably, as DeleteRecords asks.
 
 Guarantees: when `advance` returns without an error for a log, no start of this broker shows what
-lies below again: the checkpoint of log starts is synced. Whoever asks while a checkpoint is being
-written shares the next one. Without room for it the start has moved in memory only, and the caller
-is told; a crash may then bring the records back.
+lies below again: the checkpoint of log starts is synced. A call that arrives while a
+checkpoint is being written shares the next one. Without room for it the start has moved in memory
+only, and the call returns the error; the records can reappear after a crash.
 
 It removes no files; retention does, as soon as a segment lies wholly below the start.
 """

@@ -82,7 +82,7 @@ class Inode:
             child.join(usage)
 
     def leave(self) -> None:
-        """The file has no name any more: it does not count, whoever still writes to it."""
+        """The file has no name any more: later writes to it do not count."""
         usage, self._usage = self._usage, None
         if usage is not None:
             usage.add(-self._counted_bytes)

@@ -54,7 +54,7 @@ class OpenFiles:
         return len(self._holders)
 
     def opened(self, holder: FileHolder) -> None:
-        """`holder` has just opened its file; somebody else may have to let go."""
+        """`holder` has just opened its file; release the files of others above the bound."""
         with self._lock:
             self._holders[holder] = None
             chances = len(self._holders)

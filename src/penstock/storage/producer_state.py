@@ -385,7 +385,7 @@ class ProducerStates:
             del self.entries[producer_id]
 
     def snapshot(self) -> "ProducerSnapshot":
-        """What is known now; packing it is left to whoever writes the file.
+        """What is known now; the writer of the file packs it.
 
         The entries belong to the snapshot from here on: `update` copies one before it changes it.
         """

@@ -277,7 +277,7 @@ class Segment:
             self.load_times()
 
     def age_by(self, timestamp_ms: int) -> None:
-        """Let a segment without records grow old all the same, as it does after a start."""
+        """Let a segment without records age as well, as it does after a start."""
         if self._max_timestamp_ms == NO_TIMESTAMP:
             self._max_timestamp_ms = timestamp_ms
 

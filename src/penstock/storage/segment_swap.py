@@ -9,10 +9,10 @@ not synced may become durable in any order:
     4  X.log.swap is renamed to X.log                                   crash: indexes get names
     5  the indexes are renamed to their names                           crash: the same
 
-A directory sync comes after each. What a start finds is told by the names alone: a `.cleaned` of X
-means that nothing at X or after it is decided; X.log.swap without it means that everything is, and
-which old segments go is told by the file: those from X up to the end of its last batch. Indexes
-that are .swap without X.log.swap belong to the X.log that is there.
+A directory sync comes after each. A start decides by the names alone: a `.cleaned` of X means that
+nothing at X or after it is decided; X.log.swap without it means that everything is, and the file
+defines which old segments are removed: those from X up to the end of its last batch. Indexes that
+are .swap without X.log.swap belong to the X.log that is there.
 
 `SegmentSwap` does it for a running log, in two halves; between them the log's owner exchanges the
 segments in memory (`SegmentSwap.exchange`). `finish_interrupted` does it at a start, also
@@ -134,7 +134,7 @@ def _remove_files(
 
 
 def finish_interrupted(filesystem: FileSystem, directory: str, names: Iterable[str]) -> list[str]:
-    """Bring a swap that a crash interrupted to its end; the names in the directory afterwards."""
+    """Complete a swap that a crash interrupted; return the names in the directory afterwards."""
     names = set(names)
     cleaned = {name for name in names if name.endswith(CLEANED_SUFFIX)}
     swaps = {name for name in names if name.endswith(SWAP_SUFFIX)}

@@ -234,7 +234,7 @@ class StorageService(ThreadedReads):
 
         A segment whose records have no timestamps has none in its index: it is read as a whole.
         """
-        # What cannot be read now is met again, and reported, by whoever asks for it.
+        # A damaged segment is reported by the request that reads it.
         with suppress(OSError, PenstockError):
             for segment in log.segments[:-1]:
                 if self.pool.stopping.is_cancelled:

@@ -2,13 +2,13 @@
 
 A table of producers is as large as clients make it, so packing holds the interpreter for
 `SNAPSHOT_SLICE_PRODUCERS` producers at a time and rests as long as each slice took. The order is:
-the file, its sync, a sync of the directory's names; only then is the log told, and only then do
-older snapshots go. A crash in between leaves a file that is whole or that its checksum refuses, and
-an older one beside it.
+the file, its sync, a sync of the directory's names; only then does the log count it as stored, and
+only then are older snapshots removed. A crash in between leaves a file that is whole or that its
+checksum refuses, and an older one beside it.
 
 An error means what it means in a round of the flusher: no room or no descriptor is tried again, a
 failed write or sync takes the directory out of service. A stop, and the log's end, abandon what is
-being packed: `PartitionLog.finish` stores the producers of a clean stop.
+being packed: `clean_close` stores the producers of a clean stop.
 """
 
 import threading

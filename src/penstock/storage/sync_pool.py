@@ -4,8 +4,8 @@ The port, and its implementation with Python's threads. `native_sync` has the sa
 never take the interpreter's lock; `open_sync_pool` prefers it. Both pass
 tests/contracts/test_sync_pool.py.
 
-A batch is the descriptors of one `submit`. Whoever submits keeps the files open until the batch is
-taken. A sync has an outcome of its own: 0 when the file is on the disk, otherwise the error number
+A batch is the descriptors of one `submit`. The caller keeps the files open until it has taken the
+batch. A sync has an outcome of its own: 0 when the file is on the disk, otherwise the error number
 that fdatasync gave; it is called once. What an outcome means for a log is `flusher`'s business.
 """
 

@@ -184,7 +184,7 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             if isinstance(error, OSError | PenstockError):
                 # Without its frames: they refer to this job, and to files that may be deleted.
-                # Anything else is a defect, whose frames somebody will want to see.
+                # Anything else is a defect, and keeps its frames for the log.
                 error.__traceback__ = None
             self.error = error
 

@@ -12,7 +12,7 @@ from penstock.protocol.error_codes import ErrorCode
 
 
 class CommitClaim(NamedTuple):
-    """As whom somebody commits offsets."""
+    """The identity with which a client commits offsets."""
 
     member_id: str
     group_instance_id: str | None

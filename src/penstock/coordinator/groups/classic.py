@@ -1,9 +1,9 @@
 """`ClassicGroups`: all classic groups of a shard, behind one door.
 
 `join`, `sync`, `heartbeat` and `leave` are the protocol; `replay` keeps what was written; `loaded`
-brings the groups to life; `forget` ends one. What others may do with a live classic group (upgrade
+creates the live groups; `forget` ends one. What others may do with a live classic group (upgrade
 it, delete it, let a commit prolong a session) goes through here. A simple consumer's group has no
-record of its own: its offsets alone bring it back.
+record of its own: its offsets alone restore it.
 """
 
 from penstock.coordinator.groups import classic_rebalance
@@ -50,7 +50,7 @@ class ClassicGroups:
     # --- Live groups ---
 
     def loaded(self, reaction: Reaction) -> None:
-        """Bring to life what was written; members get a session timeout to be heard of."""
+        """Create the groups that were written; members get a whole session timeout."""
         for group_id, value in self._state.stored_classic.items():
             if group_id not in self._state.consumer:
                 self.adopt(ClassicGroup.from_stored(group_id, value), reaction)
@@ -67,7 +67,7 @@ class ClassicGroups:
             self.rebalances.prepare(group, reaction)
 
     def ensure_simple(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """The group of somebody who commits without being a member; made when it is missing."""
+        """The group of a client that commits without being a member; created when it is missing."""
         group = self._state.classic.get(group_id)
         if group is None:
             group = ClassicGroup(group_id, now_ms)

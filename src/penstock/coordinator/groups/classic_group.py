@@ -73,7 +73,7 @@ class ClassicGroup:
         self.metadata_bytes = 0
         """Of all protocols of all members."""
         self.on_metadata: Callable[[int], None] | None = None
-        """Told how many bytes were added, while a shard keeps the group."""
+        """Called with the number of bytes that were added, while a shard keeps the group."""
         self.topics: frozenset[str] | None = None
         """What the members subscribe to; None: not known."""
         self.initial_delay_ms: int | None = None
@@ -305,7 +305,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, or an id that was given out; somebody else leads if it led."""
+        """Remove a member, or an id that was given out; another member leads if it led."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -441,5 +441,5 @@ class ClassicGroup:
 
 
 def metadata_bytes(protocols: tuple[JoinGroupRequestProtocol, ...]) -> int:
-    """What a member brings: its metadata and the names of its protocols."""
+    """Size of a member's metadata and of the names of its protocols."""
     return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)

@@ -1,7 +1,7 @@
 """`ClassicJoin`: JoinGroup for classic groups, with Kafka's checks in Kafka's order.
 
-A new dynamic member is first told its id (MEMBER_ID_REQUIRED, from version 4) and must come again;
-a static one replaces whoever had its instance id. Who is a member already gets the current
+A new dynamic member first gets its id (MEMBER_ID_REQUIRED, from version 4) and must join again; a
+static one replaces the member that had its instance id. A current member gets the current
 generation again if nothing changed, and starts a rebalance otherwise. It does NOT know of consumer
 groups (KIP-848): `shard` sends a JoinGroup to one of those elsewhere.
 """
@@ -33,12 +33,12 @@ from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from penstock.protocol.stored.group_records import GroupMetadataKey, GroupMetadataValue
 
 KNOWN_MEMBER_ID_SINCE: Final = 4
-"""From this version a client is told its id before it is let in."""
+"""From this version a client gets its id before it can join."""
 MEMBER_ID_PREFIX_BYTES_MAX: Final = 32_000
 """Of the client's name in a member id. A string of a record has at most 32,767 bytes, and the name
 may be that long: the whole id would not fit, and the group could not be written."""
 SKIP_ASSIGNMENT_SINCE: Final = 9
-"""From this version a restarted static leader can be told to leave the assignment as it is."""
+"""From this version an answer can tell a restarted static leader to keep the assignment."""
 
 
 class ClassicJoin:
@@ -88,7 +88,7 @@ class ClassicJoin:
             reaction.write(GroupMetadataKey(group=group.group_id), value)
 
     def _forget_new(self, group: ClassicGroup) -> None:
-        """Nothing was written of a new group: whoever joined it is told, and nobody else waits."""
+        """Drop a new group whose record was not written, and answer the members that joined it."""
         self._state.drop_classic(group.group_id)
 
     def _join(
@@ -134,13 +134,13 @@ class ClassicJoin:
         return member is not None or len(group.members) < most
 
     def _has_bytes(self, group: ClassicGroup, request: JoinGroupRequest) -> bool:
-        """Whether what the members bring, with this one, can be kept."""
-        brings = metadata_bytes(request.protocols)
+        """Whether the metadata of all members, with this one, is within the bounds."""
+        size = metadata_bytes(request.protocols)
         member = group.members.get(request.member_id)
-        more = brings - (0 if member is None else metadata_bytes(member.protocols))
+        more = size - (0 if member is None else metadata_bytes(member.protocols))
         if group.metadata_bytes + more > GROUP_METADATA_BYTES_MAX:
             return False
-        if more <= 0 or brings <= SMALL_MEMBER_BYTES_MAX:
+        if more <= 0 or size <= SMALL_MEMBER_BYTES_MAX:
             return True
         return self._state.all_classic_bytes() + more <= GROUPS_METADATA_BYTES_MAX
 
@@ -254,8 +254,8 @@ def _replaced(
     if api_version >= SKIP_ASSIGNMENT_SINCE:
         leads = group.leader_id == member_id
         return join_response(group, member_id, skip_assignment=leads)
-    # An old client that learned it leads would compute an assignment that nobody asked for. It is
-    # told the id that led before, which is its own old one if it was the leader.
+    # An old client that learned it leads would compute an assignment that is not needed. It gets
+    # the id that led before, which is its own old one if it was the leader.
     return JoinGroupResponse(
         generation_id=group.generation_id,
         protocol_type=group.protocol_type,

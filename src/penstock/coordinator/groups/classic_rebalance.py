@@ -254,7 +254,7 @@ class Rebalances:
         self.complete_join(group, reaction)
 
     def complete_join(self, group: ClassicGroup, reaction: Reaction) -> None:
-        """Whoever has rejoined is a member of the next generation; the others are out.
+        """Members that rejoined form the next generation; the others are removed.
 
         Static members stay without having rejoined: until their session ends they may come back.
         """

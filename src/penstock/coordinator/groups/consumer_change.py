@@ -63,7 +63,7 @@ class GroupChange:
         return new
 
     def update_member(self, old: Member, new: Member) -> None:
-        """Write what a member told of itself, and what follows for the epoch of the group."""
+        """Write what a member sent about itself, and what follows for the epoch of the group."""
         group = self.group
         if new != old:
             self.records.append(records.member_metadata(group.group_id, new))

@@ -1,7 +1,7 @@
 """`ClassicMembersOfConsumerGroups`: members that speak the classic protocol, in consumer groups.
 
 A classic member's JoinGroup is a heartbeat, its generation an epoch, its SyncGroup fetches what it
-may have now. It is told to rejoin when the group moved on, when it must give something up, and when
+may have now. It must rejoin when the group moved on, when it must give something up, and when
 what it waits for is free. Checks, codes and their order are Kafka's. It does NOT serve classic
 groups; a JoinGroup to a consumer group without members turns it into one.
 """

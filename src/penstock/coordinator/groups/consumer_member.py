@@ -1,6 +1,6 @@
 """`Member`: one member of a consumer group (KIP-848), as a value.
 
-It is what the records of a member say together: what it told of itself
+It is what the records of a member say together: what it sent about itself
 (`ConsumerGroupMemberMetadataValue`) and how far it has come (`ConsumerGroupCurrentMemberAssignment
 Value`). A change makes a new value. Deadlines and tickets are NOT here: those are timers.
 """
@@ -116,7 +116,7 @@ class Member:
         )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        """What it told of itself, to be stored."""
+        """What it sent about itself, to be stored."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,

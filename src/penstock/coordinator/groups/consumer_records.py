@@ -57,7 +57,7 @@ def target_epoch(group_id: str, epoch: int, computed_ms: int) -> StoredRecord:
 
 
 def member_metadata(group_id: str, member: Member) -> StoredRecord:
-    """What a member told of itself."""
+    """The subscription and properties that a member sent."""
     key = stored.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     return StoredRecord(key, member.metadata_value())
 

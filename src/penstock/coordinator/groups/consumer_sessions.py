@@ -1,7 +1,7 @@
 """`Sessions`: the timers of members of consumer groups.
 
 Four for each member: it must be heard of (session); it must give up what it is asked to give up
-(rebalance); a classic member that was told to rejoin must do so (join), and one that joined must
+(rebalance); a classic member that must rejoin has to do so (join), and one that joined must
 fetch its assignment (sync). It decides nothing: what happens when one fires is `consumer`'s
 business. Timers do NOT outlive the shard: `consumer.loaded` sets them anew.
 """
@@ -48,7 +48,7 @@ class Sessions:
             reaction.cancel_timer(key)
 
     def must_rejoin(self, group_id: str, member: Member, reaction: Reaction) -> None:
-        """A classic member was told to rejoin."""
+        """Start the time in which a classic member must rejoin."""
         key = (JOIN, group_id, member.member_id)
         if key not in self._must_rejoin:
             self._must_rejoin.add(key)

@@ -54,11 +54,11 @@ class GroupState:
     ) -> None:
         self.settings = settings
         self.times: GroupTimes = times or SameTimes(settings)
-        """What single groups are told differently; without it, no group is."""
+        """Times of groups with settings of their own; without it all groups have the same."""
         self.new_id = member_ids
         """A new random id (a UUID as text) each time; the only randomness there is."""
         self.topics: TopicsView = NoTopics()
-        """The cluster's topics as last told."""
+        """The cluster's topics as last reported."""
         self.offsets = offsets
         """Replicated: committed and pending offsets of all groups, also of simple consumers."""
         self.stored_classic: dict[str, GroupMetadataValue] = {}
@@ -69,7 +69,7 @@ class GroupState:
         """Soft: the live classic groups, also empty ones of simple consumers. Changed through
         `keep_classic` and `drop_classic`, so that their metadata is counted."""
         self.classic_bytes = 0
-        """What the members of all groups in `classic` bring, and what was written of groups."""
+        """Metadata of the members of all groups in `classic`, and of the records of groups."""
         self.all_classic_bytes = all_classic_bytes or (lambda: self.classic_bytes)
         """The same over all shards of the coordinator."""
 

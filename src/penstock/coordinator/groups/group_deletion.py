@@ -3,7 +3,7 @@
 A group without members goes with all its offsets. A group may have more of them than fit into one
 batch, which Kafka cannot delete: here the offsets go first, portion by portion, and the group with
 the last of them. That is not one step: after a crash a part of the offsets may be gone, and when
-somebody joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One request is carried
+a member joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One request is carried
 out after the other. It does NOT decide which group may be deleted: the group does.
 """
 
@@ -56,7 +56,7 @@ class GroupDeletion:
             self._go_on(reaction)
 
     def timer_fired(self, key: TimerKey, reaction: Reaction) -> bool:
-        """Do the next portion; False: the timer is somebody else's."""
+        """Do the next portion; False if the timer is not its own."""
         if key != DELETIONS:
             return False
         self._go_on(reaction)
@@ -106,7 +106,7 @@ class GroupDeletion:
             reaction.set_timer(DELETIONS, 0)
 
     def _refused(self, reaction: Reaction) -> None:
-        """There is no room: whoever asked shall come again."""
+        """There is no room: answer with an error that clients retry."""
         deletion = self._deletions[0]
         group_ids = (*deletion.codes, *deletion.left)
         deletion.codes = dict.fromkeys(group_ids, ErrorCode.NOT_COORDINATOR)

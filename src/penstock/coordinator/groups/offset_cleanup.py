@@ -61,7 +61,7 @@ class OffsetCleanup:
         reaction.set_timer(EXPIRY, self._state.settings.offsets_retention_check_interval_ms)
 
     def timer_fired(self, key: TimerKey, reaction: Reaction) -> bool:
-        """Do the next portion; False: the timer is somebody else's."""
+        """Do the next portion; False if the timer is not its own."""
         if key == EXPIRY:
             self._expire(reaction)
         elif key == DELETED_TOPICS:

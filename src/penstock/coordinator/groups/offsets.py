@@ -1,8 +1,8 @@
 """`Offsets`: OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
 
 Who commits must be a member of the current generation or epoch, or nobody (a simple consumer) while
-the group has no members. An offset that a transaction wrote is not to be seen before its end; who
-asks for stable offsets is told UNSTABLE_OFFSET_COMMIT meanwhile. Whether topics exist is NOT asked
+the group has no members. An offset that a transaction wrote is not visible before its end;
+requests for stable offsets get UNSTABLE_OFFSET_COMMIT until then. Whether topics exist is NOT asked
 here: the handlers did, and Kafka's coordinator does not know either.
 """
 

@@ -1,4 +1,4 @@
-"""`GroupSettings`: what a group coordinator may be told, with Kafka 4.3's defaults.
+"""`GroupSettings`: the settings of a group coordinator, with Kafka 4.3's defaults.
 
 All shards of a coordinator share one object, whose owner may change it between two events; a shard
 reads it when it needs it and keeps no copy. Where values come from (file, environment, flags) is

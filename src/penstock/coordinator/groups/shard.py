@@ -1,9 +1,9 @@
 """`GroupShard`: the state machine behind one partition of the offsets topic.
 
 It sends each request to the part that decides (`offsets`, `classic`, `consumer`,
-`administration`), each timer to whoever set it, and each record to the table it belongs to. A group
-has one protocol at a time: requests of the classic protocol go to `consumer` when the group is one
-of KIP-848. It does NOT decide anything else.
+`administration`), each timer to the part that set it, and each record to its table. A group has one
+protocol at a time: requests of the classic protocol go to `consumer` when the group is one of
+KIP-848. It does NOT decide anything else.
 """
 
 from collections.abc import Callable
@@ -168,7 +168,7 @@ class GroupShard:
         return reaction.outcome()
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """Bring the groups to life and start their timers."""
+        """Create the live groups from what was replayed and start their timers."""
         reaction = Reaction(now_ms)
         self.state.topics = topics
         self._classic.loaded(reaction)

@@ -57,8 +57,8 @@ class Add:
         """Whose transaction it is."""
         return self.asks.transactional_id
 
-    def told(self, code: ErrorCode) -> Reply:
-        """The same code for all partitions."""
+    def reply(self, code: ErrorCode) -> Reply:
+        """Answer all partitions with the same code."""
         return Reply(self.ticket, add_answer(self.asks, code))
 
 
@@ -98,14 +98,14 @@ class Adds:
     ) -> Outcome:
         """React to one; `is_awaited` says that a transition of the id waits for a producer id."""
         if not add.transactional_id:
-            return Outcome(replies=(add.told(ErrorCode.INVALID_REQUEST),))
+            return Outcome(replies=(add.reply(ErrorCode.INVALID_REQUEST),))
         if now is None:
-            return Outcome(replies=(add.told(ErrorCode.INVALID_PRODUCER_ID_MAPPING),))
+            return Outcome(replies=(add.reply(ErrorCode.INVALID_PRODUCER_ID_MAPPING),))
         if add.asks.verify_only:
             error = decisions.on_verify(now, add.claimed)
             return answer(add.ticket, verified(add.asks, error, now))
         if is_awaited:
-            return Outcome(replies=(add.told(ErrorCode.CONCURRENT_TRANSACTIONS),))
+            return Outcome(replies=(add.reply(ErrorCode.CONCURRENT_TRANSACTIONS),))
         if now.is_ending:
             return self._keep(add, now, now_ms)
         moved, reply = _applied(add, now, now_ms)
@@ -119,7 +119,7 @@ class Adds:
         after = moves.completed(now, now_ms)
         is_next = decisions.on_add(after, add.claimed, add.partitions) is Step.ADD
         if not is_next or len(kept) >= KEPT_PER_ID_MAX:
-            return Outcome(replies=(add.told(ErrorCode.CONCURRENT_TRANSACTIONS),))
+            return Outcome(replies=(add.reply(ErrorCode.CONCURRENT_TRANSACTIONS),))
         self._kept[add.transactional_id] = [*kept, add]
         if kept:
             return NOTHING
@@ -141,7 +141,7 @@ class Adds:
     def give_up(self, transactional_id: str) -> Outcome:
         """They waited long enough."""
         kept = self._kept.pop(transactional_id, [])
-        return Outcome(replies=tuple(add.told(ErrorCode.CONCURRENT_TRANSACTIONS) for add in kept))
+        return Outcome(replies=tuple(add.reply(ErrorCode.CONCURRENT_TRANSACTIONS) for add in kept))
 
     @property
     def waiting_ids(self) -> frozenset[str]:
@@ -152,8 +152,8 @@ class Adds:
 def _applied(add: Add, now: Transaction, now_ms: int) -> tuple[Transaction, Reply]:
     match decisions.on_add(now, add.claimed, add.partitions):
         case ErrorCode() as code:
-            return now, add.told(code)
+            return now, add.reply(code)
         case Step.NOTHING:
-            return now, add.told(ErrorCode.NONE)
+            return now, add.reply(ErrorCode.NONE)
     moved = moves.with_partitions(now, add.partitions, add.client_version, now_ms)
-    return moved, add.told(ErrorCode.NONE)
+    return moved, add.reply(ErrorCode.NONE)

@@ -37,7 +37,7 @@ class Step(Enum):
     ROTATE = auto()
     """The epochs ran out: take a new producer id."""
     FENCE = auto()
-    """Somebody's transaction is open: abort it first."""
+    """A transaction of the previous producer is open: abort it first."""
     ADD = auto()
     END = auto()
     NOTHING = auto()
@@ -153,6 +153,6 @@ def _on_end_version_2(now: Transaction, claimed: Producer, *, commits: bool) -> 
     if is_complete and is_retry:
         done = _S.COMPLETE_COMMIT if commits else _S.COMPLETE_ABORT
         return Step.NOTHING if now.state is done else INVALID_STATE
-    # Nothing is open. An abort is lawful all the same: its markers and its bump make sure that
+    # Nothing is open. An abort is allowed anyway: its markers and its bump make sure that
     # nothing the client has on the way can still be accepted.
     return INVALID_STATE if commits else Step.END

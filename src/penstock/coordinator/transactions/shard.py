@@ -5,7 +5,7 @@ It decides who may write as which producer, and how each transaction ends. Guara
 - an answer to EndTxn means that the outcome is stored: the markers will be written, by this shard
   or by the one that loads its log;
 - a transaction that outlives its timeout is aborted, and its producer fenced;
-- at most one transition of a transactional id is under way; others are told
+- at most one transition of a transactional id is under way; others get
   CONCURRENT_TRANSACTIONS, or wait for a moment (`adding`).
 
 It does NOT write markers or draw producer ids: it asks for them with effects. AddOffsetsToTxn comes
@@ -250,7 +250,7 @@ class TransactionShard:
                     Reply(ticket, init_refused(NO_ID_NOW)),
                 )
             case _:
-                # The client is told to come back; then the way is free.
+                # The client retries; then no transition is under way.
                 reply = Reply(ticket, init_refused(ErrorCode.CONCURRENT_TRANSACTIONS))
                 return self._fence(transactional_id, now, reply, now_ms)
 
@@ -332,10 +332,10 @@ class TransactionShard:
         )
         if client_version >= TRANSACTION_VERSION_2:
             self._last_epochs[transactional_id] = now.producer_epoch
-        told = reply(moved)
+        answered = reply(moved)
         return Outcome(
             records=(moves.record_of(transactional_id, moved),),
-            replies=() if told is None else (told,),
+            replies=() if answered is None else (answered,),
             effects=(self._markers(transactional_id, moved),),
             is_revocable=True,
         )

@@ -1,7 +1,7 @@
 """The states of a transactional id, and which may follow which.
 
 One table, as Apache Kafka 4.3 has it with transaction version 2. `PREPARE_EPOCH_FENCE` and `DEAD`
-are never written: the first is the intent to abort somebody else's transaction, the second is a
+are never written: the first is the intent to abort another producer's transaction, the second is a
 tombstone. What makes a transaction move is NOT here: see `decisions`.
 """
 

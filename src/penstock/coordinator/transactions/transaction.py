@@ -127,7 +127,7 @@ def ending(
         TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT,
         producer_epoch=epoch,
         next_producer_id=next_producer_id,
-        # Aborting what never began: it needs a start all the same.
+        # An abort of a transaction that never began also needs a start.
         started_ms=now_ms if now.state in AT_REST else now.started_ms,
         updated_ms=now_ms,
         client_version=client_version,

@@ -13,7 +13,7 @@ from penstock.coordinator.transactions.transaction import Transaction
 def late(
     transactions: Mapping[str, Transaction], awaited: Collection[str], now_ms: int
 ) -> list[tuple[str, Transaction]]:
-    """Open for longer than their producer wanted; not those that somebody is moving."""
+    """Open for longer than their timeout, without those that have a transition under way."""
     return [
         (transactional_id, transaction)
         for transactional_id, transaction in transactions.items()

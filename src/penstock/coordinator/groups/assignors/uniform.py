@@ -62,7 +62,7 @@ def _claim(member: MemberSpecification, free: dict[UUID, set[int]]) -> Partition
 
 
 def _quotas(kept: dict[str, PartitionSets], total: int) -> dict[str, int]:
-    """How many each is to have; whoever has more than the least gets the left-over ones first."""
+    """Partitions of each member; members with more than the least get the extra ones first."""
     least, extra = divmod(total, len(kept))
     sizes = {
         member_id: sum(map(len, partitions.values())) for member_id, partitions in kept.items()
