@@ -59,6 +59,7 @@ from penstock.spark.tables.delta_history import (
     NOTE_KEY,
     HistoryError,
 )
+from penstock.spark.tables.delta_identity import SameTable
 from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
 from penstock.spark.tables.delta_notes import DeltaNotes
 from penstock.spark.tables.delta_reading import dataset_of
@@ -121,6 +122,8 @@ class DeltaLakeTable:
             self._require_supported()
         self._require_partitions()
         self._notes = DeltaNotes(self._open_version)
+        self._same = SameTable(uri, lambda: open_delta(uri, self._options))
+        self._same.remember(self._table)
 
     @classmethod
     def create(
@@ -183,7 +186,9 @@ class DeltaLakeTable:
 
     def load(self) -> TableState:
         """Read what the table says now."""
+        self._table = self._same.current(self._table)
         self._table.update_incremental()
+        self._same.remember(self._table)
         return self._read_state()
 
     def schema(self) -> pa.Schema:
@@ -279,6 +284,7 @@ class DeltaLakeTable:
         version = self._table.version()
         notes = {**commit.after.notes, commit.note.pipeline: commit.note}
         self._notes.know(notes, version)
+        self._same.remember(self._table)
         return TableState(notes, version)
 
     def _take(self, commit: Commit) -> None:
@@ -323,6 +329,8 @@ class DeltaLakeTable:
 
     def _require(self, after: TableState) -> None:
         self._require_supported()
+        if self._same.current(self._table) is not self._table:
+            raise TableMovedError("the log of the table was cut or copied since it was read")
         if after.version != self._table.version():
             raise TableMovedError(
                 f"the commit was decided from version {after.version}, and the table that was read "
@@ -405,7 +413,7 @@ class DeltaLakeTable:
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Remove old files that no version refers to."""
-        self._table.update_incremental()
+        self.load()
         self._require_supported()
         count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
         for directory in (changes_directory(self._uri), f"{self._uri}/{STAGING_FOLDER}"):

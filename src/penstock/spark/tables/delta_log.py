@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -61,6 +61,14 @@ class EntryFiles:
     removed: tuple[str, ...]
     operation: str = ""
     """What was done, by the name that its writer gave it."""
+
+
+class EntryStamp(NamedTuple):
+    """By which an entry is known again without reading it."""
+
+    size_bytes: int
+    written_at_ns: int
+    """By the storage's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,12 @@ class DeltaLog:
             removed=tuple(stored_name(one["remove"]["path"]) for one in actions if "remove" in one),
             operation=str(information.get("operation") or ""),
         )
+
+    def stamp(self, version: int) -> EntryStamp | None:
+        """Size and time of the entry of this version; None when it is not there."""
+        info = self._storage.get_file_info(f"{LOG_FOLDER}/{version:020d}.json")
+        is_file = info.type == fs.FileType.File
+        return EntryStamp(int(info.size), int(info.mtime_ns)) if is_file else None
 
     def data_files(self) -> list[StoredFile]:
         """All Parquet files of rows; what begins with `_` or `.` is not for rows."""

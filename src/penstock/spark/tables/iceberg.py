@@ -17,7 +17,11 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+)
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
@@ -64,6 +68,7 @@ from penstock.spark.tables.port import (
     Compaction,
     Expiry,
     TableMovedError,
+    TableReplacedError,
 )
 from penstock.spark.tables.table_facts import (
     CREATED_KEY,
@@ -163,7 +168,14 @@ class IcebergTable:
 
     def load(self) -> TableState:
         """Read what the table says now."""
-        self._table.refresh()
+        try:
+            self._table.refresh()
+        except NoSuchTableError as error:
+            raise TableReplacedError(".".join(self._table.name())) from error
+        except ValueError as error:
+            if "UUID does not match" not in str(error):
+                raise
+            raise TableReplacedError(".".join(self._table.name())) from error
         return self._state()
 
     def schema(self) -> pa.Schema:

@@ -46,6 +46,16 @@ class TableRefusedError(TableError):
     """The table needs writers to do what Penstock does not; nothing was committed."""
 
 
+class TableReplacedError(TableError):
+    """The place of the table has another one by now, or none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the table {name} was dropped, renamed or created anew while it was open. Nothing was "
+            "committed to it. Start the pipeline again: it begins with what the table holds then."
+        )
+
+
 class PartitionsDifferError(TableError):
     """The table is partitioned in another way than the pipeline would write."""
 
