@@ -61,6 +61,13 @@ def test_a_value_cannot_have_the_name_of_metadata() -> None:
                 table_schema(parse_ddl(f"{name} bigint"), form)
 
 
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_Commit_Timestamp"])
+def test_a_value_cannot_have_the_name_of_a_column_of_a_change_feed(name: str) -> None:
+    """Such a column was added to the table of another owner, whose feed could not be read then."""
+    with pytest.raises(SchemaError, match=name):
+        table_schema(parse_ddl(f"id bigint, {name} bigint"), Metadata.STRUCT)
+
+
 def test_rows_get_the_metadata_of_their_records() -> None:
     values = pa.RecordBatch.from_pydict({"id": [1, 2], "amount": [0.5, None]}, schema=VALUE)
     told = {

@@ -48,6 +48,9 @@ ICEBERG_NAMES: Final = frozenset(
 )
 """Iceberg's own metadata columns: `SELECT *` in Spark fails on a table that has one of them. They
 are refused for Delta too, so that the format of a pipeline stays one word."""
+FEED_NAMES: Final = frozenset({"_commit_version", "_commit_timestamp"})
+"""Columns that Delta adds to a change data feed, with `_change_type`. A table that has one of them
+cannot be read as a feed any more."""
 RAW_COLUMN: Final = "value"
 """The one column of values that are not parsed."""
 
@@ -73,9 +76,10 @@ def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
     if taken is not None:
         raise SchemaError(
             "the schema of the values",
-            f"the column {shown(taken)} has the name of a column that rows or Iceberg need.",
+            f"the column {shown(taken)} has the name of a column that rows or the table format "
+            "need.",
             f"Rename it: {KAFKA}*, {VALUE.name}, {CHANGE_PREFIX}* and "
-            f"{', '.join(sorted(ICEBERG_NAMES))} are not for values.",
+            f"{', '.join(sorted(ICEBERG_NAMES | FEED_NAMES))} are not for values.",
         )
     return pa.schema(list(value)) if form is Metadata.NONE else with_metadata_columns(value, form)
 
@@ -85,7 +89,7 @@ def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str |
 
     `derived` are the names of columns that the table's partitions make.
     """
-    taken = ICEBERG_NAMES | {VALUE.name} | {name.lower() for name in derived}
+    taken = ICEBERG_NAMES | FEED_NAMES | {VALUE.name} | {name.lower() for name in derived}
     prefixes = (CHANGE_PREFIX, KAFKA)
     return next(
         (name for name in names if name.lower() in taken or name.lower().startswith(prefixes)),
