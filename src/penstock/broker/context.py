@@ -243,6 +243,7 @@ class HeavyWork(Protocol):
     ) -> Result:
         """What `call` returns, from a thread. `size_bytes` is held while it waits.
 
+        With 0 bytes, the caller bounds how much waits, and only the number of jobs is bounded here.
         Raises `StorageBusyError` when too much waits already, `WorkCancelledError` when the client
         is gone, and what `call` raises.
         """

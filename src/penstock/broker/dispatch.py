@@ -48,9 +48,6 @@ Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None
 """Tried before the request is decoded; None when it is not of the kind that the shortcut knows."""
 
 
-ELEMENT_BYTES: Final = 64
-"""What an answer counts for each element that the event loop may write, while it waits for a
-thread: a real one has two or three times as many objects of this size."""
 LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
 """Requests that wait for other members or for a disk, and give up their place among wide requests
 first. A fetch does so when it begins to wait."""
@@ -102,6 +99,8 @@ class Dispatcher:
         self.turns: Final = services.turns
         self._handlers: Final = handlers
         self._wide: Final = WideRequests()
+        self._wide_answers: Final = WideRequests()
+        """Apart: a broker with thousands of partitions gives wide answers to small requests."""
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)
             for key, handler in handlers.items()
@@ -165,9 +164,7 @@ class Dispatcher:
         # The body now: a request that waits by its client's wish lets go of it.
         decode = partial(codec.decode_request, request.api_key, request.api_version, request.body)
         self._services.tasks.start(
-            self._decode_and_handle(
-                handler, decode, request.frame_bytes, request.api_key, context, answer
-            )
+            self._decode_and_handle(handler, decode, request.api_key, context, answer)
         )
         return answer
 
@@ -175,7 +172,6 @@ class Dispatcher:
         self,
         handler: Handler,
         decode: Callable[[], Message],
-        size_bytes: int,
         api_key: int,
         context: RequestContext,
         answer: HoldingAnswer,
@@ -186,7 +182,7 @@ class Dispatcher:
             return
         context = context._replace(permit=permit)
         try:
-            message = await self._services.heavy_work.run(decode, size_bytes, context.client)
+            message = await self._services.heavy_work.run(decode, 0, context.client)
             outcome = self._handle(handler, message, api_key, context)
         except PeerError as error:
             outcome = BrokenRequest(error)
@@ -220,16 +216,21 @@ class Dispatcher:
         client: Cancellation,
     ) -> None:
         written: WrittenAnswer | None = None
-        size_bytes = ELEMENT_BYTES * ELEMENTS_ON_LOOP_MAX
+        permit = await self._wide_answers.permit(client)
+        if permit is None:
+            done(None)
+            return
         try:
             written = await self._services.heavy_work.run(
-                partial(WrittenAnswer, request, answer), size_bytes, client
+                partial(WrittenAnswer, request, answer), 0, client
             )
         except PenstockError as error:
             logger.info("a wide answer was not written; its connection is closed: %s", error)
         except Exception:
             logger.exception("an answer cannot be written: %r", request.api_key)
             self.failed()
+        finally:
+            permit.release()
         done(written)
 
     def _take_shortcut(

@@ -105,7 +105,8 @@ class HeavyBatches:
         self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
     ) -> Result:
         """What `call` returns, from a thread, unless too much waits already."""
-        if self._waiting_bytes and self._waiting_bytes + size_bytes > BATCHES_QUEUED_BYTES_MAX:
+        waiting_bytes = self._waiting_bytes + size_bytes
+        if size_bytes and self._waiting_bytes and waiting_bytes > BATCHES_QUEUED_BYTES_MAX:
             raise StorageBusyError(
                 f"large batches with {self._waiting_bytes} bytes wait to be checked, at most "
                 f"{BATCHES_QUEUED_BYTES_MAX}; retry later"
