@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from tests.hostile.admin_attacks import WideAdmin
 from tests.hostile.attacks import (
     Attack,
     Bombs,
@@ -48,6 +49,7 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
         WideListOffsets,
         WideMetadata,
         WideCommits,
+        WideAdmin,
         ParkedJoins,
         ParkedSyncs,
         Refusals,

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.context import RequestContext
+from penstock.broker.slices import NextTurn
 from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
 
@@ -64,7 +65,9 @@ async def change_configs(
     times = Counter((one.resource_type, one.resource_name) for one in asked)
     outcomes: list[PenstockError | None] = []
     changes: dict[int, dict[int, SettingsChange]] = {kind: {} for kind in _CHANGEABLE}
+    turn = NextTurn(context.services.turns, context.services.clock)
     for place, one in enumerate(asked):
+        await turn.wait_if_due()
         refusal: PenstockError | None = None
         try:
             if times[one.resource_type, one.resource_name] > 1:

@@ -7,10 +7,12 @@ Nothing here knows an API.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 from penstock.broker.context import DEFECT, Answer, RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import SLICE_ITEMS, NextTurn
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
@@ -54,12 +56,18 @@ async def ask_groups(
     requests: Iterable[tuple[str, Message]],
     response_class: type[Response],
 ) -> list[Response | ErrorCode]:
-    """Ask the coordinators of several groups at once; a code where one refused."""
+    """Ask the coordinators of several groups, some at once; a code where one refused."""
     coordinators = context.services.coordinators
-    results = await asyncio.gather(
-        *(coordinators.ask("group", group_id, request, context) for group_id, request in requests)
-    )
-    return [_checked(result, response_class) for result in results]
+    turn = NextTurn(context.services.turns, context.services.clock)
+    left = iter(requests)
+    results: list[Response | ErrorCode] = []
+    while few := list(islice(left, SLICE_ITEMS)):
+        found = await asyncio.gather(
+            *(coordinators.ask("group", group_id, request, context) for group_id, request in few)
+        )
+        results += [_checked(result, response_class) for result in found]
+        await turn.wait_if_due()
+    return results
 
 
 def _checked(

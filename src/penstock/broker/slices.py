@@ -10,7 +10,7 @@ metadata) before the loop. It is not for hot requests: an async generator costs 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
 from penstock.broker.turns import TurnBudget
@@ -18,6 +18,7 @@ from penstock.core.clock import Clock
 from penstock.core.limits import CONNECTION_TURN_SECONDS
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SLICE_ITEMS: Final = 64
 """Items between two looks at the clock: below a millisecond for what takes 10 microseconds each."""
@@ -41,6 +42,10 @@ class NextTurn:
         if future is not None and not future.done():
             future.set_result(None)
 
+    def restart(self) -> None:
+        """Begin to count anew: the coroutine has waited for something else."""
+        self._begun = self._clock.monotonic()
+
     async def wait_if_due(self) -> None:
         """Wait for a later turn if this one is used up."""
         used_seconds = self._clock.monotonic() - self._begun
@@ -62,3 +67,13 @@ async def in_slices(
         if start:
             await turn.wait_if_due()
         yield items[start : start + SLICE_ITEMS]
+
+
+async def map_in_slices(
+    function: Callable[[Item], Result], items: Sequence[Item], turns: TurnBudget, clock: Clock
+) -> list[Result]:
+    """Return `function` of each item, in order, a slice in each turn."""
+    results: list[Result] = []
+    async for few in in_slices(items, turns, clock):
+        results += [function(item) for item in few]
+    return results

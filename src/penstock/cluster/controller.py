@@ -121,19 +121,30 @@ def decide_creations(
 
     `defaults` are what a topic follows that does not say otherwise: both must go together.
     """
+    return list(creation_decisions(image, topics, ids, rules, defaults))
+
+
+def creation_decisions(
+    image: MetadataImage,
+    topics: Sequence[NewTopic],
+    ids: Sequence[UUID],
+    rules: TopicRules,
+    defaults: Mapping[str, str] = NO_SETTINGS,
+) -> Iterator[TopicDecision]:
+    """As `decide_creations`, one after the other."""
     assert len(topics) == len(ids)
     if len(topics) > TOPICS_PER_REQUEST_MAX:
         too_many = f"{len(topics)} topics in one request, at most {TOPICS_PER_REQUEST_MAX}"
-        return [PolicyViolationError(too_many) for _ in topics]
+        yield from (PolicyViolationError(too_many) for _ in topics)
+        return
     duplicates = _duplicates(topic.name for topic in topics)
-    decisions: list[TopicDecision] = []
     # Names and partitions given away by this request itself, before they are in an image.
     taken: dict[str, str] = {}
     room = rules.partitions_per_broker_max * max(1, len(image.brokers)) - image.partition_count
     for topic, topic_id in zip(topics, ids, strict=True):
         existing = image.topic_by_id(topic_id)
         if existing is not None:
-            decisions.append(existing)
+            yield existing
             continue
         try:
             if topic.name in duplicates:
@@ -145,14 +156,13 @@ def decide_creations(
                     f"there is room for {max(0, room)}."
                 )
         except PenstockError as error:
-            decisions.append(error)
+            yield error
             continue
         room -= len(created.partitions)
         similar = similar_name(topic.name)
         if similar is not None:
             taken[similar] = topic.name
-        decisions.append(TopicCreation(created))
-    return decisions
+        yield TopicCreation(created)
 
 
 def _new_topic(

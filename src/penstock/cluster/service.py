@@ -20,15 +20,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from penstock.cluster import (
-    broker_changes,
-    controller,
-    group_changes,
-    quota_changes,
-    topic_changes,
-)
+from penstock.cluster import broker_changes, controller, group_changes, quota_changes, topic_changes
 from penstock.cluster.changes import Change, apply, interpret
-from penstock.cluster.controller import GuardedWrites, NewTopic, TopicCreation, TopicDefaults
+from penstock.cluster.controller import (
+    GuardedWrites,
+    NewTopic,
+    TopicCreation,
+    TopicDefaults,
+    creation_decisions,
+)
 from penstock.cluster.described_configs import BrokerLayers
 from penstock.cluster.differences import difference
 from penstock.cluster.group_configs import GroupRules
@@ -41,6 +41,7 @@ from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import TopicRules
+from penstock.cluster.unhurried import unhurried
 from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
 
@@ -168,16 +169,16 @@ class MetadataService:
 
         With `validate_only` nothing is written and the images say what would be.
         """
-        ids = [draw_id(self._random_id) for _ in topics]
+        ids = await unhurried(draw_id(self._random_id) for _ in topics)
 
-        def decide() -> list[controller.TopicDecision]:
-            defaults = self.topic_defaults
-            return controller.decide_creations(self._image, topics, ids, self._rules, defaults)
+        async def decide() -> list[controller.TopicDecision]:
+            known, defaults = self._image, self.topic_defaults
+            return await unhurried(creation_decisions(known, topics, ids, self._rules, defaults))
 
         async with self._changing():
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
-                decisions = decide()
+                decisions = await decide()
                 creations = [made for made in decisions if isinstance(made, TopicCreation)]
                 if not creations or validate_only or failure is not None:
                     break
@@ -186,7 +187,7 @@ class MetadataService:
                 )
             else:
                 failure = StoreError("the metadata changed under every attempt to create topics")
-                decisions = decide()
+                decisions = await decide()
         return [controller.outcome(decision, failure) for decision in decisions]
 
     async def delete_topics(

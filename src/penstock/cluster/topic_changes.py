@@ -110,14 +110,19 @@ def growth_writes(
     """The transactions that add partitions; the last one publishes them."""
     compares = (*guards, Compare.unchanged(keys.topic(before.name), before.revision))
     first = len(before.partitions)
-    states: list[Operation] = [
-        Put(keys.partition(grown.id, index), values.write_partition(state))
-        for index, state in enumerate(grown.partitions[first:], first)
+    while len(grown.partitions) - first > PARTITIONS_PER_TRANSACTION:
+        yield GuardedWrites(compares, tuple(_states(keys, grown, first)))
+        first += PARTITIONS_PER_TRANSACTION
+    yield GuardedWrites(compares, (*_states(keys, grown, first), _publication(keys, grown)))
+
+
+def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
+    """The partitions of one transaction: not of all, because they are encoded on the event loop."""
+    few = topic.partitions[start : start + PARTITIONS_PER_TRANSACTION]
+    return [
+        Put(keys.partition(topic.id, index), values.write_partition(state))
+        for index, state in enumerate(few, start)
     ]
-    while len(states) > PARTITIONS_PER_TRANSACTION:
-        yield GuardedWrites(compares, tuple(states[:PARTITIONS_PER_TRANSACTION]))
-        states = states[PARTITIONS_PER_TRANSACTION:]
-    yield GuardedWrites(compares, (*states, _publication(keys, grown)))
 
 
 def decide_settings(

@@ -109,7 +109,9 @@ class Topics:
         """
         outcomes: list[PenstockError | None] = []
         async with self._one_at_a_time:
-            for one in wanted:
+            for number, one in enumerate(wanted, 1):
+                if number % CHANGES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 try:
                     topic = await self._metadata.create_partitions(one, validate_only=validate_only)
                 except PenstockError as error:

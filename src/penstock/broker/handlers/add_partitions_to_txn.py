@@ -4,12 +4,14 @@ Clients send one transaction (to version 3), brokers send batches and may only a
 in Kafka, one partition that does not exist keeps all of its transaction from being added.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.pieces import promise, settled
+from penstock.broker.slices import NextTurn
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.types import INTERNAL_TOPICS
@@ -35,6 +37,8 @@ def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Defer
     is_batch = context.api_version >= BATCH_VERSION
     asks = request.transactions if is_batch else (_lifted(request),)
     gathering = _Gathering(len(asks), is_batch=is_batch)
+    if context.permit is not None:
+        return promise(_add_wide(asks, gathering, context), context)
     for position, transaction in enumerate(asks):
         _add(transaction, position, gathering, context)
     return gathering.waiting
@@ -74,13 +78,28 @@ def _lifted(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction
     )
 
 
+async def _add_wide(
+    asks: Sequence[AddPartitionsToTxnTransaction], gathering: _Gathering, context: RequestContext
+) -> Answer:
+    """Look for very many partitions in slices."""
+    turn = NextTurn(context.services.turns, context.services.clock)
+    for position, transaction in enumerate(asks):
+        codes: list[ErrorCode] = []
+        for code in _partition_codes(transaction, context):
+            codes.append(code)
+            await turn.wait_if_due()
+        _add(transaction, position, gathering, context, codes)
+    return await settled(gathering.waiting)
+
+
 def _add(
     transaction: AddPartitionsToTxnTransaction,
     position: int,
     gathering: _Gathering,
     context: RequestContext,
+    found: list[ErrorCode] | None = None,
 ) -> None:
-    codes = list(_partition_codes(transaction, context))
+    codes = list(_partition_codes(transaction, context)) if found is None else found
     if any(codes):
         # The healthy ones are told that nobody tried.
         codes = [code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes]

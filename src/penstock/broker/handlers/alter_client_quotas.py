@@ -2,8 +2,9 @@
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.slices import map_in_slices
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.quota_entities import entity_of
+from penstock.cluster.quota_entities import QuotaEntity, entity_of
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.alter_client_quotas import (
@@ -19,7 +20,8 @@ async def handle(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Each entity changes whole or is refused by itself; one that is named twice is refused."""
-    asked = [_change(entry) for entry in request.entries]
+    services = context.services
+    asked = await map_in_slices(_change, request.entries, services.turns, services.clock)
     times: dict[object, int] = {}
     for change in asked:
         times[change.entity] = times.get(change.entity, 0) + 1
@@ -27,26 +29,23 @@ async def handle(
     outcomes: dict[object, PenstockError | None] = {
         change.entity: InvalidRequestError(f"Ignoring duplicate entity {change.entity.told()}")
         for change in asked
+        if times[change.entity] > 1
     }
-    changed = await context.services.quota_administration.change(
-        once, validate_only=request.validate_only
-    )
+    changed = await services.quota_administration.change(once, validate_only=request.validate_only)
     outcomes.update(zip((change.entity for change in once), changed, strict=True))
-    entities = {change.entity: None for change in asked}
-    return AlterClientQuotasResponse(
-        entries=tuple(
-            ResponseEntryData(
-                error_code=ErrorCode.NONE
-                if (error := outcomes[entity]) is None
-                else code_of(error),
-                error_message=None if error is None else message_of(error),
-                entity=tuple(
-                    ResponseEntityData(entity_type=kind, entity_name=name)
-                    for kind, name in entity.parts
-                ),
-            )
-            for entity in entities
-        )
+    entities = tuple({change.entity: outcomes[change.entity] for change in asked}.items())
+    entries = await map_in_slices(_entry, entities, services.turns, services.clock)
+    return AlterClientQuotasResponse(entries=tuple(entries))
+
+
+def _entry(answered: tuple[QuotaEntity, PenstockError | None]) -> ResponseEntryData:
+    entity, error = answered
+    return ResponseEntryData(
+        error_code=ErrorCode.NONE if error is None else code_of(error),
+        error_message=None if error is None else message_of(error),
+        entity=tuple(
+            ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
+from penstock.broker.slices import in_slices, map_in_slices
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.described_configs import describe_topic
 from penstock.cluster.image import TopicImage
@@ -29,13 +30,15 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
         return CreateTopicsResponse(
             topics=tuple(_result(topic.name, refusal, context) for topic in request.topics)
         )
+    services = context.services
+    new = await map_in_slices(_new_topic, request.topics, services.turns, services.clock)
     outcomes = await Mutations(context, STRICT_VERSION).create(
-        [_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
+        new, validate_only=request.validate_only
     )
-    results = {
-        topic.name: _result(topic.name, outcome, context)
-        for topic, outcome in zip(request.topics, outcomes, strict=True)
-    }
+    results: dict[str, CreatableTopicResult] = {}
+    pairs = tuple(zip(request.topics, outcomes, strict=True))
+    async for few in in_slices(pairs, services.turns, services.clock):
+        results |= {topic.name: _result(topic.name, outcome, context) for topic, outcome in few}
     return CreateTopicsResponse(topics=tuple(results.values()))
 
 

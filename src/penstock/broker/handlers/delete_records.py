@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import NextTurn
 from penstock.core.errors import (
     InvalidTopicNameError,
     OffsetOutOfRangeError,
@@ -33,20 +34,25 @@ NO_LOW_WATERMARK: Final = -1
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Answer for each partition."""
     # A partition that is named twice gets the last offset, as in Kafka.
-    asked = {
-        TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    services = context.services
+    turn = NextTurn(services.turns, services.clock)
+    asked: dict[TopicPartition, int] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            asked[TopicPartition(topic.name, one.partition_index)] = one.offset
+            await turn.wait_if_due()
     results: dict[TopicPartition, DeleteRecordsPartitionResult] = {}
     starts: list[tuple[HostedPartition, int]] = []
     for name, offset in asked.items():
+        await turn.wait_if_due()
         try:
             starts.append(_start(name, offset, context))
         except PenstockError as error:
             results[name] = _refused(name, code_of(error))
-    outcomes = await context.services.record_deletion.advance_starts(starts)
+    outcomes = await services.record_deletion.advance_starts(starts)
+    turn.restart()
     for (partition, _), outcome in zip(starts, outcomes, strict=True):
+        await turn.wait_if_due()
         if outcome is None:
             results[partition.name] = DeleteRecordsPartitionResult(
                 partition_index=partition.name.partition,
@@ -56,11 +62,12 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
             results[partition.name] = _refused(partition.name, code_of(outcome))
     by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {}
     for name in asked:
+        await turn.wait_if_due()
         by_topic.setdefault(name.topic, []).append(results[name])
     return DeleteRecordsResponse(
         topics=tuple(
-            DeleteRecordsTopicResult(name=topic, partitions=tuple(partitions))
-            for topic, partitions in by_topic.items()
+            DeleteRecordsTopicResult(name=name_of_topic, partitions=tuple(partitions))
+            for name_of_topic, partitions in by_topic.items()
         )
     )
 

@@ -5,6 +5,7 @@ It is how a person finds a transaction that holds the last stable offset back.
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of, missing_topic_code
+from penstock.broker.slices import NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -18,20 +19,20 @@ from penstock.protocol.messages.describe_producers import (
 from penstock.storage.producer_entry import ProducerEntry
 
 
-def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+async def handle(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     """Answer for each partition."""
-    return DescribeProducersResponse(
-        topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(TopicPartition(topic.name, index), context)
-                    for index in topic.partition_indexes
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    services = context.services
+    topics: list[TopicResponse] = []
+    turn = NextTurn(services.turns, services.clock)
+    for topic in request.topics:
+        found: list[PartitionResponse] = []
+        for index in topic.partition_indexes:
+            await turn.wait_if_due()
+            found.append(_partition(TopicPartition(topic.name, index), context))
+        topics.append(TopicResponse(name=topic.name, partitions=tuple(found)))
+    return DescribeProducersResponse(topics=tuple(topics))
 
 
 def _partition(name: TopicPartition, context: RequestContext) -> PartitionResponse:

@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import in_slices
 from penstock.coordinator.transactions.listing import undescribed
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
@@ -18,9 +19,10 @@ async def handle(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Ask the coordinator of each id."""
-    found = await asyncio.gather(
-        *(_describe(transactional_id, context) for transactional_id in request.transactional_ids)
-    )
+    services = context.services
+    found: list[TransactionState] = []
+    async for few in in_slices(request.transactional_ids, services.turns, services.clock):
+        found += await asyncio.gather(*(_describe(one, context) for one in few))
     return DescribeTransactionsResponse(transaction_states=tuple(found))
 
 

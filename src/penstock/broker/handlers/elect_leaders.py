@@ -6,6 +6,7 @@ A partition has one replica here, which leads it as long as the broker runs.
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.slices import NextTurn
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.elect_leaders import (
@@ -19,7 +20,7 @@ _ELECTION_TYPES: Final = frozenset({0, 1})
 """Of the preferred replica, and an unclean one."""
 
 
-def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Say of each partition that its leader is the right one, or that there is no such partition.
 
     Who asks for all partitions is told only of those that changed: none, as in Kafka.
@@ -33,18 +34,18 @@ def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeader
                 ReplicaElectionResult(topic=name, partition_result=()) for name in topics
             ),
         )
+    services = context.services
+    turn = NextTurn(services.turns, services.clock)
+    results: list[ReplicaElectionResult] = []
+    for topic in request.topic_partitions:
+        found: list[PartitionResult] = []
+        for index in topic.partitions:
+            await turn.wait_if_due()
+            found.append(_result(topic.topic, index, request.election_type, context))
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=tuple(found)))
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,
-        replica_election_results=tuple(
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=tuple(
-                    _result(topic.topic, index, request.election_type, context)
-                    for index in topic.partitions
-                ),
-            )
-            for topic in request.topic_partitions
-        ),
+        replica_election_results=tuple(results),
     )
 
 

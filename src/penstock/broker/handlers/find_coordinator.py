@@ -4,10 +4,12 @@ The internal topic is created when the first client asks. Kafka tells that clien
 the topic is served when the answer leaves, so it need not.
 """
 
+from functools import partial
 from typing import Final
 
 from penstock.broker.context import CoordinatorKind, RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import map_in_slices
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (
@@ -36,9 +38,11 @@ async def handle(
         error = await context.services.coordinators.ensure_topic(kind)
         code = ErrorCode.NONE if error is None else code_of(error)
     if kind is None or code is not ErrorCode.NONE:
-        found = [_coordinator(key, code) for key in keys]
+        find = partial(_coordinator, code=code)
     else:
-        found = [_find(key, kind, context) for key in keys]
+        find = partial(_find, kind=kind, context=context)
+    services = context.services
+    found = await map_in_slices(find, keys, services.turns, services.clock)
     if is_batch:
         return FindCoordinatorResponse(coordinators=tuple(found))
     (one,) = found

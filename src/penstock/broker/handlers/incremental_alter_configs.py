@@ -3,8 +3,11 @@
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.slices import map_in_slices
+from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -15,27 +18,30 @@ async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change each resource or refuse it by itself; a resource changes whole or not at all."""
-    asked = [
-        AskedChange(
-            resource.resource_type,
-            resource.resource_name,
-            tuple(
-                Edit(config.name, config.config_operation, config.value)
-                for config in resource.configs
-            ),
-            replaces_all=False,
-        )
-        for resource in request.resources
-    ]
+    services = context.services
+    asked = await map_in_slices(_asked, request.resources, services.turns, services.clock)
     outcomes = await change_configs(context, asked, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            AlterConfigsResourceResponse(
-                error_code=ErrorCode.NONE if outcome is None else code_of(outcome),
-                error_message=None if outcome is None else message_of(outcome),
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
-            )
-            for one, outcome in zip(asked, outcomes, strict=True)
-        )
+    pairs = tuple(zip(asked, outcomes, strict=True))
+    responses = await map_in_slices(_response, pairs, services.turns, services.clock)
+    return IncrementalAlterConfigsResponse(responses=tuple(responses))
+
+
+def _asked(resource: AlterConfigsResource) -> AskedChange:
+    return AskedChange(
+        resource.resource_type,
+        resource.resource_name,
+        tuple(
+            Edit(config.name, config.config_operation, config.value) for config in resource.configs
+        ),
+        replaces_all=False,
+    )
+
+
+def _response(answered: tuple[AskedChange, PenstockError | None]) -> AlterConfigsResourceResponse:
+    one, outcome = answered
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE if outcome is None else code_of(outcome),
+        error_message=None if outcome is None else message_of(outcome),
+        resource_type=one.resource_type,
+        resource_name=one.resource_name,
     )

@@ -1,8 +1,9 @@
 """OffsetCommit: what a group has processed. Partitions that do not exist are refused one by one.
 
-From version 10 on topics are named by their id. What exists goes to the group's coordinator in one
-piece; the answer has all partitions in the order of the request. A commit of more than
-`OFFSETS_PER_COMMIT_MAX` partitions is refused whole.
+From version 10 on topics are named by their id. What exists goes to the group's coordinator, a
+large commit in pieces (`broker.pieces`), each of which is stored whole; the answer has all
+partitions in the order of the request. A commit of more than `OFFSETS_PER_COMMIT_MAX` partitions is
+refused whole.
 """
 
 from dataclasses import replace
@@ -11,6 +12,8 @@ from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group
+from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces, promise, settled
+from penstock.broker.slices import NextTurn
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.core.deferred import Deferred
 from penstock.core.limits import OFFSETS_PER_COMMIT_MAX
@@ -28,8 +31,30 @@ TOPIC_IDS_SINCE: Final = 10
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Give what exists to the group's coordinator."""
-    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_COMMIT_MAX:
-        return _refused(request, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    if sum(len(topic.partitions) for topic in request.topics) > PIECE_PARTITIONS:
+        return promise(_commit_pieces(request, context), context)
+    return _commit(request, context)
+
+
+async def _commit_pieces(request: OffsetCommitRequest, context: RequestContext) -> Answer:
+    """Commit many partitions piece by piece; too many are refused."""
+    count = sum(len(topic.partitions) for topic in request.topics)
+    topics: list[OffsetCommitResponseTopic] = []
+    turn = NextTurn(context.services.turns, context.services.clock)
+    for few in pieces(request.topics):
+        piece = replace(request, topics=few)
+        if count > OFFSETS_PER_COMMIT_MAX:
+            found: Answer = _refused(piece, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        else:
+            found = await settled(_commit(piece, context))
+        if not isinstance(found, OffsetCommitResponse):
+            return found
+        topics += found.topics
+        await turn.wait_if_due()
+    return OffsetCommitResponse(topics=join_topics(topics))
+
+
+def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     image = context.services.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]

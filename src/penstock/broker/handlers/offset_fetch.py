@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
+from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
 from penstock.cluster.image import MetadataImage
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
@@ -37,21 +38,51 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     groups = request.groups if version >= GROUPS_SINCE else (_lifted(request),)
     image = context.services.metadata.image if version >= TOPIC_IDS_SINCE else None
     asked = groups if image is None else tuple(_with_names(group, image) for group in groups)
+    # Cut where a group has very many partitions.
+    questions = [(place, piece) for place, group in enumerate(asked) for piece in _pieces(group)]
     results = await ask_groups(
         context,
-        ((group.group_id, replace(request, groups=(group,))) for group in asked),
+        ((piece.group_id, replace(request, groups=(piece,))) for _, piece in questions),
         OffsetFetchResponse,
     )
-    found = []
-    for group, result in zip(groups, results, strict=True):
+    answers: dict[int, list[OffsetFetchResponseGroup]] = {}
+    for (place, piece), result in zip(questions, results, strict=True):
         if isinstance(result, ErrorCode):
-            answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=result)
+            answer = OffsetFetchResponseGroup(group_id=piece.group_id, topics=(), error_code=result)
         else:
             (answer,) = result.groups
-        found.append(answer if image is None else _with_ids(group, answer, image))
+        answers.setdefault(place, []).append(answer)
+    found = []
+    for place, group in enumerate(groups):
+        whole = _joined(answers[place])
+        found.append(whole if image is None else _with_ids(group, whole, image))
     if version >= GROUPS_SINCE:
         return OffsetFetchResponse(groups=tuple(found))
     return _lowered(groups[0], found[0], version)
+
+
+# --- Very many partitions ---
+
+
+def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
+    """The group itself, or its partitions in several questions."""
+    topics = group.topics or ()
+    if sum(len(topic.partition_indexes) for topic in topics) <= PIECE_PARTITIONS:
+        yield group
+        return
+    for few in pieces(topics, "partition_indexes", most=PIECE_PARTITIONS // 2):
+        yield replace(group, topics=few)
+
+
+def _joined(answers: list[OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
+    """One answer of several; an error of one is an error of the group."""
+    if len(answers) == 1:
+        return answers[0]
+    for answer in answers:
+        if answer.error_code is not ErrorCode.NONE:
+            return answer
+    topics = [topic for answer in answers for topic in answer.topics]
+    return replace(answers[0], topics=join_topics(topics))
 
 
 # --- Versions before groups ---

@@ -5,6 +5,7 @@ The answer is for the largest epoch that is not above the asked one (KIP-279).
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -17,21 +18,20 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(
+async def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Answer for each partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    _end_offset(topic.topic, asked, context) for asked in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    services = context.services
+    topics: list[OffsetForLeaderTopicResult] = []
+    turn = NextTurn(services.turns, services.clock)
+    for topic in request.topics:
+        found: list[EpochEndOffset] = []
+        for asked in topic.partitions:
+            await turn.wait_if_due()
+            found.append(_end_offset(topic.topic, asked, context))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 def _end_offset(

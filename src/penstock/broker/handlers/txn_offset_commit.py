@@ -10,6 +10,8 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
+from penstock.broker.slices import NextTurn
 from penstock.broker.transaction_check import Claim, TransactionCheck
 from penstock.core.errors import PenstockError
 from penstock.core.limits import OFFSETS_PER_COMMIT_MAX
@@ -44,8 +46,25 @@ async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
     """Verify the transaction, then commit what can be committed."""
-    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_COMMIT_MAX:
-        return _merged(request, {}, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count <= PIECE_PARTITIONS:
+        return await _commit(request, context)
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    turn = NextTurn(context.services.turns, context.services.clock)
+    for few in pieces(request.topics):
+        piece = replace(request, topics=few)
+        if count > OFFSETS_PER_COMMIT_MAX:
+            found = _merged(piece, {}, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        else:
+            found = await _commit(piece, context)
+        topics += found.topics
+        await turn.wait_if_due()
+    return TxnOffsetCommitResponse(topics=join_topics(topics))
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
     known, refused = _sorted_out(request, context)
     if not known:
         return _merged(request, refused)

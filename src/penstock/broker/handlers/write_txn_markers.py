@@ -5,10 +5,13 @@ coordinator hears of a marker in its partition in the step that appends it. It i
 brokers; a cluster without security lets everybody use it, as Kafka does.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.pieces import promise, settled
+from penstock.broker.slices import NextTurn
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
@@ -30,16 +33,37 @@ STRICT_TRANSACTION_VERSION: Final = 2
 def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Deferred[Answer]:
     """Append every marker."""
     writing = _Writing()
-    for marker in request.markers:
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
-                writing.expect(marker.producer_id, TopicPartition(topic.name, index))
-    for marker in request.markers:
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
-                writing.write(marker, TopicPartition(topic.name, index), context)
+    if context.permit is not None:
+        return promise(_write_wide(request, writing, context), context)
+    for marker, name in _ends(request):
+        writing.expect(marker.producer_id, name)
+    for marker, name in _ends(request):
+        writing.write(marker, name, context)
     writing.finish_if_done()
     return writing.answer
+
+
+def _ends(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, TopicPartition]]:
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                yield marker, TopicPartition(topic.name, index)
+
+
+async def _write_wide(
+    request: WriteTxnMarkersRequest, writing: "_Writing", context: RequestContext
+) -> Answer:
+    """Append very many markers in slices; each of them ends a transaction by itself."""
+    services = context.services
+    turn = NextTurn(services.turns, services.clock)
+    for marker, name in _ends(request):
+        writing.expect(marker.producer_id, name)
+        await turn.wait_if_due()
+    for marker, name in _ends(request):
+        writing.write(marker, name, context)
+        await turn.wait_if_due()
+    writing.finish_if_done()
+    return await settled(writing.answer)
 
 
 class _Writing:
