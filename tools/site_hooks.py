@@ -1,9 +1,9 @@
 """What the documentation's site needs beyond the folder `docs`: pages that live elsewhere.
 
-`ARCHITECTURE.md`, `CONTRIBUTING.md`, `CHANGELOG.md` and the benchmarks' README are read where a
-newcomer to the repository looks for them; the site shows the same text. A link from a page to a
-file of the repository that is no page becomes plain text, because the site does not carry it; a
-link to something that does not exist stays as it is, and the strict build refuses it.
+`ARCHITECTURE.md`, `CONTRIBUTING.md`, `CHANGELOG.md`, `SECURITY.md` and the benchmarks' README are
+read where a newcomer to the repository looks for them; the site shows the same text. A link from a
+page to a file of the repository that is no page becomes plain text, because the site does not carry
+it; a link to something that does not exist stays as it is, and the strict build refuses it.
 
 Guarantees: the site has no second copy of a text. It is not a general converter of links.
 """
@@ -21,6 +21,7 @@ ELSEWHERE = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
 """Files of the repository, by the page that shows them."""
