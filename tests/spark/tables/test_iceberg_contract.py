@@ -32,8 +32,11 @@ from pyiceberg.types import (
     BooleanType,
     DecimalType,
     DoubleType,
+    IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     PrimitiveType,
     StringType,
@@ -248,6 +251,46 @@ def test_a_required_field_within_a_column_is_refused(tmp_path: Path) -> None:
     world = foreign(tmp_path, "s struct<x: bigint>", schema)
     with pytest.raises(SchemaError, match=r"column 's\.x' is required in the table"):
         world.bring([{"s": {}}])
+
+
+INNER: dict[str, tuple[IcebergType, str, str]] = {
+    "s.x": (
+        StructType(NestedField(10, "x", LongType(), required=True)),
+        "s struct<x: bigint>",
+        "s.x",
+    ),
+    "l.element": (ListType(10, LongType(), element_required=True), "l array<bigint>", "l.element"),
+    "m.value": (
+        MapType(10, StringType(), 11, LongType(), value_required=True),
+        "m map<string, bigint>",
+        "m.value",
+    ),
+    "d.m.value": (
+        StructType(
+            NestedField(
+                10, "m", MapType(11, StringType(), 12, LongType(), value_required=True), False
+            )
+        ),
+        "d struct<m: map<string, bigint>>",
+        "d.m.value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_required_fields_within_columns_stay_required(tmp_path: Path, name: str) -> None:
+    """Values of maps were made optional when any column was added, and got NULLs."""
+    kind, ddl, path = INNER[name]
+    column = NestedField(2, name.partition(".")[0], kind, required=False)
+    world = foreign(tmp_path / "1", "id bigint", Schema(ID, column))
+    world.bring([{"id": 1}])
+    with catalog_of(world) as catalog:
+        there = catalog.load_table(NAME).schema()
+    assert there.find_field(path).required
+    assert there.find_field("_kafka").optional
+    world = foreign(tmp_path / "2", ddl, Schema(column.model_copy(update={"field_id": 1})))
+    with pytest.raises(SchemaError, match=rf"column '{path}' is required in the table"):
+        world.bring([{}])
 
 
 @pytest.mark.parametrize(

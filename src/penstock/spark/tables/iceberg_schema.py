@@ -191,7 +191,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([one.with_type(_plain(one.type)) for one in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_plain(key.type)), item.with_type(_plain(item.type)))
     return kind
 
 
