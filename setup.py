@@ -69,6 +69,7 @@ HOT_PATH = [
     "storage/producer_entry.py",
     "storage/producer_state.py",
     "storage/rolling.py",
+    "storage/room.py",
     "storage/segment.py",
     "storage/service.py",
     "storage/threaded_reads.py",

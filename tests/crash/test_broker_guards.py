@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.records.batch import iterate_headers
+from penstock.records.batch import LOG_OVERHEAD_BYTES, iterate_headers
 from tests.crash.clients import TOPIC
 from tests.crash.loop_disk import LoopDisk
 from tests.crash.rounds import Run, running, seed_of_this_run
@@ -79,12 +79,21 @@ def torn_write(run: Run, _disk: LoopDisk) -> None:
 def append_torn_batch(segments: list[Path]) -> None:
     """What a torn write can leave: the right length and offset, one wrong byte in a value."""
     data = next(data for path in reversed(segments) if (data := path.read_bytes()))
-    position, header = list(iterate_headers(data))[-1]
-    torn = bytearray(data[position:])
+    position, header = list(iterate_headers(data[: _end_of_batches(data)]))[-1]
+    torn = bytearray(data[position : position + header.size_bytes])
     torn[:8] = (header.last_offset + 1).to_bytes(8, "big")
     torn[-2] ^= 0x55
-    with segments[-1].open("ab") as newest:
+    with segments[-1].open("r+b") as newest:
+        newest.seek(_end_of_batches(segments[-1].read_bytes()))
         newest.write(torn)
+
+
+def _end_of_batches(data: bytes) -> int:
+    """Where the last batch of a segment ends: zeros may follow, which are room for appends."""
+    position = 0
+    while length := int.from_bytes(data[position + 8 : position + 12], "big"):
+        position += LOG_OVERHEAD_BYTES + length
+    return position
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.core.errors import CorruptBatchError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.records.control import read_marker
@@ -355,6 +356,6 @@ def first_failure(
             continue
         try:
             check_cut(history, changes, fate, seed)
-        except AssertionError as error:
+        except (AssertionError, CorruptBatchError) as error:
             return f"cut after {changes} changes, {fate.value}, seed {seed}: {error}"
     return ""

@@ -149,7 +149,7 @@ def test_a_full_disk_keeps_nothing_of_the_batch_and_the_log_lives(room: int) -> 
     manager, log = new_log(disk, ONE_SEGMENT)
     log.append(producer_batch(0), leader_epoch=0)
     sync(manager)
-    size = disk.file_size("/data/orders-0/00000000000000000000.log")
+    size = log.active.size
     disk.bytes_left = room
     with pytest.raises(DiskFullError):
         log.append(producer_batch(1), leader_epoch=3)

@@ -12,6 +12,7 @@ from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import segment_name
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
@@ -40,6 +41,11 @@ def crashed(count: int = 30, settings: LogSettings = ONE_SEGMENT) -> MemoryDisk:
     for number in range(count):
         log.append(producer_batch(number), leader_epoch=number // 10)
     sync(manager)
+    # Without the room behind it, so that tests can count batches by the size of the file.
+    active = log.active
+    disk.open_file(f"{active.directory}/{segment_name(active.base_offset)}.log").truncate(
+        active.size
+    )
     let_go(manager)
     return disk
 

@@ -19,6 +19,7 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_snapshots import SnapshotLog
 from penstock.storage.open_files import OpenFiles
+from penstock.storage.room import ROOM_STEP_BYTES_MIN
 from penstock.storage.segment import Segment
 from penstock.storage.transaction_index import TransactionIndex
 
@@ -255,6 +256,7 @@ class LogDirectory:
         "on_failure",
         "open_files",
         "path",
+        "room_append_bytes",
         "snapshots_missed",
         "snapshots_ready",
     )
@@ -267,6 +269,8 @@ class LogDirectory:
         self.open_files = open_files
         self.flush_mode = flush_mode
         self.is_sync_first = flush_mode is FlushMode.ALWAYS
+        self.room_append_bytes = ROOM_STEP_BYTES_MIN if self.is_sync_first else 0
+        """Appends up to this size get room behind them (`room`), where each is synced soon."""
         self.dirty: list[Flushable] = []
         """Logs with something to sync or to report, each once."""
         self.appends_waiting = 0

@@ -13,7 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from penstock.core.errors import CorruptIndexError, QuarantinedLogError, StorageError
+from penstock.core.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    QuarantinedLogError,
+    StorageError,
+)
 from penstock.records.control import read_marker
 from penstock.storage.data_directory import PARTITION_FILE
 from penstock.storage.filesystem import FileSystem
@@ -24,6 +29,7 @@ from penstock.storage.log_snapshots import SNAPSHOT_SUFFIX
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.producer_state import ProducerStates
 from penstock.storage.recovery import rebuild_indexes, recover_segments
+from penstock.storage.room import find_room
 from penstock.storage.segment import LOG_SUFFIX, Segment, segment_name
 from penstock.storage.segment_swap import finish_interrupted
 from penstock.storage.transaction_index import TRANSACTION_SUFFIX
@@ -257,14 +263,18 @@ def _walk_tail(active: Segment) -> int:
             raise CorruptIndexError("index points behind the end")
     end_offset = active.base_offset
     position = start
-    for at, header in active.headers(start):
-        if at == start and last is not None:
-            is_right = header.last_offset == active.base_offset + OFFSET_ENTRY.unpack(last)[0]
-            if not is_right:
-                raise CorruptIndexError("index names a batch that is not there")
-        end_offset = header.next_offset
-        position = at + header.size_bytes
-    if position != active.size:
+    try:
+        for at, header in active.headers(start):
+            if at == start and last is not None:
+                is_right = header.last_offset == active.base_offset + OFFSET_ENTRY.unpack(last)[0]
+                if not is_right:
+                    raise CorruptIndexError("index names a batch that is not there")
+            end_offset = header.next_offset
+            position = at + header.size_bytes
+    except CorruptBatchError:
+        if not find_room(active, position):
+            raise
+    if position != active.size and not find_room(active, position):
         raise QuarantinedLogError(
             f"{active.directory}: segment {active.base_offset} ends in half a batch after a"
             " clean stop"

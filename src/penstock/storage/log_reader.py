@@ -21,8 +21,19 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.core.limits import READ_POSITIONS_REMEMBERED
-from penstock.records.batch import checksum_matches, iterate_headers
-from penstock.storage.batch_walk import BASE_OFFSET, STEP, STEP_BYTES, whole_batches
+from penstock.records.batch import (
+    HEADER_BYTES,
+    checksum_matches,
+    iterate_headers,
+    read_header,
+)
+from penstock.storage.batch_walk import (
+    BASE_OFFSET,
+    STEP,
+    STEP_BYTES,
+    batch_bytes,
+    whole_batches,
+)
 from penstock.storage.log_directory import LogMark
 from penstock.storage.log_settings import LogSettings
 from penstock.storage.log_types import LogRead
@@ -255,8 +266,8 @@ def _fit(
         return records[:jump], BASE_OFFSET.unpack_from(records, jump)[0]
     if not at_least_one:
         return _NOTHING, -1
-    size = segment.batch_size_at(position, nowait=nowait)
-    records = segment.read(position, size, nowait=nowait)
+    header = read_header(segment.read(position, HEADER_BYTES, nowait=nowait))
+    records = segment.read(position, batch_bytes(header.batch_length), nowait=nowait)
     base_offset, _, delta = STEP.unpack_from(records)
     return records, base_offset + delta + 1
 

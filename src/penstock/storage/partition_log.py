@@ -36,6 +36,7 @@ from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, Tim
 from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.retention import expired_count
 from penstock.storage.rolling import is_roll_due, is_untimed_roll_due
+from penstock.storage.room import make_room
 from penstock.storage.segment import Segment
 from penstock.storage.truncation import cut_segments
 
@@ -135,11 +136,10 @@ class PartitionLog:
 
         The first batch of a transaction needs the `guard` of its verification.
         """
-        shared = self._shared
+        shared, header = self._shared, batch.header
         if self.problem is not None or not shared.takes_appends:
             self._refuse()
             raise shared.overload()
-        header = batch.header
         if header.producer_id >= 0:
             original = self.producers.check(header, guard)
             if original is not None:
@@ -152,13 +152,13 @@ class PartitionLog:
                     is_duplicate=True,
                 )
         buffer, timestamp_ms, settings = batch.buffer, batch.max_timestamp_ms, self.settings
-        base_offset, size = self.end_offset, len(buffer)
+        base_offset, size, active = self.end_offset, len(buffer), self.active
         last_offset = base_offset + header.last_offset_delta
         patch_for_append(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
-        active = self.active
         try:
             if active.size and is_roll_due(active, settings, size, last_offset, timestamp_ms):
                 active = self._roll()
+            make_room(active, size, shared.room_append_bytes)
             max_at = base_offset + batch.offset_of_max_timestamp
             interval_bytes = settings.index_interval_bytes
             active.append(buffer, size, last_offset, timestamp_ms, interval_bytes, max_at)

@@ -10,7 +10,7 @@ checksum, so the checksum alone would not do.
 - The first batch that fails, at or above the recovery point, ends the log: a torn tail. Later
   segments are removed from the last one back, the directory is synced, then the file is cut. A
   crash in the middle leaves the failing batch where it was, so recovering again comes to the same
-  end.
+  end. Zeros behind the last batch are room for appends (`room`), not damage.
 - Below the recovery point a failing or missing batch is damage to what was durable. Nothing is cut:
   the partition is quarantined (`QuarantinedLogError`) and a person decides.
 
@@ -43,6 +43,7 @@ from penstock.storage.index import (
     times_below,
 )
 from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.room import find_room
 from penstock.storage.segment import Segment
 
 _OLD_CRC_START: Final = 16
@@ -57,6 +58,8 @@ class Scan:
     leader_epoch: int = -1
     position: int = 0
     damage: str = ""
+    has_room: bool = False
+    """Whether only zeros follow the last batch of a segment: room for appends, and no damage."""
     has_markers: bool = False
     """Whether control batches were seen: transactions ended past the recovery point."""
 
@@ -88,7 +91,8 @@ def recover_segments(
     """
     first = 0
     for number, segment in enumerate(segments):
-        if segment.base_offset <= recovery_point:
+        # Not the one that begins there: the end of the one before it may not be synced.
+        if segment.base_offset < recovery_point:
             first = number
     scan = Scan(segments[first].base_offset)
     for number in range(first, len(segments)):
@@ -102,6 +106,7 @@ def recover_segments(
             point = max(recovery_point, segment.base_offset)
             segment.transactions.truncate(recovery_point)
             scan_segment(segment, scan, epochs, point, interval_bytes, allow_gaps=allow_gaps)
+            _forgive_room(scan, segment, segments)
         if scan.damage:
             _refuse_durable_damage(directory, scan, recovery_point)
             # A misplaced segment goes whole, and the one before it stays whole.
@@ -111,13 +116,27 @@ def recover_segments(
         if number + 1 < len(segments):
             segment.finish()
     _refuse_durable_damage(directory, scan, recovery_point)
-    if scan.next_offset > recovery_point:
+    if scan.next_offset > recovery_point or scan.has_room:
         for segment in segments[first:]:
             segment.file().sync()
         # The name of a segment that begins below the recovery point was synced with its data.
         if segments[-1].base_offset >= recovery_point:
             filesystem.sync_directory(directory)
     return Recovered(segments, scan.next_offset, "", scan.has_markers)
+
+
+def _forgive_room(scan: Scan, segment: Segment, segments: list[Segment]) -> None:
+    """Take zeros behind the last batch of a segment for what they are, not for damage.
+
+    A segment that was sealed may have them too, if the crash came before the sync of their end. The
+    next one then begins where this one ends.
+    """
+    if not scan.damage:
+        return
+    later = [other.base_offset for other in segments if other.base_offset > segment.base_offset]
+    is_end = not later or later[0] == scan.next_offset
+    if is_end and find_room(segment, scan.position):
+        scan.damage, scan.has_room = "", True
 
 
 def _refuse_durable_damage(directory: str, scan: Scan, recovery_point: int) -> None:

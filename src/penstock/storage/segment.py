@@ -1,9 +1,9 @@
 """`Segment`: one data file with its indexes.
 
 The data file `<base offset, 20 digits>.log` is record batches one after the other, nothing between
-them. `size` is what the log believes of it: bytes behind `size` are a failed write and are cut
-before the next one. `.index` and `.timeindex` are caches over it (`index`, `index_file`);
-`.txnindex` has the aborted transactions (`transaction_index`).
+them. `size` is what the log believes of it: bytes behind `size` are zeros for later appends
+(`room`), or a failed write, which is cut before the next one. `.index` and `.timeindex` are caches
+over it (`index`, `index_file`); `.txnindex` has the aborted transactions (`transaction_index`).
 
 A segment has no lock: the log's owner thread appends; other threads may read what is below `size`,
 because bytes there never change. It decides nothing about offsets: `partition_log` does.
@@ -73,6 +73,7 @@ class Segment:
         "first_timestamp_ms",
         "is_dirty",
         "offset_index",
+        "room_end",
         "size",
         "time_index",
         "transactions",
@@ -100,6 +101,7 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
+        self.room_end = 0  # of the zeros that `room` wrote, if that is behind `size`
         self.is_dirty = False
         self.was_used = False
         self.wants_index_write = False
@@ -215,15 +217,18 @@ class Segment:
         return [*files, self.transactions.finish()] if self.transactions.size else files
 
     def finish_indexes(self) -> list[File]:
-        """Write all entries of the offset index and of the time index; their files."""
+        """Write all entries of both indexes, and cut the room; the files of the indexes."""
         self.load_times()
         self._note_time()
+        if self.room_end > self.size:
+            self.file().truncate(self.size)
+            self.room_end = 0
         return [self.offset_index.finish(), self.time_index.finish()]
 
     def truncate(self, position: int) -> None:
         """Keep the bytes below `position`, where a batch begins or the data ends."""
         self.file().truncate(position)
-        self.size = position
+        self.size, self.room_end = position, 0
         self.rewind_indexes(position)
 
     def rewind_indexes(self, position: int) -> None:
@@ -382,11 +387,6 @@ class Segment:
         if entry is None:
             return 0
         return self._start_for(self.base_offset + entry.relative_offset, nowait=False)
-
-    def batch_size_at(self, position: int, *, nowait: bool) -> int:
-        """Size of the batch that begins at `position`."""
-        header = read_header(self.read(position, HEADER_BYTES, nowait=nowait))
-        return batch_bytes(header.batch_length)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from `position` on, read in chunks."""
