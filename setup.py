@@ -37,9 +37,11 @@ WALKERS = [
     "spark/tables/values/json_kernel",
 ]
 NATIVE = [
+    "storage/native_cache",
     "storage/native_sync",
 ]
-"""Cython that has no Python twin of the same name: it needs threads without the interpreter."""
+"""Cython that has no Python twin of the same name: threads without the interpreter, system calls
+that Python does not have."""
 HOT_PATH = [
     "core/cancellation.py",
     "core/clock.py",

@@ -20,8 +20,9 @@ raises them; what an error means for a log is decided in `partition_log` and `fl
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import Buffer
@@ -33,8 +34,9 @@ _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
 """What a file system answers that has no RWF_NOWAIT."""
 
 _PROBE_BYTES: Final = 65_536
-"""Distance between the bytes that are looked at before a mapping is trusted to be in memory. The
-kernel reads ahead and drops pages in larger pieces; a piece that is missed costs one wait."""
+"""Distance between the bytes that are looked at before a mapping is trusted to be in memory, where
+the kernel cannot be asked. It reads ahead and drops pages in larger pieces; a piece that is missed
+costs one wait."""
 
 FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No room, no quota, or a size limit of this process: the disk itself is well."""
@@ -42,6 +44,21 @@ DESCRIPTOR_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 """Nothing could be opened: no write or sync was tried, so nothing is lost."""
 RETRIABLE_ERRNOS: Final = (*FULL_ERRNOS, *DESCRIPTOR_ERRNOS, errno.ENOMEM)
 """What passes when something else gives way. It never excuses a failed sync of data."""
+
+
+def _native_question() -> Callable[[int, int, int], int] | None:
+    """`native_cache.is_cached` where it was compiled."""
+    try:
+        # By name: import-linter knows no modules but those of Python.
+        question: Callable[[int, int, int], int] = import_module(
+            "penstock.storage.native_cache"
+        ).is_cached
+    except ImportError:
+        return None
+    return question
+
+
+_ask_kernel: Final = _native_question()
 
 
 class Space(NamedTuple):
@@ -213,10 +230,15 @@ class DiskFile:
         return self._descriptor >= 0
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether the range is in the page cache, as far as one byte in every so many tells.
+        """Whether the range is in the page cache: touching a page that is not waits for the disk.
 
-        Touching a page that is not in memory would wait for the disk.
+        Older kernels tell it of one byte in every so many.
         """
+        if (
+            _ask_kernel is not None
+            and (answer := _ask_kernel(self._descriptor, position, size)) >= 0
+        ):
+            return answer == 1
         descriptor, probe, last = self._descriptor, (bytearray(1),), position + size - 1
         try:
             for place in range(position, last, _PROBE_BYTES):
