@@ -2,12 +2,13 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.slices import SLICE_ITEMS, NextTurn, in_slices
 from penstock.broker.turns import TurnBudget
-from penstock.core.limits import CONNECTION_TURN_SECONDS
+from penstock.core.limits import CONNECTION_TURN_SECONDS, TURN_SECONDS
 from tests.storage.logs import Clock
 
 
@@ -49,6 +50,56 @@ def test_others_run_between_two_slices() -> None:
             clock.seconds += CONNECTION_TURN_SECONDS * len(few) / SLICE_ITEMS
         assert done_at
         assert done_at[0] <= 2 * CONNECTION_TURN_SECONDS
+
+    asyncio.run(run())
+
+
+def test_many_loops_share_a_turn() -> None:
+    """Guards `NextTurn`: 150 wide fetches at once were one pause of 0.4 s."""
+    loops, slices = 60, 5
+
+    async def run() -> None:
+        clock, loop = Clock(), asyncio.get_running_loop()
+        turns = TurnBudget(loop.call_soon)
+        longest = last = 0.0
+
+        def tick() -> None:
+            nonlocal longest, last
+            longest, last = max(longest, clock.seconds - last), clock.seconds
+            if clock.seconds < loops * slices * CONNECTION_TURN_SECONDS:
+                loop.call_soon(tick)
+
+        async def work() -> None:
+            async for few in in_slices(range(slices * SLICE_ITEMS), turns, clock):
+                clock.seconds += CONNECTION_TURN_SECONDS * len(few) / SLICE_ITEMS
+
+        async with asyncio.TaskGroup() as group:
+            loop.call_soon(tick)
+            for _ in range(loops):
+                group.create_task(work())
+        assert clock.seconds == pytest.approx(loops * slices * CONNECTION_TURN_SECONDS)
+        # All that begin and all that go on in one turn.
+        assert longest <= 2 * TURN_SECONDS + 1e-9
+
+    asyncio.run(run())
+
+
+def test_short_loops_share_a_turn_too() -> None:
+    """Guards `NextTurn.end`: work that ends in its first slice counts as well."""
+
+    async def run() -> None:
+        clock, loop = Clock(), asyncio.get_running_loop()
+        turns = TurnBudget(loop.call_soon)
+        async with asyncio.TaskGroup() as group:
+
+            async def work() -> None:
+                async for _ in in_slices(range(1), turns, clock):
+                    clock.seconds += CONNECTION_TURN_SECONDS / 2
+
+            for _ in range(60):
+                group.create_task(work())
+            await asyncio.sleep(0)
+            assert clock.seconds <= TURN_SECONDS + 1e-9
 
     asyncio.run(run())
 

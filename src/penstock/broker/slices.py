@@ -3,7 +3,8 @@
 A client chooses how many partitions or topics its request names. A handler whose work grows with
 that number iterates with `in_slices`: after `CONNECTION_TURN_SECONDS` of work it waits in the queue
 of the listener's turns (`turns`), behind those that used less of the loop. Guarantees: every item
-is yielded once, in order; a request that fits into one slice never waits.
+is yielded once, in order; a request that fits into one slice waits only when the turn is used up by
+others; and however many such loops there are, they share the time of a turn with the connections.
 
 State may change between two slices: a handler takes what must be consistent (an image of the
 metadata) before the loop. It is not for hot requests: an async generator costs more than they do.
@@ -40,17 +41,30 @@ class NextTurn:
         """Wake the coroutine: it continues in the next pass over the loop's callbacks."""
         future, self._future = self._future, None
         if future is not None and not future.done():
+            # What it will use, now: otherwise the queue would wake all that wait in this turn.
+            self._turns.left_seconds -= CONNECTION_TURN_SECONDS
             future.set_result(None)
 
     def restart(self) -> None:
         """Begin to count anew: the coroutine has waited for something else."""
         self._begun = self._clock.monotonic()
 
+    async def wait_if_used_up(self) -> None:
+        """Before the first slice: wait for a later turn if others have used this one up."""
+        if self._turns.left_seconds <= 0:
+            await self._wait(0.0)
+
     async def wait_if_due(self) -> None:
         """Wait for a later turn if this one is used up."""
         used_seconds = self._clock.monotonic() - self._begun
-        if used_seconds < CONNECTION_TURN_SECONDS:
-            return
+        if used_seconds >= CONNECTION_TURN_SECONDS:
+            await self._wait(used_seconds)
+
+    def end(self) -> None:
+        """Count the work since the last wait; there is no more."""
+        self._turns.spend(self, self._clock.monotonic() - self._begun)
+
+    async def _wait(self, used_seconds: float) -> None:
         self._future = asyncio.get_running_loop().create_future()
         self._turns.spend(self, used_seconds)
         self._turns.join(self, used_seconds)
@@ -63,10 +77,12 @@ async def in_slices(
 ) -> AsyncIterator[Sequence[Item]]:
     """Yield the items in order, some at a time, and wait for another turn where one is used up."""
     turn = NextTurn(turns, clock)
+    await turn.wait_if_used_up()
     for start in range(0, len(items), SLICE_ITEMS):
         if start:
             await turn.wait_if_due()
         yield items[start : start + SLICE_ITEMS]
+    turn.end()
 
 
 async def map_in_slices(
