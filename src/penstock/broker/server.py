@@ -76,10 +76,7 @@ class Listener:
                 if number > 0 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     continue
                 self.close_sockets()
-                raise ConfigError(
-                    f"cannot listen on {host}:{self.port}: {error.strerror}. Is another broker "
-                    "running there? Choose another port with --port or listener.port."
-                ) from error
+                raise _cannot_listen(host, self.port, error) from error
             self._sockets.append(bound)
             self.port = bound.getsockname()[1]
 
@@ -126,6 +123,16 @@ class Listener:
         for bound in self._sockets:
             bound.close()
         self._sockets = []
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    """The error for an address that cannot be bound."""
+    hint = "Choose an address of this machine with --host (listener.host)."
+    if error.errno == errno.EADDRINUSE:
+        hint = "Stop the process that uses it, or choose another port with --port (listener.port)."
+    elif error.errno == errno.EACCES:
+        hint = "Choose a port of 1024 or more with --port (listener.port)."
+    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint)
 
 
 def _bind(host: str, port: int) -> socket.socket:

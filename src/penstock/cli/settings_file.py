@@ -17,9 +17,14 @@ from penstock.core.limits import SETTINGS_FILE_BYTES_MAX
 def load(file: str | None, flags: Mapping[str, object]) -> Loaded:
     """Read the file, if one is given; a flag that is None counts as not given."""
     text = None if file is None else _text(file)
-    return load_settings(
-        text, os.environ, flags, file or "settings file", check_topic=check_declaration
-    )
+    try:
+        return load_settings(
+            text, os.environ, flags, file or "settings file", check_topic=check_declaration
+        )
+    except ConfigError as error:
+        if file is not None and file in str(error):
+            error.hint = f"Correct the file; `penstock config check {file}` checks it."
+        raise
 
 
 def _text(file: str) -> str:
@@ -27,12 +32,18 @@ def _text(file: str) -> str:
         with Path(file).open("rb") as opened:
             content = opened.read(SETTINGS_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"the settings file {file} cannot be read: {error.strerror}.") from error
+        raise ConfigError(
+            f"the settings file {file} cannot be read: {error.strerror}",
+            hint="Check the path and its permissions (--config, PENSTOCK_CONFIG).",
+        ) from error
     if len(content) > SETTINGS_FILE_BYTES_MAX:
         raise ConfigError(
-            f"{file} is larger than {SETTINGS_FILE_BYTES_MAX} bytes. Is it a settings file?"
+            f"{file} is larger than {SETTINGS_FILE_BYTES_MAX} bytes, the most for a settings file",
+            hint="Name a settings file with --config (PENSTOCK_CONFIG).",
         )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text: {error}") from error
+        raise ConfigError(
+            f"{file} is not UTF-8 text: {error}", hint="Save the file as UTF-8."
+        ) from error

@@ -170,7 +170,7 @@ def _not_toml(toml_text: str, file_name: str, error: ValueError) -> str:
             f"{file_name} has both [{SECTION}], the old name of [topic_defaults], and "
             f"[[{SECTION}]]. Rename the first to [topic_defaults] and check again."
         )
-    return f"{file_name} is not TOML: {error}. Correct the line and check again."
+    return f"{file_name} is not TOML: {error}"
 
 
 def _adapter(key: str) -> TypeAdapter[Any]:

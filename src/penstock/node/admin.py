@@ -13,6 +13,7 @@ broker on one machine shall start, and is told.
 import asyncio
 import errno
 import logging
+import os
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
@@ -139,12 +140,14 @@ def _bind(settings: AdminSettings) -> socket.socket | None:
                 error.strerror,
             )
             return None
-        remedy = "Choose another port with --admin-port or admin.port"
+        hint = "Choose another port with --admin-port (admin.port)"
         if error.errno != errno.EADDRINUSE:
-            remedy = "Check admin.host and admin.port (--admin-port)"
+            hint = "Check admin.host and --admin-port (admin.port)"
+        # `create_server` adds the address to the text; the message has it already.
+        reason = os.strerror(error.errno) if error.errno is not None else error.strerror
         raise ConfigError(
-            f"cannot listen on {settings.host}:{port} for administration: {error.strerror}. "
-            f"{remedy}, or set admin.enabled = false (--no-admin)."
+            f"cannot listen on {settings.host}:{port} for administration: {reason}",
+            hint=f"{hint}, or run without an admin port: --no-admin (admin.enabled = false).",
         ) from error
     bound.setblocking(False)  # noqa: FBT003 (positional only)
     return bound

@@ -16,6 +16,7 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.node.admin import AdminPort
@@ -70,7 +71,7 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     settings = live.current.settings
     mode = FlushMode(settings.flush.mode)
     logs = LogManager(filesystem, [path], clock, flush_mode=mode, files_open_max=files_max)
-    logs.lock()
+    _lock(logs, path)
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     admin = AdminPort.open(settings, metrics, clock, tasks, stack)
@@ -97,6 +98,18 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     return Foundation(
         path, live, layers, clock, metrics, tasks, logs, store, metadata, directory_id, admin
     )
+
+
+def _lock(logs: LogManager, path: str) -> None:
+    """Create and lock the data directory."""
+    try:
+        logs.lock()
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise ConfigError(
+            f"the data directory {path} cannot be used: {reason}",
+            hint="Check its permissions, or choose another with --data-dir (node.data_dir).",
+        ) from error
 
 
 def topic_rules(settings: Settings) -> TopicRules:

@@ -283,6 +283,15 @@ class DiskFile:
         self.close()
 
 
+def directory_in_use(lock_path: str) -> DataDirectoryLockedError:
+    """The error for a data directory whose lock file another process holds."""
+    directory = lock_path.rpartition("/")[0] or "."
+    return DataDirectoryLockedError(
+        f"the data directory {directory} is in use by another process",
+        hint="Stop that process, or choose another directory with --data-dir (node.data_dir).",
+    )
+
+
 class DiskLock:
     """An advisory lock on an open file."""
 
@@ -381,9 +390,7 @@ class DiskFileSystem:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise DataDirectoryLockedError(
-                f"another process holds {path}; stop it or choose another data directory"
-            ) from error
+            raise directory_in_use(path) from error
         return DiskLock(descriptor)
 
 

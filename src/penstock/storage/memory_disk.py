@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing_extensions import Buffer
 
 from penstock.core.clock import SystemClock
-from penstock.core.errors import DataDirectoryLockedError
-from penstock.storage.filesystem import File, Lock, Space
+from penstock.storage.filesystem import File, Lock, Space, directory_in_use
 
 
 class Usage:
@@ -268,7 +267,7 @@ class MemoryDisk:
     def lock(self, path: str) -> Lock:
         """Take a lock, or raise at once."""
         if path in self._locks:
-            raise DataDirectoryLockedError(f"another process holds {path}")
+            raise directory_in_use(path)
         self.create_file(path)
         self._locks.add(path)
         return MemoryLock(self._locks, path)
