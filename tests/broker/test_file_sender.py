@@ -15,6 +15,7 @@ import pytest
 
 from penstock.broker.file_sender import FileSender
 from penstock.core.cancellation import Cancellation
+from penstock.core.limits import SEND_CHUNK_BYTES
 from penstock.storage.file_range import sendable_range
 from penstock.storage.filesystem import DiskFile, DiskFileSystem
 
@@ -278,5 +279,53 @@ def test_a_disk_that_cannot_be_read_ends_the_connection(stage: Stage) -> None:
         ((_load, done),) = stage.loads
         done(OSError("the disk is gone"))
         assert stage.said == ["paused", "aborted"]
+
+    asyncio.run(scenario())
+
+
+class Taking(Cold):
+    """A file that goes into a socket that takes everything at once."""
+
+    def __init__(self, file: DiskFile) -> None:
+        super().__init__(file)
+        self.sent: list[tuple[int, int]] = []
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int:
+        self.sent.append((position, size))
+        return size
+
+
+def test_what_was_just_read_leaves_in_one_call(stage: Stage) -> None:
+    """Each call more is a turn through the interpreter, and a look at the socket."""
+
+    async def scenario() -> None:
+        file = stage.open()
+        view = file.view_nowait(0, SIZE)
+        file_range = sendable_range(view)
+        assert file_range is not None
+        taking = file_range.source = Taking(file)
+        stage.sender().begin([b"head", view])
+        assert taking.sent == [(0, SIZE)]
+        assert stage.said == []
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_known_to_be_in_memory_leaves_in_checked_chunks(stage: Stage) -> None:
+    """A chunk was checked; behind it sendfile might wait for the disk."""
+
+    async def scenario() -> None:
+        file = stage.open()
+        view = file.view_nowait(0, SIZE)
+        file_range = sendable_range(view)
+        assert file_range is not None
+        file_range.checked_at -= 60.0
+        taking = file_range.source = Taking(file)
+        taking.loaded = set(range(0, SIZE, SEND_CHUNK_BYTES))
+        stage.sender().begin([view])
+        assert taking.sent == [
+            (place, min(SEND_CHUNK_BYTES, SIZE - place))
+            for place in range(0, SIZE, SEND_CHUNK_BYTES)
+        ]
 
     asyncio.run(scenario())

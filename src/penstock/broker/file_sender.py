@@ -102,8 +102,9 @@ def _send_bytes(target: socket.socket, data: memoryview, *, has_more: bool) -> i
     return target.send(data, flags)
 
 
-def _send_file(target: socket.socket, part: _FilePart) -> int:
-    size = min(part.size, SEND_CHUNK_BYTES)
+def _send_file(target: socket.socket, part: _FilePart, size_max: int) -> int:
+    """Send what is known to be in memory, which is a chunk at least."""
+    size = min(part.size, size_max, part.checked_to - part.position)
     sent = part.file_range.source.send_to(target.fileno(), part.position, size)
     if sent == 0:
         raise CutFileError(f"a log file ends {part.size} bytes before the answer does")
@@ -222,7 +223,7 @@ class FileSender:
                 else:
                     if not self._is_in_memory(part):
                         return
-                    sent = _send_file(target, part)
+                    sent = _send_file(target, part, budget_bytes)
                     if not part.size:
                         parts.popleft()
                 self.left_bytes -= sent
