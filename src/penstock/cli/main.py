@@ -10,6 +10,7 @@ and an exit code of `cli.exits`; there is no traceback for it. A traceback means
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -65,6 +66,10 @@ class LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
+        if cmd_name == "serve":
+            # Before its first model, pydantic reads the metadata of every installed package to find
+            # plugins. A broker runs no code of others, and its start waits for this.
+            os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         # Nothing of what an import makes is garbage, and looking for some takes a tenth of it.
         gc.disable()
         try:
