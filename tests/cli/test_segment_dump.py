@@ -68,6 +68,27 @@ def test_a_head_that_cannot_be_followed_ends_the_walk(
     assert damage.reason.startswith(reason)
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 16])
+@pytest.mark.parametrize("value_bytes", [1, 3_990, 4_000, 4_020, 4_025])
+def test_room_behind_the_last_batch_is_no_damage(value_bytes: int, blocks: int) -> None:
+    """A broker that runs keeps zeros there for its next appends."""
+    data = batch(0, b"v" * value_bytes)
+    (whole,) = walk(data + bytes(-len(data) % 4_096 + blocks * 4_096))
+    assert isinstance(whole, Batch)
+
+
+@pytest.mark.parametrize("room", [5, 4_096 * 19, 4_096])
+def test_zeros_that_are_no_room_are_told(room: int) -> None:
+    """Too many, not up to the end of a block, or with something behind them."""
+    data = batch(0, b"a")
+    tail = bytes(room if room == 5 else -len(data) % 4_096 + room)
+    if room == 4_096:
+        tail = tail[:-1] + b"x"
+    whole, damage = walk(data + tail)
+    assert isinstance(whole, Batch)
+    assert isinstance(damage, Damage)
+
+
 @pytest.mark.parametrize("kept", [5, 61, 66])
 def test_a_torn_end(kept: int) -> None:
     first = batch(0, b"a")

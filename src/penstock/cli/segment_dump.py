@@ -10,7 +10,8 @@ a tool that finds damage must not share the eyes of what it looks at. It never c
 A batch whose checksum is wrong is told and skipped, because its length still says where the next
 one is. An impossible length, another magic or a batch that runs past the end of the file ends the
 walk: nothing after it can be found again. A broker keeps index files at their full size while it
-writes, filled with zeros; zeros at the end are therefore no damage.
+writes, filled with zeros, and a log file somewhat longer than its batches; zeros at the end are
+therefore no damage, in a log file up to `_ROOM_BYTES_MAX`.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +30,12 @@ ReadAt = Callable[[int, int], bytes]
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
+
+_BLOCK_BYTES: Final = 4_096
+"""Room ends with a block."""
+_ROOM_BYTES_MAX: Final = 65_536 + _BLOCK_BYTES
+"""Zeros behind the last batch of a file that a broker writes to, or wrote to when it was killed: a
+step of 64 KiB and a block. More of them may be records that are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,8 @@ def walk_segment(read_at: ReadAt, size_bytes: int) -> Iterator[Batch | Damage]:
         head = read_at(position, layout.HEADER_BYTES)
         problem = _header_problem(head, size_bytes - position)
         if problem:
-            yield Damage(position, problem)
+            if not _is_room(read_at, position, size_bytes):
+                yield Damage(position, problem)
             return
         header = layout.read_header(head)
         if header.base_offset < next_offset:
@@ -74,6 +82,13 @@ def walk_segment(read_at: ReadAt, size_bytes: int) -> Iterator[Batch | Damage]:
         yield _checked_batch(read_at(position, header.size_bytes), position, header)
         next_offset = max(next_offset, header.next_offset)
         position += header.size_bytes
+
+
+def _is_room(read_at: ReadAt, position: int, size_bytes: int) -> bool:
+    bytes_left = size_bytes - position
+    if bytes_left > _ROOM_BYTES_MAX or size_bytes % _BLOCK_BYTES:
+        return False
+    return not any(read_at(position, bytes_left))
 
 
 def _header_problem(head: bytes, bytes_left: int) -> str:
