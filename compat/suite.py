@@ -21,10 +21,6 @@ from pathlib import Path
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker, penstock_environment
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "oracle"
-"""The oracle's own sources lie beside the checkout."""
-
-
 SMALL_CLUSTER = {
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
@@ -55,16 +51,23 @@ class Suite:
     gives the same names each time."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the broker, in Kafka's names. Penstock gets those that it has."""
+    is_launching: bool = False
+    """The suite starts brokers itself: `run` gets their kind, `kafka` or `penstock`, instead of an
+    address. Its lists are named `passes_on_*_launch.txt`."""
+
+    def _list_of(self, broker: str) -> Path:
+        ending = "_launch" if self.is_launching else ""
+        return self.folder / f"passes_on_{broker}{ending}.txt"
 
     @property
     def kafka_list(self) -> Path:
         """Names of what passes on Apache Kafka."""
-        return self.folder / "passes_on_kafka.txt"
+        return self._list_of("kafka")
 
     @property
     def penstock_list(self) -> Path:
         """Names of what has passed on Penstock."""
-        return self.folder / "passes_on_penstock.txt"
+        return self._list_of("penstock")
 
 
 @dataclass(frozen=True)
@@ -102,16 +105,21 @@ def write_names(path: Path, names: frozenset[str]) -> None:
 
 
 def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"python -m compat.{suite.folder.name}.run")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m compat.{suite.folder.name}.{'launch' if suite.is_launching else 'run'}"
+    )
     parser.add_argument("tests", nargs="*", help="names to run; all when none is given")
     parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
-    parser.add_argument("--bootstrap-server", help="a broker that runs already")
+    if not suite.is_launching:
+        parser.add_argument("--bootstrap-server", help="a broker that runs already")
     parser.add_argument("--update", action="store_true", help="put what passed into the list")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every result")
     return parser.parse_args(arguments)
 
 
 def _broker(suite: Suite, options: argparse.Namespace, folder: Path) -> AbstractContextManager[str]:
+    if suite.is_launching:
+        return nullcontext(options.broker)
     if options.bootstrap_server:
         return nullcontext(options.bootstrap_server)
     if options.broker == "kafka":

@@ -69,16 +69,42 @@ def test_every_package_says_what_it_is() -> None:
     assert not missing
 
 
-def test_no_absolute_path_of_a_machine_is_committed() -> None:
+def committed_files() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    pattern = re.compile(r"/(?:root|home/[a-z]+|work)/")
+    own = Path(__file__).resolve()
+    return [ROOT / name for name in listed if (ROOT / name).is_file() and ROOT / name != own]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"/(?:root|home/[a-z]+|work)/", "an absolute path of one machine"),
+        (r"\.\./shared|\bshared/oracle|\"shared\" */", "a folder beside the checkout"),
+    ],
+    ids=["absolute path", "folder beside the checkout"],
+)
+def test_a_clone_alone_is_enough(pattern: str, why: str) -> None:
+    """Guards that all sources of tests and suites are in the repository."""
+    found = re.compile(pattern)
     offenders = [
-        name
-        for name in listed
-        if (ROOT / name).is_file()
-        and name != "tests/architecture/test_tidy.py"
-        and pattern.search((ROOT / name).read_text(errors="ignore"))
+        str(path.relative_to(ROOT))
+        for path in committed_files()
+        if found.search(path.read_text(errors="ignore"))
     ]
-    assert not offenders
+    assert not offenders, why
+
+
+JAVA_LINE_COLUMNS_MAX = 120
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "compat").rglob("*.java")), ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_java_of_the_suites_is_tidy(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    long = [number for number, line in enumerate(lines, 1) if len(line) > JAVA_LINE_COLUMNS_MAX]
+    assert not long, f"lines over {JAVA_LINE_COLUMNS_MAX} columns"
+    assert len(lines) <= FILE_LINES_MAX
+    assert any(line == "/**" for line in lines), "no comment that says what the file guarantees"
