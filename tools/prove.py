@@ -29,7 +29,7 @@ PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
 HEAD = ("proof", "last figures", "run", "command")
-GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards")
+GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards", "hostile-guards")
 """Their output has lines that begin with `guard`."""
 GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
 
@@ -239,6 +239,19 @@ PROOFS = (
         "soak-guards",
         "The limits taken out in turn, half a minute each",
         pytest_of("tests/soak/test_soak_guards.py", marker="chaos"),
+        (passed,),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "hostile",
+        "Hostile neighbours: each attack, then ten minutes of mixes, on both builds",
+        ("make", "hostile"),
+        (lines_like(r": longest pause .* memory", r"records acknowledged, none lost"),),
+    ),
+    Proof(
+        "hostile-guards",
+        "The bounds on hostile neighbours removed in turn",
+        pytest_of("tests/hostile/test_hostile_guards.py", marker="chaos"),
         (passed,),
         {"PENSTOCK_PROOF": "1"},
     ),

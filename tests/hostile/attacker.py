@@ -1,7 +1,9 @@
 """The process of the attacks: `python -m tests.hostile.attacker PORT SEED SCALE`.
 
 It answers `prepare NAME`, `start NAME` and `stop NAME` (`tests.soak.worker`). Several attacks may
-run at once, each on a thread. It yields the processor to the broker and to the measured client.
+run at once, each on a thread. It yields the processor to the broker and to the measured client, and
+it uses one processor at most. `start burning` uses as much without any attack: the latencies that
+attacks are compared with are measured beside it, so that they differ by what the broker does.
 """
 
 import contextlib
@@ -58,6 +60,28 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
 }
 
 
+class Burner:
+    """Uses a processor as the attacks do, and does not touch the broker."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+
+    def start(self) -> dict[str, object]:
+        """Compute until `stop`."""
+        self._is_over.clear()
+        threading.Thread(target=self._run, daemon=True).start()
+        return {"started": True}
+
+    def stop(self) -> dict[str, object]:
+        """Let the processor go."""
+        self._is_over.set()
+        return {"stopped": True}
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            sum(range(10_000))
+
+
 class Running:
     """One attack on its thread."""
 
@@ -106,7 +130,11 @@ def main() -> None:
     port, seed, scale = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    answers: dict[str, Callable[[], object]] = {}
+    burner = Burner()
+    answers: dict[str, Callable[[], object]] = {
+        "start burning": burner.start,
+        "stop burning": burner.stop,
+    }
     for number, (name, kind) in enumerate(ATTACKS.items()):
         running = Running(kind(port, random.Random(1_000 * seed + number), scale))
         answers[f"prepare {name}"] = running.prepare

@@ -17,7 +17,7 @@ from tests.soak import host
 
 TICK_SECONDS: Final = 0.004
 LONG_SECONDS: Final = 0.050
-SHOWN_SECONDS: Final = 0.025
+SHOWN_SECONDS: Final = 0.035
 """What is written to the log with PENSTOCK_STACKS=1."""
 
 
@@ -46,6 +46,10 @@ class PauseMeter:
         self.long_pauses += pause > LONG_SECONDS
         self._loop.call_later(TICK_SECONDS, self._tick)
 
+    def skip(self) -> None:
+        """Leave out what was done since the last tick: it was for the meter itself."""
+        self._last = time.thread_time()
+
     def read(self) -> dict[str, float]:
         """Return the figures since the last reading, and start again."""
         found = {
@@ -65,8 +69,10 @@ class MeteredServer(host.WatchedServer):
         return self
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # All metrics of 20,000 partitions take 100 ms: no client asks for them here.
         writer.write(json.dumps({**self.metrics(), **self._meter.read()}).encode())
         writer.close()
+        self._meter.skip()
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """`siege`: a broker, its neighbours and its attackers, one attack after the other.
 
-1. Unloaded: the neighbours alone.
+1. Unloaded: the neighbours, beside a process that computes as much as the attackers do.
 2. Each attack in turn, or random mixes of two to four for some seconds each.
 3. The neighbours compare what was acknowledged with the log. Then SIGTERM, in the middle of the
    last attack.
@@ -54,6 +54,8 @@ class Plan:
     unloaded_seconds: float = 10.0
     scale: float = 1.0
     seed: int = 1
+    without: str = ""
+    """A bound that is removed (`unguarded`); the broker runs from source then."""
     from_source: bool = True
     """Whether the uncompiled source tree runs, or the installed package."""
 
@@ -82,10 +84,14 @@ class Siege:
         path = os.pathsep.join(part for part in (inherited, str(ROOT)) if part)
         recipe = dataclasses.replace(
             made.recipe,
-            command=[python, "-m", "tests.hostile.host", str(self._door), *rest],
+            command=[python, "-m", *self._host(), str(self._door), *rest],
             environment={**made.recipe.environment, "PYTHONPATH": path},
         )
         return RunningBroker(recipe, folder=made.folder, port=made.port)
+
+    def _host(self) -> list[str]:
+        without = self._plan.without
+        return ["tests.hostile.unguarded", without] if without else ["tests.hostile.host"]
 
     def _read(self) -> dict[str, float]:
         """Every metric, and the pauses since the last reading."""
@@ -111,9 +117,11 @@ class Siege:
 
             neighbours = (worker("neighbour", "produce"), worker("neighbour", "fetch"))
             attacker = worker("attacker", str(plan.seed), str(plan.scale))
+            attacker.ask("start burning")
             self._enter(neighbours, "unloaded")
             time.sleep(plan.unloaded_seconds)
             self._enter(neighbours, "idle")
+            attacker.ask("stop burning")
             for name in plan.attacks:
                 attacker.ask(f"prepare {name}", 300)
             if plan.is_mixed:
@@ -151,15 +159,16 @@ class Siege:
         for _ in range(round(seconds / SAMPLE_SECONDS)):
             time.sleep(SAMPLE_SECONDS)
             phase.memory_mb = max(phase.memory_mb, self._memory_mb())
-        pause_ms = self._read()["loop_longest_pause_ms"]
-        if pause_ms > phase.longest_pause_ms and phase_name == MIX:
-            print(f"mix of {', '.join(names)}: longest pause {pause_ms:.0f} ms CPU", flush=True)
-        phase.longest_pause_ms = max(phase.longest_pause_ms, pause_ms)
         self._enter(neighbours, "idle")
         for name in names:
             answer = attacker.ask(f"stop {name}")
             phase.sent[name] = phase.sent.get(name, 0) + answer["sent"]
             phase.errors[name] = answer["errors"]
+        # The last requests end after the phase.
+        pause_ms = self._read()["loop_longest_pause_ms"]
+        if pause_ms > phase.longest_pause_ms and phase_name == MIX:
+            print(f"mix of {', '.join(names)}: longest pause {pause_ms:.0f} ms CPU", flush=True)
+        phase.longest_pause_ms = max(phase.longest_pause_ms, pause_ms)
 
     def _memory_mb(self) -> float:
         return float(psutil.Process(self.broker.pid).memory_info().rss) / 1e6

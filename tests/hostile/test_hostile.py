@@ -2,7 +2,7 @@
 
 CI takes a seeded sample at a fraction of the size, with slack for a machine that other tests share;
 PENSTOCK_PROOF=1 runs every attack at full size, on the uncompiled source and on the installed
-package. Random mixes of attacks are in `make hostile`.
+package. Random mixes of all attacks, ten minutes on each build, are in `make hostile`.
 """
 
 import dataclasses
@@ -19,7 +19,8 @@ from tests.hostile.verdict import Bounds, broken, figures
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_200)]
 
 BUILDS = ("source", "installed") if os.environ.get("PENSTOCK_BROKER_PYTHON") else ("source",)
-SAMPLED_ATTACKS = 5
+SAMPLED_ATTACKS = 4
+SAMPLED_MIX = 3
 BOUNDS = Bounds() if IS_PROOF else Bounds(slack_ms=250.0)
 PLAN = (
     Plan(seed=seed_of_this_run(), unloaded_seconds=30.0, seconds=15.0)
@@ -47,3 +48,8 @@ def judge(plan: Plan, bounds: Bounds) -> None:
 @pytest.mark.parametrize("build", BUILDS)
 def test_attacks_one_by_one(build: str) -> None:
     judge(dataclasses.replace(PLAN, attacks=chosen(), from_source=build == "source"), BOUNDS)
+
+
+def test_a_mix_of_attacks() -> None:
+    names = random.Random(PLAN.seed + 1).sample(list(ATTACKS), SAMPLED_MIX)
+    judge(dataclasses.replace(PLAN, attacks=tuple(names), is_mixed=True), BOUNDS)

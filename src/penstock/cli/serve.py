@@ -147,7 +147,7 @@ async def _serve(source: "SettingsSource", started_at: float, last_resort: threa
 async def _until_stopped(
     server: "BrokerServer", settings: "Settings", started_at: float, stop: asyncio.Event
 ) -> None:
-    from penstock.node import garbage
+    from penstock.node import garbage, warming
 
     seconds = time.monotonic() - started_at
     click.echo(
@@ -156,6 +156,7 @@ async def _until_stopped(
     )
     await server.wait_for_admin()  # so that what it imports is not looked through either
     garbage.calm()
+    warming.load_soon()
     async with asyncio.TaskGroup() as duties:
         collecting = duties.create_task(garbage.collect_when_idle())
         await stop.wait()

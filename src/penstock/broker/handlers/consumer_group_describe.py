@@ -5,6 +5,7 @@ from dataclasses import replace
 from penstock.broker.authorized_operations import GROUP_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
+from penstock.broker.slices import NextTurn
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -25,7 +26,9 @@ async def handle(
     )
     answers = iter(results)
     groups = []
+    turn = NextTurn(context.services.turns, context.services.clock)
     for group_id in group_ids:
+        await turn.wait_if_due()
         result = next(answers) if group_id else ErrorCode.INVALID_GROUP_ID
         group = _refused(group_id, result) if isinstance(result, ErrorCode) else result.groups[0]
         if request.include_authorized_operations and group.error_code is ErrorCode.NONE:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
+from penstock.broker.slices import map_in_slices
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -20,11 +21,14 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
         ((group_id, replace(request, groups_names=(group_id,))) for group_id in group_ids),
         DeleteGroupsResponse,
     )
-    return DeleteGroupsResponse(
-        results=tuple(
-            DeletableGroupResult(group_id=group_id, error_code=result)
-            if isinstance(result, ErrorCode)
-            else result.results[0]
-            for group_id, result in zip(group_ids, results, strict=True)
-        )
-    )
+    services = context.services
+    pairs = tuple(zip(group_ids, results, strict=True))
+    answers = await map_in_slices(_result, pairs, services.turns, services.clock)
+    return DeleteGroupsResponse(results=tuple(answers))
+
+
+def _result(answered: tuple[str, DeleteGroupsResponse | ErrorCode]) -> DeletableGroupResult:
+    group_id, result = answered
+    if isinstance(result, ErrorCode):
+        return DeletableGroupResult(group_id=group_id, error_code=result)
+    return result.results[0]

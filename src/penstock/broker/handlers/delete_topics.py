@@ -7,6 +7,7 @@ from uuid import UUID
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
+from penstock.broker.slices import NextTurn, map_in_slices
 from penstock.cluster.image import MetadataImage
 from penstock.core.errors import (
     InvalidRequestError,
@@ -33,7 +34,12 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     ]
     image = context.services.metadata.image
     mentions = Counter((state.name, state.topic_id) for state in asked)
-    found = [_find(state, image, mentions[state.name, state.topic_id]) for state in asked]
+    services = context.services
+
+    def find(state: DeleteTopicState) -> UUID | PenstockError:
+        return _find(state, image, mentions[state.name, state.topic_id])
+
+    found = await map_in_slices(find, asked, services.turns, services.clock)
     topic_ids = [outcome for outcome in found if isinstance(outcome, UUID)]
     deleted = dict(
         zip(topic_ids, await Mutations(context, STRICT_VERSION).delete(topic_ids), strict=True)
@@ -41,7 +47,9 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
         else ()
     )
     results = []
+    turn = NextTurn(services.turns, services.clock)
     for state, outcome in zip(asked, found, strict=True):
+        await turn.wait_if_due()
         error = deleted[outcome] if isinstance(outcome, UUID) else outcome
         topic = image.topic_by_id(outcome) if isinstance(outcome, UUID) else None
         results.append(

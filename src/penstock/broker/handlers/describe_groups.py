@@ -5,6 +5,7 @@ from dataclasses import replace
 from penstock.broker.authorized_operations import GROUP_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
+from penstock.broker.slices import NextTurn
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -22,7 +23,9 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
         DescribeGroupsResponse,
     )
     groups = []
+    turn = NextTurn(context.services.turns, context.services.clock)
     for group_id, result in zip(group_ids, results, strict=True):
+        await turn.wait_if_due()
         group = _refused(group_id, result) if isinstance(result, ErrorCode) else result.groups[0]
         if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
             group = replace(group, authorized_operations=GROUP_OPERATIONS)

@@ -8,6 +8,7 @@ import asyncio
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.slices import in_slices
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (
@@ -29,9 +30,10 @@ async def handle(
     request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:
     """Say of each group that it does not exist, or that it is of another type."""
-    groups = await asyncio.gather(
-        *(_described(group_id, context) for group_id in request.group_ids)
-    )
+    services = context.services
+    groups: list[DescribedGroup] = []
+    async for few in in_slices(request.group_ids, services.turns, services.clock):
+        groups += await asyncio.gather(*(_described(group_id, context) for group_id in few))
     return StreamsGroupDescribeResponse(groups=tuple(groups))
 
 
