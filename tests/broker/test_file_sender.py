@@ -173,8 +173,11 @@ def test_a_deleted_segment_is_sent_whole(stage: Stage) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_that_was_cut_ends_the_connection(stage: Stage) -> None:
+def test_a_file_that_was_cut_ends_the_connection(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     """Fewer bytes than the frame promised would make the client read the next answer as records."""
+    caplog.set_level("INFO")
 
     async def scenario() -> None:
         sender = stage.sender()
@@ -186,9 +189,15 @@ def test_a_file_that_was_cut_ends_the_connection(stage: Stage) -> None:
         assert sender.left_bytes == 0
 
     asyncio.run(scenario())
+    assert "cannot be sent" in caplog.text
 
 
-def test_a_peer_that_is_gone_ends_the_connection(stage: Stage) -> None:
+def test_a_peer_that_is_gone_ends_the_connection(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not logged: a client could write a line for each connection that it resets."""
+    caplog.set_level("INFO")
+
     async def scenario() -> None:
         sender = stage.sender()
         sender.begin([stage.open().view_nowait(0, SIZE)])
@@ -196,6 +205,7 @@ def test_a_peer_that_is_gone_ends_the_connection(stage: Stage) -> None:
         await stage.until(["paused", "aborted"])
 
     asyncio.run(scenario())
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("while_loading", [False, True])

@@ -203,7 +203,9 @@ class FileSender:
             self._owner.resume_writing()
 
     def _fail(self, error: Exception) -> None:
-        logger.info("closing a connection whose answer cannot be sent: %s", error)
+        # A client that goes is no news; a file that cannot be sent is.
+        level = logging.DEBUG if isinstance(error, ConnectionError) else logging.INFO
+        logger.log(level, "closing a connection whose answer cannot be sent: %s", error)
         self.close()
         self._owner.abort()
 
