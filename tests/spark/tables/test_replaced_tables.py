@@ -5,7 +5,7 @@ number was accepted, and its note claimed rows that the new table does not have.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,15 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
+from penstock.core.errors import PenstockError
 from penstock.spark.tables.port import TableReplacedError
+from tests.spark.tables.foreign_delta import (
+    PLAIN,
+    FieldJson,
+    append_entry,
+    column,
+    metadata_action,
+)
 from tests.spark.tables.foreign_world import ForeignPipeline, ForeignWorld
 
 ROWS = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})
@@ -114,3 +122,56 @@ def test_an_iceberg_table(tmp_path: Path, mode: str, change: str) -> None:
         pipeline.bring({"id": 5})
     if change == "created anew":
         assert world.rows("id") == []
+
+
+# --- Another schema in the same table ---
+
+
+def replace_schema(world: ForeignWorld, fields: Sequence[FieldJson], parts: Sequence[str]) -> None:
+    """As `CREATE OR REPLACE TABLE` does it: no rows, other columns, the same log."""
+    table = DeltaTable(world.table)
+    files = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    action = metadata_action(fields, {})
+    action["metaData"] |= {"id": str(table.metadata().id), "partitionColumns": list(parts)}
+    removed = [
+        {"remove": {"path": one, "dataChange": True, "deletionTimestamp": 1}} for one in files
+    ]
+    append_entry(world.table, table.version() + 1, action, *removed)
+
+
+@modes
+def test_a_delta_table_that_lost_a_column_gets_it_again(tmp_path: Path, mode: str) -> None:
+    """Files with a column that the table does not have were committed; an upsert failed."""
+    world = ForeignWorld(tmp_path, mode=mode)
+    pipeline = running(world)
+    replace_schema(world, PLAIN, ())
+    pipeline.bring({"id": 5, "amount": 5.0})
+    assert world.rows("id", "amount") == [(5, 5.0)]
+    (kafka,) = world.rows("_kafka")
+    assert kafka[0]["offset"] == 2
+    log = sorted((world.table / "_delta_log").glob("*.json"))
+    assert "_kafka" in log[-2].read_text(), "before the files"
+
+
+@modes
+@pytest.mark.parametrize(
+    ("fields", "parts", "error"),
+    [
+        ((column("id"), column("amount", "string")), (), "amount' is string in the table"),
+        ((column("id"), column("Amount", "double")), (), "only in its case"),
+        (PLAIN, ("id",), "is partitioned by"),
+        ((*PLAIN, column("z", nullable=False)), (), "'z' is required"),
+    ],
+    ids=["type", "case", "partitions", "required"],
+)
+def test_a_delta_table_with_a_schema_that_does_not_fit_any_more(
+    tmp_path: Path, mode: str, fields: Sequence[FieldJson], parts: Sequence[str], error: str
+) -> None:
+    """A file of another type, and files outside of the partitions, whose rows read NULL there."""
+    world = ForeignWorld(tmp_path, mode=mode)
+    pipeline = running(world)
+    replace_schema(world, fields, parts)
+    version = DeltaTable(world.table).version()
+    with pytest.raises(PenstockError, match=error):
+        pipeline.bring({"id": 5, "amount": 5.0})
+    assert DeltaTable(world.table).version() == version

@@ -49,6 +49,7 @@ from penstock.spark.tables.delta_guard import (
     invalid_rows,
     open_delta,
     protocol_of,
+    require_fitting,
     require_judged,
     require_mergeable,
     require_supported,
@@ -277,6 +278,7 @@ class DeltaLakeTable:
         self._require(commit.after)
         self._require_new(commit.note)
         require_judged(self._table, files)
+        require_fitting(self._table, files, schema)
         if schema is not None:
             self._add_columns(schema)
 
@@ -331,6 +333,7 @@ class DeltaLakeTable:
         self._require_supported()
         if self._same.current(self._table) is not self._table:
             raise TableMovedError("the log of the table was cut or copied since it was read")
+        self._require_partitions()
         if after.version != self._table.version():
             raise TableMovedError(
                 f"the commit was decided from version {after.version}, and the table that was read "

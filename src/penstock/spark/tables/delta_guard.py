@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -19,6 +20,8 @@ from penstock.spark.tables.definition import Expectation
 from penstock.spark.tables.delta_protocol import DeltaProtocol, Refusal, dropped, refusals
 from penstock.spark.tables.delta_rules import constraints_key
 from penstock.spark.tables.port import LayoutChangedError, TableRefusedError
+from penstock.spark.tables.schema_changes import Incompatible, all_nullable, change_of
+from penstock.spark.tables.upsert import CHANGE_COLUMNS
 
 _UNKNOWN: Final = re.compile(r"Feature '(?P<name>[^']+)' is not supported")
 """How `deltalake` refuses to open a table with a feature that readers have to know."""
@@ -56,6 +59,29 @@ def require_judged(table: DeltaTable, files: Sequence[FileReceipt]) -> None:
                 f"the rows of {one.path} were judged by other constraints than the table has by "
                 "now: its owner changed them meanwhile"
             )
+
+
+def require_fitting(
+    table: DeltaTable, files: Sequence[FileReceipt], growth: pa.Schema | None
+) -> None:
+    """`LayoutChangedError` when files were written for other columns than this version has.
+
+    `growth`: the columns that come with the same commit. An owner may replace the table's schema
+    while a pipeline runs, and `deltalake` commits any file.
+    """
+    held = pa.schema(table.schema().to_arrow())
+    grown = change_of(held, growth or held, may_widen=False)
+    if isinstance(grown, Incompatible):
+        return  # the columns are refused before the files are committed
+    wanted = {one.name: one.type for one in all_nullable(grown.schema)}
+    for file in files:
+        found = file.metadata().schema.to_arrow_schema()
+        for one in all_nullable(found):
+            if one.name not in CHANGE_COLUMNS.names and wanted.get(one.name) != one.type:
+                raise LayoutChangedError(
+                    f"column '{one.name}' was written as {one.type}, and the table has "
+                    f"{wanted.get(one.name, 'none')}: its schema was changed meanwhile"
+                )
 
 
 def require_mergeable(table: DeltaTable, uri: str, rules: Sequence[Expectation]) -> None:

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from penstock.spark.tables.iceberg import CATALOG_NAME, PIPELINE_KEY
+from penstock.spark.tables.iceberg_protocol import readable_metadata
 from penstock.spark.tables.iceberg_rows import IcebergRows
 from penstock.spark.tables.reading import COMMITS_MAX, CommitSeen, TableFacts
 
@@ -22,7 +23,8 @@ class IcebergReader:
     def __init__(self, catalog: Mapping[str, str], name: str) -> None:
         others = {key: value for key, value in catalog.items() if key != "name"}
         self._catalog = load_catalog(catalog.get("name", CATALOG_NAME), **others)
-        self._table: Table = self._catalog.load_table(name)
+        with readable_metadata(name):
+            self._table: Table = self._catalog.load_table(name)
 
     def facts(self) -> TableFacts:
         """Its size and its age."""
