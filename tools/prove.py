@@ -217,6 +217,22 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "table-contracts",
+        "Tables of others, by Spark, deltalake and pyiceberg: written right or refused by name",
+        pytest_of(
+            "tests/spark/tables/test_table_contracts.py",
+            "tests/spark/tables/test_delta_optimize.py",
+            "tests/spark/tables/test_delta_constraints_run.py",
+            "tests/spark/tables/test_delta_protocol.py",
+            "tests/spark/tables/test_delta_features.py",
+            "tests/spark/tables/test_iceberg_contract.py",
+            "tests/spark/tables/test_hidden_nulls.py",
+            marker=EVERYTHING,
+        ),
+        (lines_like(r"tables of other owners"), passed),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "table-day",
         "Tables, 24 simulated hours at a batch a minute with care; some hours without",
         pytest_of("tests/spark/tables/test_day.py", marker="crash"),

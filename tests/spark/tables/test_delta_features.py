@@ -1,6 +1,6 @@
 """Delta tables that `deltalake` created, with every feature that it can set: written or refused.
 
-The quick half of the contract with tables of others; `test_delta_contracts` is the other, with
+The quick half of the contract with tables of others; `test_table_contracts` is the other, with
 Spark. What was written is read back by `deltalake` and, file by file, by DuckDB.
 """
 
