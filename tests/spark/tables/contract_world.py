@@ -24,8 +24,9 @@ PLAIN = "id bigint, amount double"
 MODES = ("append", "upsert")
 IS_PROOF = os.environ.get("PENSTOCK_PROOF") == "1"
 SEED = int(os.environ.get("PENSTOCK_SEED", "16"))
-SAMPLE_COUNT = 4
-"""Tables of each format that a sample takes; each is two tables, for appends and for upserts."""
+SAMPLE_COUNT = 1
+"""Tables of each format that a sample takes, of those that are written and of those that are
+refused; each is two tables, for appends and for upserts."""
 Row = tuple[int, float | None]
 
 
@@ -76,8 +77,10 @@ def sampled(contracts: Mapping[str, Contract], always: Sequence[str] = ()) -> di
     """All of them in a proof; otherwise `always` and a few that the seed chooses."""
     if IS_PROOF:
         return dict(contracts)
-    others = sorted(set(contracts) - set(always))
-    names = {*always, *random.Random(SEED).sample(others, SAMPLE_COUNT)}
+    chance, names = random.Random(SEED), set(always)
+    for is_refused in (False, True):
+        others = [name for name, one in contracts.items() if bool(one.refused) == is_refused]
+        names.update(chance.sample(sorted(set(others) - names), SAMPLE_COUNT))
     return {name: one for name, one in contracts.items() if name in names}
 
 

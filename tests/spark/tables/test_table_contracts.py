@@ -36,7 +36,7 @@ from tests.spark.tables.foreign_world import ForeignWorld
 pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(900)]
 
 CONTRACTS = {
-    "delta": sampled(delta_contracts.CONTRACTS, ["check", "not_null", "change_feed"]),
+    "delta": sampled(delta_contracts.CONTRACTS, ["check", "change_feed"]),
     "iceberg": sampled(iceberg_contracts.CONTRACTS, ["required_2", "comments"]),
 }
 LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
