@@ -35,13 +35,13 @@ NAME_BYTES = 1
 
 
 def join(
-    metadata: bytes = b"", *, instance: str | None = None, group: str = "g"
+    metadata: bytes = b"", *, instance: str | None = None, group: str = "g", member_id: str = ""
 ) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
-        member_id="",
+        member_id=member_id,
         group_instance_id=instance,
         protocol_type="custom",
         protocols=(JoinGroupRequestProtocol(name="p", metadata=metadata),),
@@ -148,6 +148,26 @@ def test_assignments_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk.group.state is ClassicState.PREPARING_REBALANCE
 
 
+def test_an_assignment_counts_without_the_one_that_it_replaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards `_has_bytes`: near the bound, a group that rebalanced was refused its own size."""
+    monkeypatch.setattr(classic_rebalance, "GROUPS_METADATA_BYTES_MAX", 20_000)
+    talk = Talk()
+    member_id = joined(talk, talk.rig.ask(join(), 3)).member_id
+    assert assign(talk, member_id, bytes(15_000)).error_code is ErrorCode.NONE
+    for assigned_bytes, expected in [
+        (15_000, ErrorCode.NONE),
+        (19_000, ErrorCode.NONE),
+        (21_000, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (19_000, ErrorCode.NONE),
+    ]:
+        rejoined = joined(talk, talk.rig.ask(join(member_id=member_id), 3))
+        assert rejoined.error_code is ErrorCode.NONE
+        assert assign(talk, member_id, bytes(assigned_bytes)).error_code is expected
+    talk.rig.shard.validate()
+
+
 def test_what_is_deleted_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk()
     first = joined(talk, talk.rig.ask(join(bytes(5_000)), 3))
@@ -167,14 +187,7 @@ def test_a_generation_that_is_too_large_to_be_written_is_refused_and_the_group_g
     refused = assign(talk, response.member_id, bytes(1_000))
     assert refused.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert talk.group.state is ClassicState.PREPARING_REBALANCE
-    again = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        member_id=response.member_id,
-        protocol_type="custom",
-        protocols=(JoinGroupRequestProtocol(name="p", metadata=b""),),
-    )
+    again = join(member_id=response.member_id)
     assert joined(talk, talk.rig.ask(again, 3)).generation_id == 2
     assert assign(talk, response.member_id, b"little").assignment == b"little"
 

@@ -14,6 +14,7 @@ from penstock.coordinator.groups.classic_rebalance import (
     Rebalances,
     heartbeat_key,
     join_key,
+    record_bytes,
     sync_key,
 )
 from penstock.coordinator.groups.group import GroupState
@@ -42,10 +43,10 @@ class ClassicGroups:
         state = self._state
         before = state.stored_classic.pop(key.group, None)
         if before is not None:
-            state.classic_bytes -= _stored_bytes(before)
+            state.classic_bytes -= record_bytes(before)
         if value is not None:
             state.stored_classic[key.group] = value
-            state.classic_bytes += _stored_bytes(value)
+            state.classic_bytes += record_bytes(value)
 
     # --- Live groups ---
 
@@ -115,7 +116,7 @@ class ClassicGroups:
         """Assert what must hold between events."""
         groups, written = self._state.classic.values(), self._state.stored_classic.values()
         kept_bytes = sum(group.metadata_bytes for group in groups)
-        assert self._state.classic_bytes == kept_bytes + sum(map(_stored_bytes, written))
+        assert self._state.classic_bytes == kept_bytes + sum(map(record_bytes, written))
         for group_id, group in self._state.classic.items():
             assert group_id == group.group_id
             assert group_id not in self._state.consumer, "a group has one protocol"
@@ -127,8 +128,3 @@ class ClassicGroups:
                 assignments = {m.member_id: m.assignment for m in stored.members}
                 live = {m.member_id: m.assignment for m in group.members.values()}
                 assert assignments == live, "a stable group is what was written"
-
-
-def _stored_bytes(value: GroupMetadataValue) -> int:
-    """What members brought and were given, as it was written."""
-    return sum(len(member.subscription) + len(member.assignment) for member in value.members)

@@ -31,7 +31,7 @@ from penstock.protocol.messages.join_group import (
     JoinGroupResponseMember,
 )
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-from penstock.protocol.stored.group_records import GroupMetadataKey
+from penstock.protocol.stored.group_records import GroupMetadataKey, GroupMetadataValue
 
 HEARTBEAT: Final = "classic-heartbeat"
 JOIN: Final = "classic-join"
@@ -54,6 +54,11 @@ def join_key(group_id: str) -> TimerKey:
 def sync_key(group_id: str) -> TimerKey:
     """The timer that ends the wait for SyncGroup."""
     return (SYNC, group_id)
+
+
+def record_bytes(value: GroupMetadataValue) -> int:
+    """Metadata and assignments of the members in the record of a group."""
+    return sum(len(member.subscription) + len(member.assignment) for member in value.members)
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
@@ -287,14 +292,21 @@ class Rebalances:
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         size_bytes = group.stored_bytes(complete)
         is_small = size_bytes <= SMALL_MEMBER_BYTES_MAX * len(group.members)
-        is_full = self._state.all_classic_bytes() + size_bytes > GROUPS_METADATA_BYTES_MAX
-        if size_bytes > GROUP_RECORD_BYTES_MAX or (is_full and not is_small):
+        value = group.stored_value(complete)
+        is_full = not (is_small or self._has_bytes(group, value))
+        if size_bytes > GROUP_RECORD_BYTES_MAX or is_full:
             self._refuse_assignment(group, ErrorCode.UNKNOWN_SERVER_ERROR, reaction)
             return
-        reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value(complete))
+        reaction.write(GroupMetadataKey(group=group.group_id), value)
         error = ErrorCode.NOT_COORDINATOR
         reaction.when_written(partial(self._assigned, group, complete))
         reaction.when_refused(partial(self._refuse_assignment, group, error))
+
+    def _has_bytes(self, group: ClassicGroup, value: GroupMetadataValue) -> bool:
+        """Whether all groups are within their bound once this record replaces the one before."""
+        before = self._state.stored_classic.get(group.group_id)
+        more = record_bytes(value) - (0 if before is None else record_bytes(before))
+        return more <= 0 or self._state.all_classic_bytes() + more <= GROUPS_METADATA_BYTES_MAX
 
     def _assigned(
         self, group: ClassicGroup, assignments: dict[str, bytes], reaction: Reaction
