@@ -33,6 +33,14 @@ CONTRACTS = {
     "change_feed": Contract(
         properties="'delta.enableChangeDataFeed'='true'", after=FILLED, held=HELD
     ),
+    **{
+        f"change_feed{name}": Contract(
+            properties="'delta.enableChangeDataFeed'='true'",
+            schema=f"id bigint, amount double, {name} string",
+            refused=name,
+        )
+        for name in ("_change_type", "_commit_version", "_commit_timestamp")
+    },
     "deletion_vectors": Contract(
         properties="'delta.enableDeletionVectors'='true'",
         after=DELETED,

@@ -6,13 +6,21 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
 
 from penstock.spark.tables.data_files import FileLayout
 from penstock.spark.tables.ddl import parse_ddl
 from penstock.spark.tables.definition import METADATA_FIELDS, Action, Expectation, Metadata
+from penstock.spark.tables.definition_errors import SchemaError
 from penstock.spark.tables.file_partitions import PartitionField, Transform
 from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.run.dataframe_stage import StageOrder, StageReport, _write_rows
+from penstock.spark.tables.run.dataframe_stage import (
+    StageOrder,
+    StageReport,
+    _write_rows,
+    transformed,
+)
 from penstock.spark.tables.run.spark_rules import answer_name
 from penstock.spark.tables.upsert import changes_schema
 from tests.spark.tables.value_world import GOOD_US, records
@@ -63,6 +71,24 @@ def read(folder: Path, report: StageReport, name: str) -> list[dict[str, Any]]:
     return [
         row for one in files for row in pq.ParquetFile(folder / name / one.path).read().to_pylist()
     ]
+
+
+class Returned(DataFrame):
+    """What a function returns, as far as its columns go."""
+
+    columns = ("id", "_kafka", "_commit_version")  # type: ignore[assignment]
+
+
+def test_a_function_cannot_return_a_column_of_a_change_feed() -> None:
+    """It is asked at the start and for each batch: nothing else sees the columns of a function."""
+    frame = object.__new__(Returned)
+
+    def enlarge(rows: DataFrame) -> DataFrame:
+        return rows
+
+    with pytest.raises(SchemaError, match=r"enlarge\(\) returns: the column '_commit_version'"):
+        transformed(frame, enlarge)
+    assert transformed(frame, None) is frame
 
 
 def test_the_day_of_a_partition_is_not_the_sessions(tmp_path: Path) -> None:

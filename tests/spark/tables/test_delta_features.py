@@ -75,6 +75,17 @@ def test_a_feature_is_written_right_or_refused(tmp_path: Path, name: str, mode: 
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp"])
+def test_a_feed_that_a_column_hides_is_refused(tmp_path: Path, name: str, mode: str) -> None:
+    world = ForeignWorld(tmp_path, "id bigint, amount double", mode)
+    rows = pa.table({"id": [1, 2], "amount": [1.0, 2.0], name: ["a", "b"]})
+    write_deltalake(world.table, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(TableRefusedError, match=rf"changeDataFeed.*{name}"):
+        world.start()
+    assert DeltaTable(world.table).version() == 0
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_change_data_feed_has_every_change(tmp_path: Path, mode: str) -> None:
     world = ForeignWorld(tmp_path, "id bigint, amount double", mode)
     rows = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})

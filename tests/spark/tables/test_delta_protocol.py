@@ -19,6 +19,7 @@ from penstock.spark.tables.delta_protocol import PASSIVE, DeltaProtocol, refusal
 from penstock.spark.tables.port import TableRefusedError
 from tests.spark.tables.foreign_delta import (
     PLAIN,
+    ROWS,
     column,
     create_foreign,
     opened,
@@ -150,6 +151,33 @@ def test_a_column_inside_of_others_is_looked_at() -> None:
     protocol = DeltaProtocol(1, 4, frozenset(), {}, [field])
     (refusal,) = refusals(protocol, has_upserts=False)
     assert "items.element.twice" in refusal.text
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_Commit_Timestamp"])
+def test_a_column_with_a_name_of_the_change_feed_is_refused(tmp_path: Path, name: str) -> None:
+    """While the table has a feed: nobody could read it, and a merge would write it wrong."""
+    fields = [*ROWS, column(name, "string")]
+    for value, folder in (("false", "without"), ("true", "with")):
+        properties = {"delta.enableChangeDataFeed": value}
+        create_foreign(
+            tmp_path / folder, protocol_of(writer=4), fields=fields, properties=properties
+        )
+    opened(str(tmp_path / "without"))
+    with pytest.raises(TableRefusedError, match=rf"changeDataFeed.*'{name}'.*another name"):
+        opened(str(tmp_path / "with"))
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_Commit_Version"])
+def test_a_column_with_a_name_of_the_change_feed_is_not_added(tmp_path: Path, name: str) -> None:
+    properties = {"delta.enableChangeDataFeed": "true"}
+    create_foreign(tmp_path / "orders", protocol_of(writer=4), properties=properties)
+    table = DeltaKind(tmp_path).open()
+    driver, state = taken(table, "run-a")
+    entries = log_of(tmp_path)
+    grown = table.schema().append(pa.field(name, pa.string()))
+    with pytest.raises(TableRefusedError, match=rf"changeDataFeed.*'{name}'"):
+        table.append(commit_of(state, driver, (0, 0, 10)), written(table, (0, 0, 10)), grown)
+    assert log_of(tmp_path) == entries
 
 
 @pytest.mark.parametrize(("reader", "writer"), [(4, 7), (3, 8), (1, 6)])

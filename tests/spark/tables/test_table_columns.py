@@ -11,6 +11,7 @@ from penstock.spark.tables.columns import (
     ICEBERG_NAMES,
     fit,
     records_of,
+    require_free_names,
     table_schema,
     with_metadata,
     with_record,
@@ -66,6 +67,16 @@ def test_a_value_cannot_have_the_name_of_a_column_of_a_change_feed(name: str) ->
     """Such a column was added to the table of another owner, whose feed could not be read then."""
     with pytest.raises(SchemaError, match=name):
         table_schema(parse_ddl(f"id bigint, {name} bigint"), Metadata.STRUCT)
+
+
+@pytest.mark.parametrize(
+    "name", ["_Change_Type", "_commit_version", "_commit_timestamp", "_change_offset", "_Pos"]
+)
+def test_a_function_cannot_return_a_column_that_a_format_needs(name: str) -> None:
+    """A column `_change_offset` of a function was left out of the table that was there already."""
+    with pytest.raises(SchemaError, match=rf"enlarge\(\) returns.*{name}.*Rename it"):
+        require_free_names(["id", "_kafka", name], "enlarge()")
+    require_free_names(["id", "_kafka", "_kafka_offset", "_value", "_changes"], "enlarge()")
 
 
 def test_rows_get_the_metadata_of_their_records() -> None:

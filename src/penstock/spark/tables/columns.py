@@ -2,10 +2,10 @@
 
 Guarantees: `table_schema` gives the value's columns first and then the metadata of the record: one
 struct `_kafka`, a flat column for each of its fields, or none. Rows have the metadata on their way
-in any case, so that rules and functions see it. A value's column with a name that rows or a format
-need themselves is refused, in whatever case, because tables compare names without it. `fit` gives
-rows exactly the table's schema: columns in its order, narrower numbers widened, what is not there
-null.
+in any case, so that rules and functions see it. A column of a value or of a function with a name
+that rows or a format need themselves is refused, in whatever case, because tables compare names
+without it. `fit` gives rows exactly the table's schema: columns in its order, narrower numbers
+widened, what is not there null.
 """
 
 from collections.abc import Collection, Iterable
@@ -48,9 +48,10 @@ ICEBERG_NAMES: Final = frozenset(
 )
 """Iceberg's own metadata columns: `SELECT *` in Spark fails on a table that has one of them. They
 are refused for Delta too, so that the format of a pipeline stays one word."""
-FEED_NAMES: Final = frozenset({"_commit_version", "_commit_timestamp"})
-"""Columns that Delta adds to a change data feed, with `_change_type`. A table that has one of them
-cannot be read as a feed any more."""
+FEED_NAMES: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Columns that Delta adds to a change data feed. A table that has one of them cannot be read as a
+feed any more."""
+_FORMAT_NAMES: Final = ", ".join(sorted((ICEBERG_NAMES | FEED_NAMES) - {"_change_type"}))
 RAW_COLUMN: Final = "value"
 """The one column of values that are not parsed."""
 
@@ -78,8 +79,8 @@ def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
             "the schema of the values",
             f"the column {shown(taken)} has the name of a column that rows or the table format "
             "need.",
-            f"Rename it: {KAFKA}*, {VALUE.name}, {CHANGE_PREFIX}* and "
-            f"{', '.join(sorted(ICEBERG_NAMES | FEED_NAMES))} are not for values.",
+            f"Rename it: {KAFKA}*, {VALUE.name}, {CHANGE_PREFIX}* and {_FORMAT_NAMES} are not for "
+            "values.",
         )
     return pa.schema(list(value)) if form is Metadata.NONE else with_metadata_columns(value, form)
 
@@ -89,12 +90,35 @@ def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str |
 
     `derived` are the names of columns that the table's partitions make.
     """
-    taken = ICEBERG_NAMES | FEED_NAMES | {VALUE.name} | {name.lower() for name in derived}
-    prefixes = (CHANGE_PREFIX, KAFKA)
+    taken = {VALUE.name} | {name.lower() for name in derived}
     return next(
-        (name for name in names if name.lower() in taken or name.lower().startswith(prefixes)),
+        (
+            name
+            for name in names
+            if name.lower() in taken or name.lower().startswith(KAFKA) or _is_of_format(name)
+        ),
         None,
     )
+
+
+def require_free_names(names: Iterable[str], function: str) -> None:
+    """`SchemaError` when a function returns a column whose name an upsert or a format needs.
+
+    `_kafka*` is free, unlike for values: the function gets these columns and may return them.
+    """
+    taken = next(filter(_is_of_format, names), None)
+    if taken is not None:
+        raise SchemaError(
+            f"the columns that {function} returns",
+            f"the column {shown(taken)} has the name of a column that upserts or the table format "
+            "need.",
+            f"Rename it: {CHANGE_PREFIX}* and {_FORMAT_NAMES} are not for columns of a table.",
+        )
+
+
+def _is_of_format(name: str) -> bool:
+    lower = name.lower()
+    return lower in ICEBERG_NAMES | FEED_NAMES or lower.startswith(CHANGE_PREFIX)
 
 
 def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:

@@ -52,6 +52,7 @@ from penstock.spark.tables.delta_guard import (
     require_fitting,
     require_judged,
     require_mergeable,
+    require_no_feed_columns,
     require_supported,
 )
 from penstock.spark.tables.delta_history import (
@@ -323,6 +324,7 @@ class DeltaLakeTable:
 
     def _add_columns(self, schema: pa.Schema) -> None:
         more = columns_to_add(self.schema(), schema, self._fields)
+        require_no_feed_columns(self._table, self._uri, more)
         properties = delta_care.plain_properties(self._clock.now_ms())
         if delta_growth.lacks_feature(self._table, more):
             self._made(lambda: delta_growth.add_feature(self._table, properties))

@@ -17,7 +17,13 @@ from deltalake.exceptions import DeltaError
 
 from penstock.spark.tables.data_files import FileReceipt
 from penstock.spark.tables.definition import Expectation
-from penstock.spark.tables.delta_protocol import DeltaProtocol, Refusal, dropped, refusals
+from penstock.spark.tables.delta_protocol import (
+    DeltaProtocol,
+    Refusal,
+    dropped,
+    feed_refusals,
+    refusals,
+)
 from penstock.spark.tables.delta_rules import constraints_key
 from penstock.spark.tables.port import LayoutChangedError, TableRefusedError
 from penstock.spark.tables.schema_changes import Incompatible, all_nullable, change_of
@@ -46,6 +52,13 @@ def open_delta(
 def require_supported(table: DeltaTable, uri: str, *, has_upserts: bool) -> None:
     """`TableRefusedError` when this version of the table asks for what Penstock does not write."""
     found = refusals(protocol_of(table), has_upserts=has_upserts)
+    if found:
+        raise _refused(uri, found)
+
+
+def require_no_feed_columns(table: DeltaTable, uri: str, columns: pa.Schema) -> None:
+    """`TableRefusedError` when such columns, added, would hide those of the change data feed."""
+    found = tuple(feed_refusals(table.metadata().configuration, columns.names))
     if found:
         raise _refused(uri, found)
 

@@ -10,6 +10,7 @@ not in use (a protocol of version 5 lists column mapping) refuses nothing.
 | --- | --- |
 | appendOnly | appends; upserts are refused while `delta.appendOnly` is true |
 | changeDataFeed | appends need no change files; the merge of an upsert writes them |
+| ... with a column that has the name of one of the feed's | refused |
 | checkConstraints, invariants | each is a rule that rows have to keep, see `delta_rules` |
 | deletionVectors | appends and merges; a file with deleted rows is left alone by compaction |
 | timestampNtz | written |
@@ -20,9 +21,11 @@ not in use (a protocol of version 5 lists column mapping) refuses nothing.
 This reads no table: `delta` asks before every commit, for the version that the commit follows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from penstock.spark.tables.columns import FEED_NAMES
 
 READER_VERSION_MAX: Final = 3
 WRITER_VERSION_MAX: Final = 7
@@ -88,6 +91,7 @@ def refusals(protocol: DeltaProtocol, *, has_upserts: bool) -> tuple[Refusal, ..
         *_versions(protocol),
         *_features(protocol),
         *_properties(protocol, has_upserts=has_upserts),
+        *feed_refusals(protocol.properties, (one["name"] for one in protocol.fields)),
         *_columns(protocol),
     )
 
@@ -152,6 +156,20 @@ def _properties(protocol: DeltaProtocol, *, has_upserts: bool) -> Iterator[Refus
             "delta.appendOnly is true, so rows may not be changed, and table.mode is upsert. Set "
             'table.mode to "append", unset the property, or name another table.',
         )
+
+
+def feed_refusals(properties: Mapping[str, str], names: Iterable[str]) -> Iterator[Refusal]:
+    """Of columns that hide those of the table's change data feed, which nobody can read then."""
+    if not _is_true(properties, "delta.enableChangeDataFeed"):
+        return
+    for name in names:
+        if name.lower() in FEED_NAMES:
+            yield Refusal(
+                "changeDataFeed",
+                f"the table has a change data feed (delta.enableChangeDataFeed), and column "
+                f"'{name}' has the name of one of the feed's own. Give it another name, set the "
+                "property to false, or name another table.",
+            )
 
 
 def _columns(protocol: DeltaProtocol) -> Iterator[Refusal]:

@@ -28,7 +28,14 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.columns import VALUE, fit, metadata_columns, record_columns, records_of
+from penstock.spark.tables.columns import (
+    VALUE,
+    fit,
+    metadata_columns,
+    record_columns,
+    records_of,
+    require_free_names,
+)
 from penstock.spark.tables.commit_note import CommitCounts
 from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
 from penstock.spark.tables.definition import (
@@ -151,10 +158,13 @@ class DataFrameStage:
 
 def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
     """What the user's function makes of a batch."""
-    result: object = frame if transform is None else transform(frame)
-    if isinstance(result, DataFrame):
-        return result
+    if transform is None:
+        return frame
+    result: object = transform(frame)
     name = getattr(transform, "__name__", "the function")
+    if isinstance(result, DataFrame):
+        require_free_names(result.columns, f"{name}()")
+        return result
     given = "None" if result is None else f"a {type(result).__name__}"
     raise SparkQueryError(f"{name}() returned {given}, not a DataFrame. Return the rows.")
 
