@@ -208,6 +208,9 @@ PRODUCER_IDS_PER_PARTITION_MAX: Final = 100_000
 """Producers remembered in one partition; the idle ones whose last batch is lowest in the log are
 evicted first, so that every replica of a partition evicts the same ones."""
 
+PRODUCERS_DESCRIBED_MAX: Final = 2 * PRODUCER_IDS_PER_PARTITION_MAX
+"""In one answer of DescribeProducers. One partition always fits."""
+
 # --- Coordinators ---
 
 SKIPPED_RECORD_LINES_PER_MINUTE_MAX: Final = 20

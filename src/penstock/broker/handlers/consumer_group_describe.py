@@ -18,7 +18,7 @@ async def handle(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     """Ask the coordinator of each group."""
-    group_ids = tuple(request.group_ids)
+    group_ids = tuple(dict.fromkeys(request.group_ids))
     results = await ask_groups(
         context,
         ((group_id, replace(request, group_ids=(group_id,))) for group_id in group_ids if group_id),

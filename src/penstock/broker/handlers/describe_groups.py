@@ -1,4 +1,4 @@
-"""DescribeGroups: the state and the members of classic groups."""
+"""DescribeGroups: the state and the members of classic groups, each group once."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from penstock.protocol.messages.describe_groups import (
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Ask the coordinator of each group."""
-    group_ids = tuple(request.groups)
+    group_ids = tuple(dict.fromkeys(request.groups))
     results = await ask_groups(
         context,
         ((group_id, replace(request, groups=(group_id,))) for group_id in group_ids),

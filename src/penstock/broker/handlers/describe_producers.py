@@ -1,12 +1,15 @@
 """DescribeProducers: what a partition remembers of producers, and where their transactions began.
 
-It is how a person finds a transaction that holds the last stable offset back.
+It is how a person finds a transaction that holds the last stable offset back. A partition is in the
+answer once. An answer describes at most `PRODUCERS_DESCRIBED_MAX` producers; the partitions that do
+not fit are refused, with a message that says so.
 """
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of, missing_topic_code
-from penstock.broker.slices import NextTurn
+from penstock.broker.slices import SLICE_ITEMS, NextTurn
 from penstock.core.errors import PenstockError
+from penstock.core.limits import PRODUCERS_DESCRIBED_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_producers import (
@@ -26,16 +29,26 @@ async def handle(
     services = context.services
     topics: list[TopicResponse] = []
     turn = NextTurn(services.turns, services.clock)
+    room = PRODUCERS_DESCRIBED_MAX
+    described: set[TopicPartition] = set()
     for topic in request.topics:
         found: list[PartitionResponse] = []
         for index in topic.partition_indexes:
             await turn.wait_if_due()
-            found.append(_partition(TopicPartition(topic.name, index), context))
+            name = TopicPartition(topic.name, index)
+            if name in described:
+                continue
+            described.add(name)
+            answer = await _partition(name, context, turn, room)
+            room -= len(answer.active_producers)
+            found.append(answer)
         topics.append(TopicResponse(name=topic.name, partitions=tuple(found)))
     return DescribeProducersResponse(topics=tuple(topics))
 
 
-def _partition(name: TopicPartition, context: RequestContext) -> PartitionResponse:
+async def _partition(
+    name: TopicPartition, context: RequestContext, turn: NextTurn, room: int
+) -> PartitionResponse:
     services = context.services
     if services.metadata.image.topic(name.topic) is None:
         return _refused(name, missing_topic_code(name.topic), f"there is no topic {name.topic}")
@@ -44,13 +57,26 @@ def _partition(name: TopicPartition, context: RequestContext) -> PartitionRespon
         partition.require_readable()
     except PenstockError as error:
         return _refused(name, code_of(error), message_of(error))
+    # A copy: producers come and go between two slices.
+    entries = tuple(partition.log.producers.entries.items())
+    if len(entries) > room:
+        return _refused(name, ErrorCode.INVALID_REQUEST, _too_many(len(entries), room))
+    producers: list[ProducerState] = []
+    for start in range(0, len(entries), SLICE_ITEMS):
+        await turn.wait_if_due()
+        few = entries[start : start + SLICE_ITEMS]
+        producers += [_producer(producer_id, entry) for producer_id, entry in few]
     return PartitionResponse(
         partition_index=name.partition,
         error_code=ErrorCode.NONE,
-        active_producers=tuple(
-            _producer(producer_id, entry)
-            for producer_id, entry in partition.log.producers.entries.items()
-        ),
+        active_producers=tuple(producers),
+    )
+
+
+def _too_many(count: int, room: int) -> str:
+    return (
+        f"the partition has {count:,} producers, and this answer has room for {room:,} of "
+        f"{PRODUCERS_DESCRIBED_MAX:,}; ask for fewer partitions in one request"
     )
 
 

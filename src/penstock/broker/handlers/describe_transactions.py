@@ -21,7 +21,8 @@ async def handle(
     """Ask the coordinator of each id."""
     services = context.services
     found: list[TransactionState] = []
-    async for few in in_slices(request.transactional_ids, services.turns, services.clock):
+    names = tuple(dict.fromkeys(request.transactional_ids))
+    async for few in in_slices(names, services.turns, services.clock):
         found += await asyncio.gather(*(_describe(one, context) for one in few))
     return DescribeTransactionsResponse(transaction_states=tuple(found))
 

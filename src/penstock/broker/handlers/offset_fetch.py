@@ -2,15 +2,20 @@
 
 Each group is asked for by itself, in the form of version 8 and later. From version 10 on topics are
 named by their id; offsets of topics that do not exist are not to be had then.
+
+An answer has each group, topic and partition once: an offset carries up to 4 KiB of its client's
+text, and a request of 2 MiB could name it 200,000 times. A group's second mention is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
+from penstock.broker.slices import SLICE_ITEMS, NextTurn
 from penstock.cluster.image import MetadataImage
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
@@ -35,11 +40,15 @@ NO_OFFSET: Final = -1
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Ask the coordinator of each group."""
     version = context.api_version
-    groups = request.groups if version >= GROUPS_SINCE else (_lifted(request),)
+    turn = NextTurn(context.services.turns, context.services.clock)
+    named = request.groups if version >= GROUPS_SINCE else (_lifted(request),)
+    groups = [await _named_once(group, turn) for group in named]
     image = context.services.metadata.image if version >= TOPIC_IDS_SINCE else None
-    asked = groups if image is None else tuple(_with_names(group, image) for group in groups)
+    asked = groups if image is None else [await _with_names(one, image, turn) for one in groups]
     # Cut where a group has very many partitions.
-    questions = [(place, piece) for place, group in enumerate(asked) for piece in _pieces(group)]
+    questions = [
+        (place, piece) for place, group in _first_mentions(asked) for piece in _pieces(group)
+    ]
     results = await ask_groups(
         context,
         ((piece.group_id, replace(request, groups=(piece,))) for _, piece in questions),
@@ -54,11 +63,53 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
         answers.setdefault(place, []).append(answer)
     found = []
     for place, group in enumerate(groups):
-        whole = _joined(answers[place])
-        found.append(whole if image is None else _with_ids(group, whole, image))
+        await turn.wait_if_due()
+        whole = _joined(answers[place]) if place in answers else _second_mention(group)
+        found.append(whole if image is None else await _with_ids(group, whole, image, turn))
     if version >= GROUPS_SINCE:
         return OffsetFetchResponse(groups=tuple(found))
-    return _lowered(groups[0], found[0], version)
+    return await _lowered(groups[0], found[0], version, turn)
+
+
+# --- Names that occur more than once ---
+
+
+async def _named_once(group: OffsetFetchRequestGroup, turn: NextTurn) -> OffsetFetchRequestGroup:
+    """The group with each topic once and each of its partitions once, in order."""
+    if group.topics is None:
+        return group
+    topics: dict[tuple[str, UUID | None], OffsetFetchRequestTopics] = {}
+    indexes: dict[tuple[str, UUID | None], dict[int, None]] = {}
+    for topic in group.topics:
+        await turn.wait_if_due()
+        key = topic.name, topic.topic_id
+        topics.setdefault(key, topic)
+        indexes.setdefault(key, {}).update(dict.fromkeys(topic.partition_indexes))
+    if len(topics) == len(group.topics) and all(
+        len(indexes[key]) == len(topic.partition_indexes) for key, topic in topics.items()
+    ):
+        return group
+    once = []
+    for key, topic in topics.items():
+        await turn.wait_if_due()
+        once.append(replace(topic, partition_indexes=tuple(indexes[key])))
+    return replace(group, topics=tuple(once))
+
+
+def _first_mentions(
+    groups: Sequence[OffsetFetchRequestGroup],
+) -> Iterator[tuple[int, OffsetFetchRequestGroup]]:
+    seen: set[str] = set()
+    for place, group in enumerate(groups):
+        if group.group_id not in seen:
+            seen.add(group.group_id)
+            yield place, group
+
+
+def _second_mention(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=(), error_code=ErrorCode.INVALID_REQUEST
+    )
 
 
 # --- Very many partitions ---
@@ -101,31 +152,33 @@ def _lifted(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     )
 
 
-def _lowered(
-    asked: OffsetFetchRequestGroup, found: OffsetFetchResponseGroup, version: int
+async def _lowered(
+    asked: OffsetFetchRequestGroup,
+    found: OffsetFetchResponseGroup,
+    version: int,
+    turn: NextTurn,
 ) -> OffsetFetchResponse:
     code = found.error_code
-    topics = found.topics
+    topics: Iterable[OffsetFetchResponseTopics] = found.topics
     if code is not ErrorCode.NONE and version < TOP_LEVEL_ERROR_SINCE:
-        topics = tuple(_refused(topic, code) for topic in asked.topics or ())
-    return OffsetFetchResponse(
-        error_code=code,
-        topics=tuple(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetFetchResponsePartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in topics
-        ),
+        topics = (_refused(topic, code) for topic in asked.topics or ())
+    lowered = []
+    for topic in topics:
+        partitions: list[OffsetFetchResponsePartition] = []
+        for start in range(0, len(topic.partitions), SLICE_ITEMS):
+            await turn.wait_if_due()
+            partitions += map(_lowered_partition, topic.partitions[start : start + SLICE_ITEMS])
+        lowered.append(OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
+    return OffsetFetchResponse(error_code=code, topics=tuple(lowered))
+
+
+def _lowered_partition(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=found.partition_index,
+        committed_offset=found.committed_offset,
+        committed_leader_epoch=found.committed_leader_epoch,
+        metadata=found.metadata,
+        error_code=found.error_code,
     )
 
 
@@ -145,20 +198,26 @@ def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRes
 # --- Topic ids ---
 
 
-def _with_names(group: OffsetFetchRequestGroup, image: MetadataImage) -> OffsetFetchRequestGroup:
+async def _with_names(
+    group: OffsetFetchRequestGroup, image: MetadataImage, turn: NextTurn
+) -> OffsetFetchRequestGroup:
     """The same with names; topics that do not exist are left out."""
     if group.topics is None:
         return group
     known = []
     for topic in group.topics:
+        await turn.wait_if_due()
         found = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
         if found is not None:
             known.append(replace(topic, name=found.name))
     return replace(group, topics=tuple(known))
 
 
-def _with_ids(
-    asked: OffsetFetchRequestGroup, found: OffsetFetchResponseGroup, image: MetadataImage
+async def _with_ids(
+    asked: OffsetFetchRequestGroup,
+    found: OffsetFetchResponseGroup,
+    image: MetadataImage,
+    turn: NextTurn,
 ) -> OffsetFetchResponseGroup:
     """The answer with ids, in the order of the request, and a word on each unknown topic."""
     if found.error_code is not ErrorCode.NONE:
@@ -168,6 +227,7 @@ def _with_ids(
     by_name = {topic.name: topic for topic in found.topics}
     topics = []
     for topic in asked.topics:
+        await turn.wait_if_due()
         known = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
         answer = None if known is None else by_name.get(known.name)
         topics.append(
