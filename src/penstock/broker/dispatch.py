@@ -156,6 +156,19 @@ class Dispatcher:
             logger.exception("API key %d failed; its connection is closed", api_key)
             return self.failed()
 
+    def _handle_late(
+        self, handler: Handler, message: Message, api_key: int, context: RequestContext
+    ) -> "Answer | Deferred[Answer]":
+        """As `_handle`, for a request whose meter does not run."""
+        meter = context.meter
+        if meter is None:
+            return self._handle(handler, message, api_key, context)
+        meter.begin()
+        try:
+            return self._handle(handler, message, api_key, context)
+        finally:
+            meter.end()
+
     def _decode_on_thread(
         self, handler: Handler, request: Request, context: RequestContext
     ) -> HoldingAnswer:
@@ -183,7 +196,7 @@ class Dispatcher:
         context = context._replace(permit=permit)
         try:
             message = await self._services.heavy_work.run(decode, 0, context.client)
-            outcome = self._handle(handler, message, api_key, context)
+            outcome = self._handle_late(handler, message, api_key, context)
         except PeerError as error:
             outcome = BrokenRequest(error)
         except PenstockError as error:

@@ -8,7 +8,8 @@ A client chooses how many partitions it names and what each batch unfolds to. Wh
   when that has ended;
 - batches are appended in the order of the request, and while a run is not at its end, later
   requests of its connection wait (`HoldingAnswer`): idempotent producers send five at once;
-- a run whose client is gone stops. Batches that were appended stay.
+- a run whose client is gone stops. Batches that were appended stay;
+- each slice is charged to the client's quota of request time; the waits between them are not.
 
 It does not decide what the answer is: `conclude` does, when all batches were appended or refused.
 """
@@ -135,6 +136,9 @@ class ProduceRun:
         assert answer is not None
         if self._is_abandoned:
             return
+        meter = self._context.meter
+        if meter is not None:
+            meter.begin()
         try:
             monotonic = stopwatch(self._services.clock)
             begun = monotonic()
@@ -146,6 +150,9 @@ class ProduceRun:
         except Exception:
             logger.exception("a produce failed; its connection is closed")
             outcome = DEFECT
+        finally:
+            if meter is not None:
+                meter.end()
         self._answer = None  # it refers to this run
         answer.release()
         if isinstance(outcome, Deferred):

@@ -19,6 +19,7 @@ from penstock.broker.context import (
     Waiter,
     WaitingAnswer,
 )
+from penstock.broker.quotas.meter import metered
 from penstock.broker.transaction_check import Claim, TransactionCheck
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
@@ -100,7 +101,8 @@ def append_transaction(
         else:
             answer.set(outcome)
 
-    services.tasks.start(verify())
+    work = verify()
+    services.tasks.start(work if context.meter is None else metered(work, context.meter))
     return answer
 
 

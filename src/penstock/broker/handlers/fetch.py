@@ -30,7 +30,7 @@ from penstock.broker.context import (
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested
-from penstock.broker.quotas.meter import MeteredWork, RequestMeter
+from penstock.broker.quotas.meter import metered
 from penstock.broker.slices import NextTurn, in_slices
 from penstock.broker.wide_requests import ForwardingWaiter
 from penstock.core.deferred import Deferred
@@ -311,7 +311,7 @@ class _Fetch:
         meter = self._context.meter
         if meter is not None:
             meter.end()
-            work = _metered(work, meter)
+            work = metered(work, meter)
         self._context.services.tasks.start(work)
 
     async def _read_wide(self) -> None:
@@ -442,7 +442,3 @@ class _Fetch:
             session_id=self._plan.session_id,
             responses=topics.responses(),
         )
-
-
-async def _metered(work: Coroutine[object, object, None], meter: RequestMeter) -> None:
-    await MeteredWork(work, meter)

@@ -11,7 +11,7 @@ each thing once. What is guaranteed:
 It knows neither connections nor how to write an answer.
 """
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -175,3 +175,8 @@ class MeteredWork:
                 value = yield waited_for
             except BaseException as thrown:  # noqa: BLE001 (it is the coroutine's to handle)
                 error = thrown
+
+
+async def metered(work: Coroutine[object, object, None], meter: RequestMeter) -> None:
+    """`MeteredWork` for a task."""
+    await MeteredWork(work, meter)
