@@ -9,7 +9,7 @@ guaranteed for each connection:
   for a later turn, and nothing is read from it meanwhile;
 - a peer that breaks the protocol is disconnected and counted; the others notice nothing;
 - a request that was begun and not finished, a peer that takes no answer, and an idle connection are
-  each ended after their time (`alarms`).
+  each ended after their time (`time_limits`, `alarms`).
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from penstock.broker import endings
 from penstock.broker.alarms import NEVER
 from penstock.broker.file_sender import FileSender
 from penstock.broker.listener_state import ListenerState
-from penstock.broker.send_queue import Stall, unsent_bytes
+from penstock.broker.send_queue import unsent_bytes
 from penstock.broker.session import Session
+from penstock.broker.time_limits import TimeLimits
 from penstock.core.errors import PeerError
 from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection
@@ -33,9 +34,6 @@ SHORT_READ_BYTES: Final = 4_096
 """What a connection may send that was silent while memory became short: enough for most requests,
 and 48 MiB if all twelve thousand do it."""
 
-_STALL_LOOKS: Final = 4
-"""How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
-
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
     """One connection of a Kafka client."""
@@ -43,21 +41,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     __slots__ = (
         "_address",
         "_connection",
-        "_frame_since",
         "_is_draining",
         "_is_held",
         "_is_queued",
         "_is_writable",
-        "_last_request_at",
-        "_muted_until",
         "_partial_bytes",
         "_reader",
         "_reads_paused",
         "_resumes",
         "_sender",
         "_session",
-        "_stall",
         "_state",
+        "_times",
         "_transport",
         "_turns",
         "_unsent_counted",
@@ -84,10 +79,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._is_queued = False
         self._transport: asyncio.Transport | None = None
         self._address = ""
-        self._frame_since: float | None = None
-        self._last_request_at = 0.0
-        self._stall = Stall()
-        self._muted_until = 0.0
+        self._times = TimeLimits()
         self._is_held = False
         self._unsent_counted = 0
         self._sender: FileSender | None = None
@@ -123,8 +115,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self.abort()
             return
         self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
-        self._last_request_at = state.loop.time()
-        state.check_by(self, self._last_request_at + settings.connection_idle_seconds_max)
+        now = state.loop.time()
+        self._times.last_request_at = now
+        state.check_by(self, now + settings.connection_idle_seconds_max)
         if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
             # It came too soon after others of its address: closed, as in Kafka, and not at once.
             self._is_held = True
@@ -154,12 +147,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client does not read as fast as it asks."""
         state = self._state
-        now = state.loop.time()
         self._is_writable = False
-        self._stall.begin(now)
-        self._frame_since = None
+        check_at = self._times.begin_stall(state.loop.time(), state.settings)
         self._update_reading()
-        state.check_by(self, now + state.settings.slow_reader_seconds_max / _STALL_LOOKS)
+        state.check_by(self, check_at)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -269,16 +260,17 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _watch_frame(self, handled: int) -> None:
         """Note since when a request is incomplete, so that a dripping peer can be ended."""
+        times = self._times
         if handled:
-            self._last_request_at = self._state.loop.time()
-            self._frame_since = None
+            times.last_request_at = self._state.loop.time()
+            times.frame_since = None
         session = self._session
         if session.wants_room or session.is_muted or self._is_queued or not self._is_writable:
             # What is missing may be here or on its way: it is we who do not look.
-            self._frame_since = None
-        elif self._reader.frame_started and self._frame_since is None:
+            times.frame_since = None
+        elif self._reader.frame_started and times.frame_since is None:
             now = self._state.loop.time()
-            self._frame_since = now
+            times.frame_since = now
             self._state.check_by(self, now + self._state.settings.frame_completion_seconds_max)
 
     def _update_reading(self) -> None:
@@ -311,10 +303,10 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _mute(self, wait_ms: int) -> None:
         """Read and handle nothing for a time; answers still go out."""
-        state = self._state
+        state, times = self._state, self._times
         self._session.is_muted = True
-        self._muted_until = max(self._muted_until, state.loop.time() + wait_ms / 1000)
-        state.check_by(self, self._muted_until)
+        times.muted_until = max(times.muted_until, state.loop.time() + wait_ms / 1000)
+        state.check_by(self, times.muted_until)
         # Not now: some event loops begin to read from a new connection only after this.
         state.loop.call_soon(self._update_reading)
 
@@ -388,39 +380,28 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def check_time(self, now: float) -> None:
         """End the connection if it has used up a time limit, else look again when it might have."""
         assert self._transport is not None
-        if self._session.is_muted and now >= self._muted_until:
+        if self._session.is_muted and now >= self._times.muted_until:
             self._end_mute()
-        settings = self._state.settings
-        frame_limit = settings.frame_completion_seconds_max
-        if self._frame_since is not None and now - self._frame_since >= frame_limit:
-            self._time_out(endings.UNFINISHED_REQUEST)
-        elif not self._is_writable and self._stall.lasts(
-            self._sender_bytes() + unsent_bytes(self._transport),
-            now,
-            settings.slow_reader_seconds_max,
-        ):
-            self._time_out(endings.UNREAD_ANSWERS)
-        elif not self._session.in_flight and self._is_idle(now):
-            self._time_out(endings.IDLE)
+        unsent: int | None = None
+        if not self._is_writable:
+            unsent = self._sender_bytes() + unsent_bytes(self._transport)
+        reason = self._times.used_up(
+            now, self._state.settings, unsent, is_answered=not self._session.in_flight
+        )
+        if reason:
+            self._time_out(reason)
         else:
             self._state.check_by(self, self.next_check(now))
 
-    def _is_idle(self, now: float) -> bool:
-        return now - self._last_request_at >= self._state.settings.connection_idle_seconds_max
-
     def next_check(self, now: float) -> float:
         """When a time limit may be used up at the earliest."""
-        settings = self._state.settings
-        moments = [max(now, self._last_request_at) + settings.connection_idle_seconds_max]
-        if not self._session.in_flight:
-            moments = [self._last_request_at + settings.connection_idle_seconds_max]
-        if self._frame_since is not None:
-            moments.append(self._frame_since + settings.frame_completion_seconds_max)
-        if self._session.is_muted:
-            moments.append(self._muted_until)
-        if not self._is_writable:
-            moments.append(now + settings.slow_reader_seconds_max / _STALL_LOOKS)
-        return min(moments)
+        return self._times.next_check(
+            now,
+            self._state.settings,
+            is_answered=not self._session.in_flight,
+            is_muted=self._session.is_muted,
+            is_stalled=not self._is_writable,
+        )
 
     def _count_unsent(self, unsent_bytes: int) -> None:
         """Count the answers that wait for this client, once they are more than its buffer holds."""
