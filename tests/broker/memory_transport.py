@@ -14,6 +14,10 @@ class Transport(asyncio.Transport):
         self.client = ClientConnection("test")
         self.answers = 0
         self.is_reading_paused = False
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass

@@ -155,16 +155,19 @@ class Scene:
         self.seconds: dict[str, float] = {}
         """What one request of a client takes, by its name."""
         handlers: dict[int, Handler] = {ApiKey.API_VERSIONS: Handler(self._handle, 0, 4)}
-        dispatcher = Dispatcher(replace(fakes.services, clock=self.clock), handlers, Registry())
+        self.metrics = Registry()
+        dispatcher = Dispatcher(replace(fakes.services, clock=self.clock), handlers, self.metrics)
         self.state = ListenerState(ListenerSettings(), dispatcher, Registry())
 
     def _handle(self, request: ApiVersionsRequest, context: RequestContext) -> Answer:
         self.clock.seconds += self.seconds[context.client_id or ""]
         return ApiVersionsResponse(api_keys=())
 
-    def connect(self, name: str, seconds: float) -> tuple[ConnectionProtocol, Transport]:
+    def connect(
+        self, name: str, seconds: float, transport: Transport | None = None
+    ) -> tuple[ConnectionProtocol, Transport]:
         self.seconds[name] = seconds
-        transport = Transport()
+        transport = transport or Transport()
         transport.client = ClientConnection(name)
         protocol = ConnectionProtocol(self.state)
         protocol.connection_made(transport)
@@ -249,3 +252,37 @@ def test_the_last_requests_before_an_end_of_sending_are_answered() -> None:
         scene.state.stop()
 
     asyncio.run(go())
+
+
+class BrokenTransport(Transport):
+    """Fails from the given answer on."""
+
+    def __init__(self, answers_max: int) -> None:
+        super().__init__()
+        self._answers_max = answers_max
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.answers >= self._answers_max:
+            raise RuntimeError("broken")
+        super().write(data)
+
+
+@pytest.mark.parametrize("answers_max", [0, 1, 3])
+def test_a_connection_whose_requests_fail_is_closed(
+    answers_max: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guards `listener._handle_requests`: after a later turn it stayed open and was not read."""
+
+    async def go() -> None:
+        scene = Scene()
+        broken = scene.connect("broken", 0.01, BrokenTransport(answers_max))
+        scene.send(broken, 10)
+        scene.run_turns()
+        assert broken[1].answers == answers_max
+        assert broken[1].is_aborted
+        assert scene.state.turns.waiting_count == 0
+        assert scene.metrics.snapshot()["handler_failures_total"] == 1
+        scene.state.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(go())

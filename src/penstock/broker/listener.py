@@ -7,7 +7,8 @@ guaranteed for each connection:
   and while a quota says that its client has to wait; answers still go out;
 - its requests are handled within its share of a turn of the event loop (`turns`); the rest waits
   for a later turn, and nothing is read from it meanwhile;
-- a peer that breaks the protocol is disconnected and counted; the others notice nothing;
+- a peer that breaks the protocol is disconnected and counted; the others notice nothing. So is a
+  connection whose requests fail by a defect of ours, in whichever turn;
 - a request that was begun and not finished, a peer that takes no answer, and an idle connection are
   each ended after their time (`time_limits`, `alarms`).
 """
@@ -192,6 +193,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         except PeerError as error:
             session.resumed()
             self._peer_was_wrong(error)
+        except Exception:
+            # Its requests are in an unknown state, and while it waits nothing is read from it.
+            logger.exception("a request from %s failed; its connection is closed", self._address)
+            self._state.dispatcher.failed()
+            self.abort()
         self._end_turn(session.time - begun)
 
     def _end_turn(self, seconds: float) -> None:
