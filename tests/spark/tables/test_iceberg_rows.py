@@ -5,6 +5,7 @@ of a null list of structs.
 """
 
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,53 @@ def test_files_of_other_writers_are_read_with_their_deletes(
             missing = {"inside": None, "twice": None}
             left = [row | missing for number, row in enumerate(rows) if number not in (0, 4)]
             assert found.to_pylist() == left * 2
+
+
+def test_times_of_imported_files_stay(tmp_path: Path) -> None:
+    """Spark writes INT96 into files that are no Iceberg table's yet: 9999 became 1816."""
+    moment = pa.timestamp("us", "UTC")
+    times = pa.schema(
+        [("id", pa.int64()), ("at", moment), ("inside", pa.struct([("at", moment)]))],
+    )
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)
+    rows = [{"id": n, "at": at, "inside": {"at": at}} for n, at in enumerate([first, last] * 2)]
+    kind = IcebergKind(tmp_path, schema=times)
+    table = kind.create()
+    with load_catalog("default", **kind.catalog) as catalog:
+        admin = catalog.load_table("shop.orders")
+        mapping = admin.schema().name_mapping.model_dump_json()
+        with admin.transaction() as change:
+            change.set_properties({"schema.name-mapping.default": mapping})
+            with change.update_snapshot().fast_append() as append:
+                for part in (rows[:2], rows[2:]):
+                    path = tmp_path / f"imported-{part[0]['id']}.parquet"
+                    found = pa.Table.from_pylist(part, schema=times)
+                    pq.write_table(found, path, use_deprecated_int96_timestamps=True)
+                    append.append_data_file(imported(path, len(part)))
+    driver, _ = taken(table, "run-a")
+    change_of_0 = rows[0] | {
+        "_change_deleted": True,
+        "_change_topic": "orders",
+        "_change_partition": 0,
+        "_change_offset": 0,
+    }
+    table.upsert(commit_of(table.load(), driver, (0, 0, 1)), written_changes(table, [change_of_0]))
+    table.compact(table.load(), target_bytes=2**20)
+    assert len(table.live_files()) == 1
+    assert in_files(table) == rows[1:]
+
+
+def imported(path: Path, count: int) -> DataFile:
+    """A file of another writer, without statistics."""
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=str(path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=count,
+        file_size_in_bytes=path.stat().st_size,
+        spec_id=0,
+    )
 
 
 def test_a_file_without_a_required_column_is_told(tmp_path: Path) -> None:

@@ -120,7 +120,11 @@ class IcebergRows:
 
 def _format_of(task: FileScanTask) -> ds.FileFormat:
     if task.file.file_format is FileFormat.PARQUET:
-        return ds.ParquetFileFormat(pre_buffer=True, buffer_size=_BUFFER_BYTES)
+        # Imported files may have times as INT96, which Arrow reads as nanoseconds: those end in
+        # 2262, and a later time would be another one without an error.
+        return ds.ParquetFileFormat(
+            pre_buffer=True, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us"
+        )
     if task.file.file_format is FileFormat.ORC:
         return ds.OrcFileFormat()
     raise TableError(
