@@ -136,6 +136,7 @@ def walker() -> list[Extension]:
         sources,
         include_path=["src"],
         build_dir="build",
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": "3",
             # Every index is checked before it is read; tests and fuzzing hold them to that.
@@ -171,7 +172,8 @@ def extensions() -> list[Extension]:
     is_editable = "editable_wheel" in sys.argv or "build_ext" in sys.argv
     if is_editable or not shutil.which(os.environ.get("CC", "cc").split()[0]):
         return walker()
-    return walker() + hot_path()
+    # The longest first, so that the others are compiled beside it.
+    return hot_path() + walker()
 
 
 class AllOrNothing(build_ext):
@@ -182,7 +184,8 @@ class AllOrNothing(build_ext):
     """
 
     def build_extensions(self) -> None:
-        """Compile; on failure remove what was compiled before it."""
+        """Compile, on all cores; on failure remove what was compiled before it."""
+        self.parallel = self.parallel or os.cpu_count()
         try:
             super().build_extensions()
         except Exception as error:
