@@ -101,6 +101,7 @@ HOT_PATH = [
     "broker/send_queue.py",
     "broker/session.py",
     "broker/throttled.py",
+    "broker/time_limits.py",
     "broker/turns.py",
     "broker/wide_permits.py",
     "broker/wide_requests.py",
