@@ -95,6 +95,16 @@ CONTRACTS = {
         where=HERE,
     ),
     "varchar": Contract("id bigint, amount double, city varchar(3)"),
+    "varchar_within": Contract(
+        "id bigint, amount double, s struct<c: varchar(3)>", refused="varchar"
+    ),
+    "varchar_in_list": Contract("id bigint, amount double, l array<varchar(3)>", refused="varchar"),
+    "char_within": Contract("id bigint, amount double, s struct<c: char(3)>", refused="char"),
+    "manifests": Contract(
+        properties="'delta.compatibility.symlinkFormatManifest.enabled'='true'",
+        after=FILLED,
+        refused="symlinkFormatManifest",
+    ),
     "char": Contract("id bigint, amount double, city char(3)", refused="char"),
     "nested_not_null": Contract("id bigint, amount double, s struct<x: bigint NOT NULL>"),
     "decimal": Contract("id bigint, amount decimal(9, 2)", refused="neither holds the other"),

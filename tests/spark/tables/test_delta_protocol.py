@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from penstock.spark.tables.delta_protocol import PASSIVE, DeltaProtocol, refusals
+from penstock.spark.tables.delta_protocol import LENGTHS_KEY, PASSIVE, DeltaProtocol, refusals
 from penstock.spark.tables.port import TableRefusedError
 from tests.spark.tables.foreign_delta import (
     PLAIN,
@@ -72,6 +72,7 @@ PASSIVE_READER = frozenset(
         "variantType-preview",
     }
 )
+COMPATIBILITY = "delta.compatibility"
 GENERATED = {"delta.generationExpression": "id * 2"}
 
 
@@ -134,6 +135,15 @@ def dataset(uri: str) -> pa.Table:
         ("identityColumns", [*PLAIN, column("n", "long", {"delta.identity.start": 1})], {}),
         ("allowColumnDefaults", [*PLAIN, column("n", "long", {"CURRENT_DEFAULT": "7"})], {}),
         ("char", [column("n", "string", {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"})], {}),
+        ("char", [column("s", "string", {LENGTHS_KEY: "struct<a:bigint,c:char(5)>"})], {}),
+        ("varchar", [column("s", "string", {LENGTHS_KEY: "struct<c:varchar(5)>"})], {}),
+        ("varchar", [column("l", "string", {LENGTHS_KEY: "array<varchar(5)>"})], {}),
+        ("varchar", [column("m", "string", {LENGTHS_KEY: "map<string,varchar(5)>"})], {}),
+        (
+            "symlinkFormatManifest",
+            PLAIN,
+            {f"{COMPATIBILITY}.symlinkFormatManifest.enabled": "true"},
+        ),
         ("variantType", [*PLAIN, column("v", "variant")], {}),
     ],
 )
@@ -142,6 +152,14 @@ def test_what_a_table_uses_is_refused_by_name(
 ) -> None:
     protocol = DeltaProtocol(2, 5, frozenset(), properties, fields)
     assert refused_names(protocol) == [name]
+
+
+def test_a_length_of_a_whole_column_is_a_rule_and_no_refusal() -> None:
+    fields = [column(name, "string", {LENGTHS_KEY: "varchar(5)"}) for name in ("name", "a.b")]
+    assert refused_names(DeltaProtocol(1, 2, frozenset(), {}, fields)) == []
+    inner = {"type": "struct", "fields": fields}
+    field = {"name": "s", "type": inner, "nullable": True, "metadata": {}}
+    assert refused_names(DeltaProtocol(1, 2, frozenset(), {}, [field])) == ["varchar"] * 2
 
 
 def test_a_column_inside_of_others_is_looked_at() -> None:

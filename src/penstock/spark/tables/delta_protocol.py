@@ -21,6 +21,7 @@ not in use (a protocol of version 5 lists column mapping) refuses nothing.
 This reads no table: `delta` asks before every commit, for the version that the commit follows.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,6 +49,11 @@ PASSIVE: Final = frozenset(
     }
 )
 """Features that ask nothing of a writer until a property or a column uses them."""
+
+LENGTHS_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark keeps the type of a column of texts with a length; to Delta they are strings."""
+VARCHAR: Final = re.compile(r"varchar\((?P<length>[0-9]+)\)", re.IGNORECASE)
+_CHAR: Final = re.compile(r"\bchar\(", re.IGNORECASE)
 
 _REMEDIES: Final[Mapping[str, str]] = {
     "allowColumnDefaults": "A pipeline writes NULL where a value is missing, never the default.",
@@ -150,6 +156,13 @@ def _properties(protocol: DeltaProtocol, *, has_upserts: bool) -> Iterator[Refus
             f"the table is read as {formats} too (delta.universalFormat.enabledFormats), and "
             "Penstock does not write that metadata. Unset the property, or name another table.",
         )
+    if _is_true(properties, "delta.compatibility.symlinkFormatManifest.enabled"):
+        yield Refusal(
+            "symlinkFormatManifest",
+            "the table is read by manifests too "
+            "(delta.compatibility.symlinkFormatManifest.enabled), and Penstock does not write "
+            "them. Unset the property, or name another table.",
+        )
     if has_upserts and _is_true(properties, "delta.appendOnly"):
         yield Refusal(
             "appendOnly",
@@ -193,19 +206,31 @@ def _columns(protocol: DeltaProtocol) -> Iterator[Refusal]:
                 f"column '{path}' has a default ({metadata['CURRENT_DEFAULT']}), and a pipeline "
                 "writes NULL where a value is missing. Drop the default, or name another table.",
             )
-        declared = str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
-        if declared.lower().startswith("char"):
-            yield Refusal(
-                "char",
-                f"column '{path}' is {declared}, whose values are padded, which is unsupported. "
-                "Declare it as varchar or string, or name another table.",
-            )
+        yield from _lengths(
+            path, str(metadata.get(LENGTHS_KEY, "")), is_inside=path != field["name"]
+        )
         if field.get("type") == "variant":
             yield Refusal(
                 "variantType",
                 f"column '{path}' is of type variant, which is unsupported. Name a table without "
                 "such columns.",
             )
+
+
+def _lengths(path: str, declared: str, *, is_inside: bool) -> Iterator[Refusal]:
+    """Of texts with a length. Spark writes the whole type of a column, structs and lists too."""
+    if _CHAR.search(declared):
+        yield Refusal(
+            "char",
+            f"column '{path}' is {declared}, whose values are padded, which is unsupported. "
+            "Declare it as varchar or string, or name another table.",
+        )
+    elif declared and (is_inside or not VARCHAR.fullmatch(declared)):
+        yield Refusal(
+            "varchar",
+            f"column '{path}' is {declared}, and the lengths of texts within a column are "
+            "unsupported. Declare them as string, or name another table.",
+        )
 
 
 def fields_within(

@@ -19,10 +19,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from penstock.spark.tables.definition import Action, Expectation
-from penstock.spark.tables.delta_protocol import DeltaProtocol, fields_within
+from penstock.spark.tables.delta_protocol import (
+    LENGTHS_KEY,
+    VARCHAR,
+    DeltaProtocol,
+    fields_within,
+)
 
 _CHECK: Final = "delta.constraints."
-_VARCHAR: Final = re.compile(r"varchar\((?P<length>[0-9]+)\)", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,7 +59,7 @@ def _of_columns(protocol: DeltaProtocol) -> Iterator[Expectation]:
         metadata: Mapping[str, Any] = field.get("metadata") or {}
         if "delta.invariants" in metadata:
             yield _rule(f"INVARIANT {path}", _expression(str(metadata["delta.invariants"])))
-        declared = _VARCHAR.fullmatch(str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")))
+        declared = VARCHAR.fullmatch(str(metadata.get(LENGTHS_KEY, "")))
         if declared is not None and path == field["name"]:
             name = path if _PLAIN.fullmatch(path) else "`" + path.replace("`", "``") + "`"
             rule = f"{name} IS NULL OR length({name}) <= {declared['length']}"
