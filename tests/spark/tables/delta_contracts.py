@@ -110,6 +110,13 @@ CONTRACTS = {
     "decimal": Contract("id bigint, amount decimal(9, 2)", refused="neither holds the other"),
     "narrow": Contract("id int, amount double", refused="not widened"),
     "other_case": Contract("ID bigint, amount double", refused="only in its case"),
+    "odd_names": Contract(
+        schema="id bigint, amount double, `a b` string", refused="no Spark could change"
+    ),
+    "odd_names_within": Contract(
+        schema="id bigint, amount double, s array<struct<x: int, `a=b`: string>>",
+        refused="no Spark could change",
+    ),
     "check_of_two": Contract(
         after=(
             "ALTER TABLE {t} ADD CONSTRAINT pos CHECK (amount > 0 OR amount IS NULL)",

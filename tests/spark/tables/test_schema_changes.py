@@ -130,6 +130,25 @@ def test_delta_only_adds_and_not_in_maps(table: str, rows: str) -> None:
     assert "Delta" in change.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("rows", "path"),
+    [
+        ("a int, `b c` int", "b c"),
+        ("a int, s struct<`b=c`: int>", "s.b=c"),
+        ("a int, l array<map<string, struct<b: struct<`c;`: int>>>>", "l.b.c;"),
+    ],
+)
+def test_names_that_spark_does_not_take_are_not_added_to_delta(rows: str, path: str) -> None:
+    """With such a column Spark refused every ALTER TABLE of the table's owner."""
+    change = change_of(parse_ddl("a int"), parse_ddl(rows), may_widen=False)
+    assert isinstance(change, Incompatible)
+    (reason,) = change.reasons
+    assert reason.startswith(f"column '{path}' is not in the table")
+    assert "no Spark could change" in reason
+    assert change_of(parse_ddl(rows), parse_ddl(rows), may_widen=False) == Change(parse_ddl(rows))
+    assert isinstance(change_of(parse_ddl("a int"), parse_ddl(rows)), Change)
+
+
 def test_a_required_column_of_delta_stays_required() -> None:
     """Rows may lack the value: each that does is a reject."""
     table, rows = parse_ddl("a int NOT NULL, b int NOT NULL"), parse_ddl("a int, b int NOT NULL")

@@ -23,7 +23,8 @@ A column whose name is the path of another one (`a.b`, beside a struct `a` with 
 with it to Iceberg, so it is incompatible there.
 
 Delta (`may_widen` is false) adds only: a column is not widened, and what lies in a map stays as it
-is, because `deltalake` cannot read the files from before.
+is, because `deltalake` cannot read the files from before. A column whose name Spark does not take
+is not added: the owner could not change the table any more.
 """
 
 from collections import Counter
@@ -38,6 +39,8 @@ from penstock.spark.tables.ddl import type_name
 INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 """From narrow to wide."""
 FLOATS: Final = (pa.float32(), pa.float64())
+_RARE: Final = frozenset(" ,;{}()\n\t=")
+"""Spark changes no Delta table without column mapping that has one of these in a column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,25 @@ def _refused(step: Step) -> str | None:
                 f"{_shown(path)} is not in the table, and what lies in a map of a Delta table "
                 "gets no further columns."
             )
-    return None
+        case Added(path, kind):
+            paths = (path, *_paths_in(path, kind))
+            rare = [one for one in paths if not _RARE.isdisjoint(one[-1])]
+            return _unnameable(rare[0]) if rare else None
+
+
+def _unnameable(path: tuple[str, ...]) -> str:
+    return (
+        f"{_shown(path)} is not in the table, and its name has a space, a tab, a line break or one "
+        "of ,;{}()=. With such a column no Spark could change the columns or the properties of a "
+        "Delta table any more."
+    )
+
+
+def _paths_in(path: tuple[str, ...], kind: pa.DataType) -> Iterator[tuple[str, ...]]:
+    """The fields of structs that lie in this type."""
+    for one in _fields_in(kind):
+        yield (*path, one.name)
+        yield from _paths_in((*path, one.name), one.type)
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
