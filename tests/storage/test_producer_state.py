@@ -14,7 +14,7 @@ from penstock.core.errors import (
 )
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
-from penstock.storage import producer_state
+from penstock.storage import open_transactions, producer_state
 from penstock.storage.open_transactions import Verifications
 from penstock.storage.producer_entry import ProducerEntry
 from penstock.storage.producer_state import ProducerStates
@@ -348,3 +348,24 @@ def test_old_questions_are_forgotten_some_at_a_time_and_the_first_young_one_ends
     assert left() == [6, 7, 8, 9]
     verifications.expire(5, 4)
     assert left() == [6, 7, 8, 9]
+
+
+def test_one_look_forgets_a_bounded_number_of_questions() -> None:
+    verifications = Verifications()
+    for producer_id in range(open_transactions.EXPIRED_AT_ONCE + 1):
+        verifications.begin(producer_id, 0, 0, 0, adds=False)
+    verifications.expire(0)
+    assert verifications.get(open_transactions.EXPIRED_AT_ONCE - 1) is None
+    assert verifications.get(open_transactions.EXPIRED_AT_ONCE) is not None
+
+
+def test_a_partition_keeps_a_bounded_number_of_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards `Verifications.begin`: a client may ask for as many producer ids as it likes."""
+    monkeypatch.setattr(open_transactions, "PRODUCER_IDS_PER_PARTITION_MAX", 3)
+    verifications = Verifications()
+    guards = [verifications.begin(number, 0, 0, number, adds=False) for number in range(4)]
+    assert verifications.get(0) is None, "the oldest goes"
+    assert [verifications.begin(number, 0, 0, 9, adds=False) for number in (1, 2, 3)] == guards[1:]
+    verifications.confirm(0, guards[0])
+    assert verifications.begin(0, 0, 0, 9, adds=False) > guards[-1], "it must be asked again"
+    assert verifications.get(1) is None

@@ -5,10 +5,12 @@ are no damage, but what was durable and is zero now is; a disk without room for 
 """
 
 import errno
+from dataclasses import replace
 
 import pytest
 
 from penstock.core.errors import QuarantinedLogError
+from penstock.records.batch import HEADER_BYTES
 from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
 from penstock.storage.filesystem import FileSystem
 from penstock.storage.log_settings import FlushMode, LogSettings
@@ -121,6 +123,65 @@ def test_a_power_cut_after_a_clean_stop_may_bring_the_room_back(count: int) -> N
     again.append(producer_batch(count), leader_epoch=0)
     sync(manager)
     assert len(headers(read_all(again))) == count + 1
+
+
+def test_room_may_be_shorter_than_the_head_of_a_batch() -> None:
+    """Guards `_walk_tail`: nothing is left there that looks like a batch."""
+    disk = MemoryDisk()
+    manager, log = new_log(disk, ONE_SEGMENT)
+    overhead = len(batch(size=1_000).buffer) - 1_000
+    log.append(batch(size=ROOM_STEP_BYTES_MIN - overhead - 30), leader_epoch=0)
+    sync(manager)
+    manager.close()
+    assert 0 < ROOM_STEP_BYTES_MIN - log.active.size < HEADER_BYTES
+    disk.open_file(path_of(log, 0)).truncate(ROOM_STEP_BYTES_MIN)
+    manager = open_manager(disk, ONE_SEGMENT)
+    again = manager.get_log(PARTITION)
+    assert again is not None
+    assert not manager.problems
+    assert (again.end_offset, again.active.size) == (1, log.active.size)
+
+
+@pytest.mark.parametrize(
+    ("file_bytes", "last"),
+    [
+        pytest.param(1_000, b"", id="not up to the end of a block"),
+        pytest.param(ROOM_STEP_BYTES_MAX + 3 * ROOM_STEP_BYTES_MIN, b"", id="too many"),
+        pytest.param(ROOM_STEP_BYTES_MIN, b"x", id="not only zeros"),
+    ],
+)
+def test_other_bytes_behind_the_last_batch_are_damage(file_bytes: int, last: bytes) -> None:
+    """Guards `find_room`: after a clean stop such a tail may have been records."""
+    disk = MemoryDisk()
+    manager, log = new_log(disk, ONE_SEGMENT)
+    for number in range(3):
+        log.append(producer_batch(number), leader_epoch=0)
+    sync(manager)
+    manager.close()
+    file = disk.open_file(path_of(log, 0))
+    file.truncate(file_bytes)
+    file.write_at(last, file_bytes - len(last))
+    with pytest.raises(QuarantinedLogError):
+        open_manager(disk, ONE_SEGMENT).get_log(PARTITION)
+    assert disk.file_size(path_of(log, 0)) == file_bytes
+
+
+def test_zeros_in_the_middle_of_a_compacted_log_are_damage() -> None:
+    """Guards `_forgive_room`: such a log may have gaps, and a lost batch must not become one."""
+    disk = MemoryDisk()
+    manager, log = new_log(disk, replace(SMALL, is_compacted=True))
+    while len(log.segments) < 2:
+        log.append(batch(), leader_epoch=0)
+    let_go(manager)
+    first_bytes = log.segments[0].size
+    file = disk.open_file(path_of(log, 0))
+    file.truncate(first_bytes - len(batch().buffer))
+    file.truncate(ROOM_STEP_BYTES_MIN)
+    manager = open_manager(disk, replace(SMALL, is_compacted=True))
+    again = manager.get_log(PARTITION)
+    assert again is not None
+    assert again.end_offset == log.segments[1].base_offset - 1
+    assert manager.problems
 
 
 def test_after_a_crash_room_is_no_damage_and_is_used_again() -> None:
