@@ -13,15 +13,24 @@ import pytest
 from penstock.broker.context import Answer, BrokerServices, RequestContext
 from penstock.broker.handlers import produce
 from penstock.core.deferred import Deferred
+from penstock.core.limits import CONNECTION_TURN_SECONDS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from penstock.replication.manager import TransactionEnd
 from tests.broker.handlers.asker import batch_of, produce_request
 from tests.broker.handlers.fakes import FakeServices
-from tests.storage.logs import PARTITION
+from tests.storage.logs import PARTITION, Clock
 
 TOPIC = PARTITION.topic
 PRODUCER = 70
+
+
+class SlowClock(Clock):
+    """A slice passes with each look."""
+
+    def monotonic(self) -> float:
+        self.seconds += CONNECTION_TURN_SECONDS
+        return super().monotonic()
 
 
 class TaskList:
@@ -81,6 +90,13 @@ class Bank:
             answers.append(outcome)
         return answers
 
+    async def late_turns(self) -> None:
+        """Run what waits for a turn, each time after all tasks did what they could."""
+        for _ in range(5):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            self.fake.run_turns()
+
     def settle(self) -> None:
         """Let coordinators answer and the disk sync."""
         self.tasks.run()
@@ -134,6 +150,19 @@ def test_nobody_overtakes_a_batch_that_is_being_verified(bank: Bank) -> None:
     bank.settle()
     assert [result(answers).base_offset for answers in sent] == [0, 1, 2, 3]
     assert len(bank.fake.coordinators.asked) == 1
+    assert bank.services.transaction_turns.is_free(PRODUCER)
+
+
+def test_nobody_overtakes_a_verified_request_that_goes_on_in_slices(bank: Bank) -> None:
+    """Guards `_appended`: the next batch came before the rest, and was refused as out of order."""
+    bank.fake.node.add(TOPIC, 1)
+    bank.services = replace(bank.services, clock=SlowClock())
+    first = bank.send(0, partitions=(0, 1))
+    second = bank.send(1, partitions=(1,))
+    bank.tasks.start(bank.late_turns())
+    bank.settle()
+    assert [result(first, index).base_offset for index in (0, 1)] == [0, 0]
+    assert (result(second, 1).error_code, result(second, 1).base_offset) == (ErrorCode.NONE, 1)
     assert bank.services.transaction_turns.is_free(PRODUCER)
 
 
