@@ -6,7 +6,7 @@ Names are as the storage spells them, below the table's folder; the log spells t
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
@@ -26,6 +27,8 @@ RESTORE: Final = "RESTORE"
 """The name of that operation."""
 ENTRIES_AT_ONCE: Final = 200
 """Read backwards in such steps; before each the table is opened, which reads a checkpoint."""
+_NO_NUMBER: Final = "invalid value: integer `-1`"
+"""How `deltalake` refuses an entry that came after no version."""
 _LOG_NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\..*|checkpoint|\d{20}\.compacted\.json)"
 )
@@ -82,6 +85,22 @@ class Version:
     is_restore: bool = False
 
 
+def history_of(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+    """What the newest entries of the log say of themselves, with their versions; the newest first.
+
+    As `deltalake` gives it. But it cannot read what Spark writes for CONVERT TO DELTA and CLONE,
+    that version -1 was read before: then the entries are read here.
+    """
+    try:
+        return table.history(limit)
+    except DeltaError as error:
+        if _NO_NUMBER not in str(error):
+            raise
+    log = DeltaLog(table)
+    newest_first = log.listing().entries[::-1]
+    return [{**log.information(one), "version": one} for one in newest_first[:limit]]
+
+
 def stored_name(path: str) -> str:
     """The name in the storage of a path in the log."""
     return unquote(path)
@@ -116,11 +135,8 @@ class DeltaLog:
 
     def entry(self, version: int) -> EntryFiles:
         """What the entry of this version says."""
-        with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
-            actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-        information: dict[str, Any] = next(
-            (one["commitInfo"] for one in actions if "commitInfo" in one), {}
-        )
+        actions = self._actions(version)
+        information = _information(actions)
         written_at_ms = int(information.get("timestamp") or 0)
         return EntryFiles(
             committed_at_ms=int(information.get(COMMITTED_AT_KEY) or written_at_ms),
@@ -129,6 +145,14 @@ class DeltaLog:
             removed=tuple(stored_name(one["remove"]["path"]) for one in actions if "remove" in one),
             operation=str(information.get("operation") or ""),
         )
+
+    def information(self, version: int) -> dict[str, Any]:
+        """What the entry of this version says of itself."""
+        return _information(self._actions(version))
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        with self._storage.open_input_stream(f"{LOG_FOLDER}/{version:020d}.json") as stream:
+            return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
 
     def stamp(self, version: int) -> EntryStamp | None:
         """Size and time of the entry of this version; None when it is not there."""
@@ -189,6 +213,10 @@ def _version(number: int, differing: set[str], entry: EntryFiles | None) -> Vers
     if entry is None:  # a checkpoint is all that is left of it
         return Version(number, not differing)
     return Version(number, not differing, entry.written_at_ms, entry.operation == RESTORE)
+
+
+def _information(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
 
 
 def _is_data(path: str) -> bool:

@@ -20,7 +20,7 @@ from penstock.spark.tables.delta_history import (
     notes_of,
     restore_to_find,
 )
-from penstock.spark.tables.delta_log import versions_before
+from penstock.spark.tables.delta_log import history_of, versions_before
 from penstock.spark.tables.delta_restore import find_version, log_entry
 
 _HISTORY_ATTEMPTS_MAX: Final = 10
@@ -86,7 +86,7 @@ def _entries(table: DeltaTable, count: int | None) -> list[LogEntry]:
         return []
     limit = count
     for _ in range(_HISTORY_ATTEMPTS_MAX):
-        found = [log_entry(one) for one in table.history(limit)]
+        found = [log_entry(one) for one in history_of(table, limit)]
         newer = found[0].version - version if found else 0
         if limit is None or newer <= limit - (count or 0):
             break

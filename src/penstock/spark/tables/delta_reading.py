@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from penstock.spark.tables.commit_note import read_note
 from penstock.spark.tables.delta_history import NOTE_KEY
+from penstock.spark.tables.delta_log import history_of
 from penstock.spark.tables.reading import COMMITS_MAX, CommitSeen, TableFacts
 
 
@@ -38,7 +39,7 @@ class DeltaReader:
     def facts(self) -> TableFacts:
         """Its size and its age."""
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        entries = self._table.history()
+        entries = history_of(self._table)
         return TableFacts(
             version=self._table.version(),
             row_count=sum(one.get("num_records") or 0 for one in files),
