@@ -45,10 +45,9 @@ from penstock.spark.tables.delta_actions import add_action
 from penstock.spark.tables.delta_bounds import bounded_columns, bounds_properties
 from penstock.spark.tables.delta_columns import columns_to_add, derived_fields
 from penstock.spark.tables.delta_guard import (
-    INVALID_ROWS,
-    invalid_rows,
     open_delta,
     protocol_of,
+    refused_merge,
     require_fitting,
     require_judged,
     require_mergeable,
@@ -360,8 +359,9 @@ class DeltaLakeTable:
         except CommitFailedError as error:
             raise TableMovedError(str(error)) from error
         except (DeltaError, OSError) as error:
-            if INVALID_ROWS in str(error):
-                raise invalid_rows(self._uri, error) from error
+            refused = refused_merge(self._uri, error)
+            if refused is not None:
+                raise refused from error
             raise AnswerLostError(str(error)) from error
         if self._table.version() == before:
             self._table.update_incremental()  # some calls of deltalake leave the handle behind

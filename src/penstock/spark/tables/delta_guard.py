@@ -32,8 +32,10 @@ from penstock.spark.tables.upsert import CHANGE_COLUMNS
 _UNKNOWN: Final = re.compile(r"Feature '(?P<name>[^']+)' is not supported")
 """How `deltalake` refuses to open a table with a feature that readers have to know."""
 _CATALOG: Final = "catalog-managed table"
-INVALID_ROWS: Final = "rows failed validation check"
+_INVALID_ROWS: Final = "rows failed validation check"
 """How the merge of `deltalake` refuses rows that break a constraint."""
+_OUTSIDE: Final = "is outside table root"
+"""How it refuses to replace a file of another table."""
 
 
 def open_delta(
@@ -113,13 +115,21 @@ def require_mergeable(table: DeltaTable, uri: str, rules: Sequence[Expectation])
             ) from error
 
 
-def invalid_rows(uri: str, error: Exception) -> TableRefusedError:
-    """Of a merge: the changes were judged before, so the row is one that the table has."""
-    return TableRefusedError(
-        f"the Delta table at {uri} has rows that break its own constraints, and an upsert cannot "
-        f"write their files again: {' '.join(str(error).split())[:700]}. Correct or delete these "
-        "rows, then start the pipeline again."
-    )
+def refused_merge(uri: str, error: Exception) -> TableRefusedError | None:
+    """What it is in the table that a merge refuses; None when the error is another one."""
+    if _INVALID_ROWS in str(error):  # the changes were judged before: it is a row of the table
+        return TableRefusedError(
+            f"the Delta table at {uri} has rows that break its own constraints, and an upsert "
+            f"cannot write their files again: {' '.join(str(error).split())[:700]}. Correct or "
+            "delete these rows, then start the pipeline again."
+        )
+    if _OUTSIDE in str(error):
+        return TableRefusedError(
+            f"the Delta table at {uri} is a shallow clone, and an upsert would change rows in "
+            "files of the table that it was cloned from, which is unsupported. Let Spark write "
+            'its files again (INSERT OVERWRITE), set table.mode to "append", or name another table.'
+        )
+    return None
 
 
 def protocol_of(table: DeltaTable) -> DeltaProtocol:
