@@ -185,8 +185,8 @@ def _exit_late() -> None:
 def _leave() -> None:
     """End the process at once; everything is closed.
 
-    Python would free every object of thousands of logs, which takes a second, and wait for a thread
-    of storage that still waits for a disk.
+    Python would wait for a thread of storage that still waits for a disk, and free objects that the
+    kernel frees with the process.
     """
     logging.shutdown()
     sys.stdout.flush()

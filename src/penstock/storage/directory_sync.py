@@ -13,7 +13,7 @@ from penstock.core.limits import SYNC_THREADS_MAX
 from penstock.storage.filesystem import DiskFileSystem, FileSystem
 
 _IN_TURN_MAX: Final = 4
-"""Directories that are not worth a thread: starting one takes about 0.1 ms."""
+"""Directories that are not worth threads: starting and joining one takes 0.03 ms of CPU."""
 
 
 def sync_directories(filesystem: FileSystem, paths: Sequence[str]) -> None:

@@ -93,7 +93,8 @@ class OpenTransactions:
 
 
 EXPIRED_AT_ONCE: Final = 2_000
-"""Questions that one call forgets: 0.3 ms uncompiled. A client can have 100,000 in a partition."""
+"""Questions that one call forgets: 0.2 ms of CPU, uncompiled. A client can have 100,000 in a
+partition."""
 
 
 class Verification:
