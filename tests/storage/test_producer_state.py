@@ -359,13 +359,16 @@ def test_one_look_forgets_a_bounded_number_of_questions() -> None:
     assert verifications.get(open_transactions.EXPIRED_AT_ONCE) is not None
 
 
-def test_a_partition_keeps_a_bounded_number_of_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_keeps_a_bounded_number_of_questions() -> None:
     """Guards `Verifications.begin`: a client may ask for as many producer ids as it likes."""
-    monkeypatch.setattr(open_transactions, "PRODUCER_IDS_PER_PARTITION_MAX", 3)
     verifications = Verifications()
-    guards = [verifications.begin(number, 0, 0, number, adds=False) for number in range(4)]
+    last = limits.PRODUCER_IDS_PER_PARTITION_MAX
+    guards = [verifications.begin(number, 0, 0, 0, adds=False) for number in range(last + 1)]
     assert verifications.get(0) is None, "the oldest goes"
-    assert [verifications.begin(number, 0, 0, 9, adds=False) for number in (1, 2, 3)] == guards[1:]
+    assert [verifications.begin(number, 0, 0, 9, adds=False) for number in (1, last)] == [
+        guards[1],
+        guards[last],
+    ]
     verifications.confirm(0, guards[0])
-    assert verifications.begin(0, 0, 0, 9, adds=False) > guards[-1], "it must be asked again"
+    assert verifications.begin(0, 0, 0, 9, adds=False) > guards[last], "it must be asked again"
     assert verifications.get(1) is None

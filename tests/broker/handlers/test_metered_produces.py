@@ -26,6 +26,9 @@ from tests.broker.handlers.asker import batch_of, produce_request
 from tests.broker.handlers.fakes import FakeServices
 from tests.storage.logs import PARTITION, Clock
 
+pytestmark = pytest.mark.uncompiled
+"""It adds up what compiled quotas are asked to charge."""
+
 Result = TypeVar("Result")
 
 TOPIC = PARTITION.topic
