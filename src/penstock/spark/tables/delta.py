@@ -65,6 +65,7 @@ from penstock.spark.tables.delta_log import COMMITTED_AT_KEY
 from penstock.spark.tables.delta_notes import DeltaNotes
 from penstock.spark.tables.delta_reading import dataset_of
 from penstock.spark.tables.delta_rules import constraints_key, constraints_of
+from penstock.spark.tables.delta_times import KeptTimes
 from penstock.spark.tables.delta_upsert import merge, merge_source
 from penstock.spark.tables.file_partitions import (
     PartitionField,
@@ -118,6 +119,7 @@ class DeltaLakeTable:
         self._has_upserts = has_upserts
         self._mergeable: tuple[Expectation, ...] = ()
         """Rules that `deltalake` is known to evaluate."""
+        self._times = KeptTimes(uri)
         self._table = open_delta(uri, self._options)
         if not is_read_only:
             self._require_supported()
@@ -261,6 +263,7 @@ class DeltaLakeTable:
         self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
     ) -> TableState:
         """Merge the changes, with the note, in one entry."""
+        self._times.require_kept(self._table)
         self._prepare(commit, changes.receipts, schema)
         source = merge_source(changes, self.schema(), self._fields)
         self._made(lambda: self._merge(commit.note, source, changes.key))

@@ -51,7 +51,7 @@ from penstock.spark.tables.table_facts import LiveFile, Partition
 
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/=_.-]+")
 """Paths that `deltalake` writes into the log as they are; another one would not be removed."""
-_OUTSIDE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+OUTSIDE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """How the place of a file outside of the table begins; Spark writes `file:/`, with one slash."""
 _READ_ROWS: Final = 65_536
 """Rows that are read and written on at once."""
@@ -137,7 +137,7 @@ class _Rewriting:
     def is_whole(self, file: LiveFile) -> bool:
         """Whether the file lies in the table and all its rows are there."""
         name = stored_name(file.path)
-        if _OUTSIDE.match(name):
+        if OUTSIDE.match(name):
             return False
         if not self._is_local and not _PLAIN_PATH.fullmatch(file.path):
             return False
