@@ -4,6 +4,8 @@ A client chooses how many partitions it names and what each batch unfolds to. Wh
 
 - the run stops when its slice of the turn is over and continues in a later turn (`broker.turns`),
   so a request for thousands of partitions does not stop the event loop;
+- it has at most `PRODUCE_UNSYNCED_PARTITIONS_MAX` partitions that wait for the disk, then it waits
+  itself: the disk syncs in order, and thousands of files would be ahead of everybody's next record;
 - a batch that is too much for the event loop is checked by a worker thread, and the run continues
   when that has ended;
 - batches are appended in the order of the request, and while a run is not at its end, later
@@ -38,9 +40,11 @@ from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     InvalidTopicNameError,
     PenstockError,
+    TooManyWaitersError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from penstock.core.limits import PRODUCE_UNSYNCED_PARTITIONS_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import (
@@ -57,6 +61,7 @@ from penstock.records.validation import (
     validate_produced,
 )
 from penstock.replication.manager import HostedPartition
+from penstock.replication.waits import CommitWait
 from penstock.storage.log_types import AppendInfo
 from penstock.storage.open_transactions import NO_GUARD
 
@@ -64,6 +69,8 @@ logger = logging.getLogger(__name__)
 
 NOT_TRANSACTIONAL: Final = -1
 """Stands for a guard in requests that name no transactional id."""
+DISK_WAIT_MS_MAX: Final = 5_000
+"""After which a run continues all the same: its client waits for an answer."""
 _NOTHING: Final = -1
 """Below every high watermark, so it is not waited for."""
 
@@ -88,6 +95,7 @@ class ProduceRun:
         "_is_abandoned",
         "_refusal",
         "_services",
+        "_unsynced",
         "_waiter",
         "appended",
         "has_error",
@@ -118,6 +126,8 @@ class ProduceRun:
         """The batch that a worker checks."""
         self._checked: ValidatedBatch | PenstockError | None = None
         """What became of it."""
+        self._unsynced: list[tuple[HostedPartition, int]] = []
+        """Partitions that were not on the disk when they were appended to, with the last offset."""
         self._answer: HoldingAnswer | None = None
         """Created when the run does not end at once."""
         self._waiter: Waiter | None = None
@@ -194,6 +204,8 @@ class ProduceRun:
         for entry in self._entries:
             if not self._append_entry(entry):
                 return False
+            if len(self._unsynced) >= PRODUCE_UNSYNCED_PARTITIONS_MAX and self._waits_for_disk():
+                return False
             if (now := monotonic()) >= deadline:
                 self._hold()
                 services.turns.join(self, now - begun)
@@ -254,6 +266,8 @@ class ProduceRun:
             self._note(results, refused(data.index, info, self._services))
             return
         self.appended[partition] = info.last_offset
+        if info.last_offset >= partition.state.high_watermark:
+            self._unsynced.append((partition, info.last_offset))
         results.append(
             PartitionProduceResponse(
                 index=data.index,
@@ -274,6 +288,25 @@ class ProduceRun:
     def _hold(self) -> None:
         if self._answer is None:
             self._answer = HoldingAnswer(self)
+
+    def _waits_for_disk(self) -> bool:
+        """Continue when the disk has what was appended; False if it has it already."""
+        services = self._services
+        pending = [
+            (partition, last)
+            for partition, last in self._unsynced
+            if last >= partition.state.high_watermark
+        ]
+        self._unsynced = []
+        if not pending:
+            return False
+        wait = CommitWait(lambda: services.turns.join(self, 0.0))
+        try:
+            services.replicas.wait_committed(wait, pending, DISK_WAIT_MS_MAX)
+        except TooManyWaitersError:
+            return False
+        self._hold()
+        return True
 
     # --- Batches that a worker checks ---
 

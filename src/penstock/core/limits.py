@@ -167,6 +167,9 @@ costs about 300 bytes, and without a bound a single client could name 200,000 in
 PRODUCE_WAIT_MS_MAX: Final = 300_000
 """Longest wait of one Produce for its commit; clients use 30 s, and 2^31 ms would be 24 days."""
 
+PRODUCE_UNSYNCED_PARTITIONS_MAX: Final = 128
+"""Partitions of one Produce that wait for the disk at once; the request continues after that."""
+
 FETCH_WAIT_MS_MAX: Final = 300_000
 """Longest wait of one Fetch; clients use 500 ms, and 2^31 ms would be 24 days."""
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.broker import produce_run
 from penstock.broker.context import (
     CLOSE_CONNECTION,
     DEFECT,
@@ -106,6 +107,41 @@ def test_many_partitions_are_appended_in_slices(scene: Scene) -> None:
     scene.fake.node.sync()
     assert codes(answers[0]) == [ErrorCode.NONE] * PARTITIONS
     assert len(answers) == 1
+
+
+@pytest.mark.uncompiled
+def test_a_wide_produce_waits_for_the_disk_between_its_parts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards `ProduceRun._waits_for_disk`: 5,000 files were ahead of each other client's record."""
+    monkeypatch.setattr(produce_run, "PRODUCE_UNSYNCED_PARTITIONS_MAX", 25)
+    answers: list[Answer] = []
+    request = produce_request(TOPIC, {index: small(index) for index in range(PARTITIONS)})
+    outcome = scene.start(request, answers.append)
+    assert isinstance(outcome, HoldingAnswer)
+    for part in range(1, PARTITIONS // 25 + 1):
+        scene.fake.run_turns()
+        assert scene.appended() == 25 * part
+        assert outcome.is_holding
+        scene.fake.node.sync()
+    scene.fake.run_turns()
+    assert not outcome.is_holding
+    assert codes(answers[0]) == [ErrorCode.NONE] * PARTITIONS
+
+
+@pytest.mark.uncompiled
+def test_a_wide_produce_continues_on_a_disk_that_does_not_answer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_run, "PRODUCE_UNSYNCED_PARTITIONS_MAX", 60)
+    answers: list[Answer] = []
+    request = produce_request(TOPIC, {index: small() for index in range(PARTITIONS)})
+    scene.start(request, answers.append)
+    scene.fake.run_turns()
+    scene.fake.node.timer.advance(produce_run.DISK_WAIT_MS_MAX / 1000 + 0.1)
+    scene.fake.run_turns()
+    assert scene.appended() == PARTITIONS
+    assert not answers
 
 
 def test_a_request_that_fits_is_answered_as_before(scene: Scene) -> None:
