@@ -62,9 +62,9 @@ take 5 ms."""
 SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
 """The same without the compiled walker: up to 30 ms for the smallest records."""
 
-UNCOMPILED_SWITCH_SECONDS: Final = 0.0005
-"""How long a thread keeps the interpreter while the event loop wants it, without the compiled
-walker. Python's own value is ten times as long, and the loop wants it several times a request."""
+INTERPRETER_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread keeps the interpreter while the event loop wants it. Python's own value is ten
+times as long, and the loop wants it several times a request. Threads decode wide requests."""
 
 RECOMPRESS_ON_LOOP_BYTES_MAX: Final = 65_536
 """Plain records that are compressed on the event loop for the topic's compression.type: 3 ms with

@@ -34,7 +34,7 @@ from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
-from penstock.core.limits import UNCOMPILED_SWITCH_SECONDS
+from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.stopping import StopDeadline
@@ -291,9 +291,9 @@ def _register(
 
 
 def _prepare_threads() -> None:
-    """Without the compiled walker, threads that check batches hold the interpreter: share it."""
+    """Let the event loop have the interpreter soon while threads decode wide requests."""
+    sys.setswitchinterval(INTERPRETER_SWITCH_SECONDS)
     if not scan.COMPILED:
-        sys.setswitchinterval(UNCOMPILED_SWITCH_SECONDS)
         logger.warning(
             "running without compiled modules: produce is slower. Install a C compiler and "
             "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
