@@ -343,10 +343,11 @@ class _Fetch:
 
     def _has_moved(self) -> bool:
         """Whether an append was committed between two slices, which nothing would wake for."""
-        reads = [outcome for outcome in self._outcomes if isinstance(outcome, PartitionRead)]
-        return len(reads) != len(self._hosted) or any(
-            partition.state.high_watermark != read.high_watermark
-            for partition, read in zip(self._hosted, reads, strict=True)
+        # An error is answered at once, so nothing needs to wake for it either.
+        return len(self._hosted) != len(self._outcomes) or any(
+            isinstance(outcome, ErrorCode)
+            or partition.state.high_watermark != outcome.high_watermark
+            for partition, outcome in zip(self._hosted, self._outcomes, strict=True)
         )
 
     async def _read_cold(self) -> None:
@@ -428,10 +429,10 @@ class _Fetch:
             return nothing
         services = self._context.services
         topics = TopicAnswers(self._plan, reads_committed=self._reads_committed)
-        pairs = tuple(zip(self._plan.partitions, self._outcomes, strict=True))
-        async for few in in_slices(pairs, services.turns, services.clock):
-            for asked, outcome in few:
-                topics.add(asked, outcome)
+        outcomes = iter(self._outcomes)
+        async for few in in_slices(self._plan.partitions, services.turns, services.clock):
+            for asked in few:
+                topics.add(asked, next(outcomes))
         return self._finished(topics)
 
     def _finished(self, topics: TopicAnswers) -> FetchResponse:
