@@ -26,6 +26,7 @@ from penstock.broker.context import (
     RequestContext,
     VersionRange,
 )
+from penstock.broker.freeing import free_in_slices
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
 from penstock.broker.wide_permits import WideRequests
@@ -51,6 +52,9 @@ Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None
 LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
 """Requests that wait for other members or for a disk, and give up their place among wide requests
 first. A fetch does so when it begins to wait."""
+
+PARKED_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""Requests that wait by their client's wish: the broker keeps of them only what it needs."""
 
 
 class Handler:
@@ -194,9 +198,12 @@ class Dispatcher:
         if permit is None:
             return
         context = context._replace(permit=permit)
+        holder: list[Message] = []
         try:
             message = await self._services.heavy_work.run(decode, 0, context.client)
             outcome = self._handle_late(handler, message, api_key, context)
+            holder.append(message)
+            del message
         except PeerError as error:
             outcome = BrokenRequest(error)
         except PenstockError as error:
@@ -209,7 +216,9 @@ class Dispatcher:
             permit.release()
         waiter = answer.waiter
         assert isinstance(waiter, ForwardingWaiter)
-        waiter.follow(answer, outcome, permit)
+        if api_key in PARKED_APIS:
+            self._free(holder)
+        waiter.follow(answer, outcome, permit, partial(self._free, holder))
 
     def write_wide(
         self,
@@ -219,12 +228,12 @@ class Dispatcher:
         client: Cancellation,
     ) -> None:
         """Encode a wide answer on a thread; `done` gets None when that was not possible."""
-        self._services.tasks.start(self._write_wide(request, answer, done, client))
+        self._services.tasks.start(self._write_wide(request, [answer], done, client))
 
     async def _write_wide(
         self,
         request: Request,
-        answer: Message,
+        holder: list[Message],
         done: Callable[[WrittenAnswer | None], None],
         client: Cancellation,
     ) -> None:
@@ -235,7 +244,7 @@ class Dispatcher:
             return
         try:
             written = await self._services.heavy_work.run(
-                partial(WrittenAnswer, request, answer), 0, client
+                partial(WrittenAnswer, request, holder[0]), 0, client
             )
         except PenstockError as error:
             logger.info("a wide answer was not written; its connection is closed: %s", error)
@@ -245,6 +254,10 @@ class Dispatcher:
         finally:
             permit.release()
         done(written)
+        self._free(holder)
+
+    def _free(self, holder: list[Message]) -> None:
+        free_in_slices(holder, self._services.turns, self._services.clock)
 
     def _take_shortcut(
         self, shortcut: Shortcut, request: Request

@@ -5,7 +5,7 @@ made of an answer. How many there are at once is decided in `wide_permits`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.broker.context import Answer, HoldingAnswer, Waiter, WaitingAnswer
 from penstock.broker.wide_permits import WidePermit
@@ -31,13 +31,14 @@ class WrittenAnswer:
 class ForwardingWaiter:
     """`Waiter` of the answer to a wide request, which later follows another answer."""
 
-    __slots__ = ("_inner", "_is_abandoned", "_is_hurried", "_permit")
+    __slots__ = ("_inner", "_is_abandoned", "_is_hurried", "_on_end", "_permit")
 
     def __init__(self) -> None:
         self._inner: Waiter | None = None
         self._is_abandoned = False
         self._is_hurried = False
         self._permit: WidePermit | None = None
+        self._on_end: Callable[[], None] | None = None
 
     def abandon(self) -> None:
         """The client is gone."""
@@ -57,12 +58,14 @@ class ForwardingWaiter:
         answer: WaitingAnswer,
         outcome: Answer | Deferred[Answer],
         permit: WidePermit | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
         """The request was handled: `answer` becomes what `outcome` is, now or later.
 
-        The permit is released with the answer, or when there will be none.
+        The permit is released with the answer, or when there will be none; so is `on_end` called.
         """
         self._permit = permit
+        self._on_end = on_end
         if isinstance(answer, HoldingAnswer):
             if isinstance(outcome, HoldingAnswer) and outcome.is_holding:
                 outcome.on_release = answer.release
@@ -87,3 +90,6 @@ class ForwardingWaiter:
     def _release(self) -> None:
         if self._permit is not None:
             self._permit.release()
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()

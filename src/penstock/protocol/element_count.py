@@ -1,12 +1,14 @@
 """`has_more_elements`: whether the arrays of a message hold more elements than a number.
 
+`array_fields` names the arrays of a message that hold structures.
+
 The time to encode a message grows with the number of its elements, so the number says whether the
 event loop may do it. Which fields are arrays is read from the class of a message once; a function
 is compiled from it, because every response is asked. It stops as soon as the answer is known.
 """
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from types import NoneType
 
@@ -16,6 +18,8 @@ Counter = Callable[[Message, int], bool]
 
 _counters: dict[type[Message], Counter] = {}
 """One for each class of message, which are as many as there are APIs."""
+_array_fields: dict[type, tuple[str, ...]] = {}
+"""One for each class of message and of its parts."""
 
 
 def has_more_elements(message: Message, most: int) -> bool:
@@ -24,6 +28,21 @@ def has_more_elements(message: Message, most: int) -> bool:
     if counter is None:
         counter = _counters[type(message)] = _make_counter(type(message))
     return counter(message, most)
+
+
+def array_fields(structure_class: type) -> tuple[str, ...]:
+    """Names of the fields of a message or a part of one that are arrays of structures."""
+    names = _array_fields.get(structure_class)
+    if names is None:
+        names = _array_fields[structure_class] = tuple(_structure_arrays(structure_class))
+    return names
+
+
+def _structure_arrays(owner: type) -> Iterator[str]:
+    for field in fields(owner):
+        kind = _without_none(field.type)
+        if typing.get_origin(kind) is tuple and is_dataclass(typing.get_args(kind)[0]):
+            yield field.name
 
 
 def _make_counter(message_class: type[Message]) -> Counter:
