@@ -20,7 +20,7 @@ from penstock.core.errors import (
 from penstock.core.limits import ELEMENTS_PER_REQUEST_MAX
 from penstock.protocol import codec
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.encoder_source import LostFieldError
+from penstock.protocol.encoder_source import Buffer, LostFieldError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.ignorable_fields import IGNORABLE_FIELDS
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -312,3 +312,15 @@ def test_messages_are_values() -> None:
     assert MetadataResponse(brokers=(), topics=()) == MetadataResponse(brokers=(), topics=())
     assert hash(DeleteTopicsRequest(timeout_ms=1)) == hash(DeleteTopicsRequest(timeout_ms=1))
     assert not hasattr(DeleteTopicsRequest(timeout_ms=1), "__dict__")
+
+
+def test_very_many_buffers_are_joined_in_steps() -> None:
+    large = bytes(codec.JOINED_BYTES_MAX)
+    parts: list[Buffer] = [number.to_bytes(4) for number in range(3 * codec.JOINED_PARTS_MAX + 7)]
+    parts[5_000] = large
+    whole = b"".join(parts)
+    joined = codec.join_in_steps(parts)
+    assert b"".join(joined) == whole
+    assert parts == []
+    assert any(part is large for part in joined)
+    assert len(joined) <= 6

@@ -11,7 +11,7 @@ from penstock.broker.context import Answer, HoldingAnswer, Waiter, WaitingAnswer
 from penstock.broker.wide_permits import WidePermit
 from penstock.core.deferred import Deferred
 from penstock.protocol.codec import Message
-from penstock.protocol.connection import Request, encode_response_frame
+from penstock.protocol.connection import Request, encode_wide_response_frame
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.response_errors import error_codes
@@ -23,7 +23,7 @@ class WrittenAnswer:
     __slots__ = ("buffers", "errors", "size_bytes")
 
     def __init__(self, request: Request, answer: Message) -> None:
-        self.buffers: list[Buffer] = encode_response_frame(request, answer)
+        self.buffers: list[Buffer] = encode_wide_response_frame(request, answer)
         self.size_bytes = sum(map(len, self.buffers))
         self.errors: Mapping[ErrorCode, int] = Counter(error_codes(answer))
 

@@ -32,6 +32,9 @@ from penstock.protocol.wire import WIRE_ERRORS
 JOINED_BYTES_MAX: Final = 4_096
 """Buffers smaller than this are joined with their neighbours: a copy is cheaper than an iovec."""
 
+JOINED_PARTS_MAX: Final = 4_000
+"""Buffers joined in one step of a thread: about 0.2 ms."""
+
 
 class Message(Protocol):
     """What every generated top-level message has."""
@@ -103,6 +106,22 @@ def join_small(parts: list[Buffer], total_bytes: int) -> list[Buffer]:
         joined.append(part)
     if pending:
         joined.append(b"".join(pending))
+    return joined
+
+
+def join_in_steps(parts: list[Buffer]) -> list[Buffer]:
+    """As `join_small`, for very many buffers on a thread; `parts` is empty afterwards.
+
+    The thread keeps the interpreter during one step only: to join and to free half a million
+    buffers takes 20 ms, in which no other thread runs.
+    """
+    joined: list[Buffer] = []
+    parts.reverse()
+    while parts:
+        step = parts[-JOINED_PARTS_MAX:]
+        del parts[-JOINED_PARTS_MAX:]
+        step.reverse()
+        joined += join_small(step, sum(map(len, step)))
     return joined
 
 
