@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker import dispatch, pieces, session, slices
+from penstock.broker import dispatch, pieces, produce_run, session, slices
 from penstock.broker.handlers import offset_commit
 from penstock.broker.turns import TurnBudget
 from penstock.node import garbage
@@ -31,6 +31,8 @@ def batches_on_loop() -> None:
 def endless_turns() -> None:
     """Let a connection work to the end of what it sent."""
     replace(TurnBudget, "slice_seconds", WITHOUT_BOUND)
+    # A wide Produce also stops for the disk.
+    replace(produce_run, "PRODUCE_UNSYNCED_PARTITIONS_MAX", WITHOUT_BOUND)
 
 
 def decoding_on_loop() -> None:
