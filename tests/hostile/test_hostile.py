@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_200)]
 BUILDS = ("source", "installed") if os.environ.get("PENSTOCK_BROKER_PYTHON") else ("source",)
 SAMPLED_ATTACKS = 4
 SAMPLED_MIX = 3
-BOUNDS = Bounds() if IS_PROOF else Bounds(slack_ms=250.0)
+TRIES = 1 if IS_PROOF else 3
+"""A host that takes the processor away adds to each time, also to CPU time; a bound that is missing
+is broken in every try. A lost record is never tried again."""
+BOUNDS = Bounds() if IS_PROOF else Bounds(pause_ms=100.0, slack_ms=1_000.0)
 PLAN = (
     Plan(seed=seed_of_this_run(), unloaded_seconds=30.0, seconds=15.0)
     if IS_PROOF
@@ -38,10 +41,13 @@ def chosen() -> tuple[str, ...]:
 
 
 def judge(plan: Plan, bounds: Bounds) -> None:
-    found = besiege(plan)
-    for line in figures(found):
-        print(f"hostile {line}")
-    problems = broken(found, bounds)
+    for _ in range(TRIES):
+        found = besiege(plan)
+        for line in figures(found):
+            print(f"hostile {line}")
+        problems = broken(found, bounds)
+        if not problems or found.ledger["violations"]:
+            break
     assert problems == [], f"PENSTOCK_SEED={plan.seed}"
 
 
