@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 NOT_TRANSACTIONAL: Final = -1
 """Stands for a guard in requests that name no transactional id."""
 DISK_WAIT_MS_MAX: Final = 5_000
-"""After which a run continues all the same: its client waits for an answer."""
+"""How long a run waits for the disk. It then continues, because its client waits for an answer."""
 _NOTHING: Final = -1
 """Below every high watermark, so it is not waited for."""
 

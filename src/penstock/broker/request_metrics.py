@@ -77,14 +77,14 @@ class RequestMetrics:
         self._apis[api_key].durations.observe(seconds)
 
     def refused(self, api_key: int, codes: Sequence[ErrorCode]) -> None:
-        """An answer tells these errors."""
+        """Count the errors of one answer."""
         name, errors = self._apis[api_key].name, self._errors
         for code in codes:
             key = (name, code.name)
             errors[key] = errors.get(key, 0) + 1
 
     def refused_often(self, api_key: int, counts: Mapping[ErrorCode, int]) -> None:
-        """An answer tells each of these errors so many times."""
+        """Count the errors of one answer, each as often as the answer contains it."""
         name, errors = self._apis[api_key].name, self._errors
         for code, count in counts.items():
             key = (name, code.name)

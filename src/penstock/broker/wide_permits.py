@@ -13,7 +13,7 @@ from penstock.core.limits import WIDE_REQUESTS_MAX
 
 
 class WidePermit:
-    """The place of one wide request among those that are handled."""
+    """Permission to handle one wide request."""
 
     __slots__ = ("_owner",)
 
@@ -35,7 +35,7 @@ class WideRequests:
     def __init__(self) -> None:
         self._handled = 0
         self._waiting: dict[asyncio.Future[bool], None] = {}
-        """Those that wait, in their order. The result is whether there is a place."""
+        """Requests that wait for a permit, in order. A future's result says whether it got one."""
 
     async def permit(self, client: Cancellation | None = None) -> WidePermit | None:
         """Wait for a place; None when the client is gone first."""

@@ -13,7 +13,7 @@ from penstock.coordinator.transactions.transaction import Transaction
 def late(
     transactions: Mapping[str, Transaction], awaited: Collection[str], now_ms: int
 ) -> list[tuple[str, Transaction]]:
-    """Open for longer than their timeout, without those that have a transition under way."""
+    """Transactions that are open for longer than their timeout and have no transition under way."""
     return [
         (transactional_id, transaction)
         for transactional_id, transaction in transactions.items()
