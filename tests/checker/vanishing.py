@@ -17,8 +17,10 @@ from collections.abc import Sequence
 
 from tests.checker.history import Completion, Cut
 
-RECORD_KEYS = 7
-"""Few, so that compaction finds something; prime to everything that workers count."""
+RECORD_KEYS = 41
+"""Few enough that compaction finds something, and enough that some keys are not written again at
+the end of a run: only the loss of a key's last value shows. Prime to everything that workers
+count."""
 
 
 def record_key(value: int) -> int:

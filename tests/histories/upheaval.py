@@ -138,13 +138,18 @@ class Upheaval:
             time.sleep(SETTLE_SECONDS)
 
     def compact(self, _highest: Mapping[int, int]) -> None:
-        """`cleanup.policy` becomes compact, and later delete again."""
+        """`cleanup.policy` becomes compact, with short segments, and later delete again."""
         self._is_compacting = not self._is_compacting
         policy = "compact" if self._is_compacting else "delete"
         with self._noted("compact", keys=self._keys_of(COMPACTED_TOPIC)):
             self._set(
                 COMPACTED_TOPIC,
-                {"cleanup.policy": policy, "min.cleanable.dirty.ratio": "0.01", **KEPT},
+                {
+                    "cleanup.policy": policy,
+                    "min.cleanable.dirty.ratio": "0.01",
+                    "segment.ms": "500",
+                    **KEPT,
+                },
             )
 
     def recreate(self, _highest: Mapping[int, int]) -> None:
