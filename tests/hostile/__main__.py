@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--build", choices=("source", "installed"), default="source")
-    parser.add_argument("--slack-ms", type=float, default=0.0)
+    parser.add_argument("--slack-ms", type=float, default=Bounds().slack_ms)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     options = parser.parse_args()
     plan = Plan(

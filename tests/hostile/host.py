@@ -2,8 +2,9 @@
 
 A client that connects to the socket file DOOR receives every metric and the pauses of the loop as
 JSON. A pause is the CPU time of the loop's thread between two ticks of a timer that is due every
-few milliseconds: what one turn of the loop costs, however busy the machine is. Only Penstock and
-the standard library are imported, so that it also runs on an installed, compiled package.
+few milliseconds: what one turn of the loop costs, however busy the machine is. One during which the
+host took the processor away is not measured. Only Penstock and the standard library are imported,
+so that it also runs on an installed, compiled package.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Final, Self
 
 from tests.hostile.stacks import Stacks
 from tests.soak import host
+from tests.soak.stolen_time import StolenTime
 
 TICK_SECONDS: Final = 0.004
 LONG_SECONDS: Final = 0.050
@@ -28,6 +30,7 @@ class PauseMeter:
         self._loop = asyncio.get_running_loop()
         self._last = time.thread_time()
         self._last_moment = time.monotonic()
+        self._host = StolenTime()
         self._stacks = Stacks() if os.environ.get("PENSTOCK_STACKS") else None
         self.longest_seconds = 0.0
         self.long_pauses = 0
@@ -42,8 +45,9 @@ class PauseMeter:
                 self._stacks.report(self._last_moment, moment, pause)
             self._last_moment = moment
         self._last = now
-        self.longest_seconds = max(self.longest_seconds, pause)
-        self.long_pauses += pause > LONG_SECONDS
+        if not self._host.look():
+            self.longest_seconds = max(self.longest_seconds, pause)
+            self.long_pauses += pause > LONG_SECONDS
         self._loop.call_later(TICK_SECONDS, self._tick)
 
     def skip(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.hostile.verdict import Bounds, Findings, Phase, broken, figures
 
-BOUNDS = Bounds()
+BOUNDS = Bounds(slack_ms=0.0)
 
 
 def quiet() -> Findings:

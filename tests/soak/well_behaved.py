@@ -7,7 +7,8 @@ Only answers that brought what was asked for count: a refusal is quick and no se
 
 A request that had to wait for the answer before it is timed from the moment it was due, and one
 that was never sent for that reason counts with the wait: a broker that stands still for a second is
-not one slow request but fifty.
+not one slow request but fifty. A request during which the host took the processor away is counted
+and not timed (`stolen_time`).
 """
 
 import statistics
@@ -28,6 +29,7 @@ from penstock.records.record import Record
 from tests.crash.clients import read_everything
 from tests.crash.ledger import Ledger, Sent, summary
 from tests.soak.scene import LEDGER, LEDGER_PARTITIONS
+from tests.soak.stolen_time import StolenTime
 from tests.soak.worker import serve
 
 HOST = "127.0.0.1"
@@ -45,8 +47,10 @@ CLOCK = SystemClock()
 class Paced:
     """Requests at their moments, on a thread, until told to stop."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._port = port
+        self._interval_seconds = interval_seconds
+        self._host = StolenTime()
         self._connection: BlockingConnection | None = None
         self._phase = "none"
         self._is_over = threading.Event()
@@ -54,6 +58,8 @@ class Paced:
         self._plan = 0.0
         self._due = 0.0
         self.times: dict[str, array[float]] = {}
+        self.disturbed: Counter[str] = Counter()
+        """Requests of each phase during which the host took the processor away."""
         self.refused: Counter[str] = Counter()
         self.unexpected: list[str] = []
 
@@ -71,6 +77,7 @@ class Paced:
         self._thread.join(2 * REQUEST_SECONDS_MAX)
         return {
             "phases": {phase: _spread(times) for phase, times in self.times.items() if times},
+            "disturbed": dict(self.disturbed),
             "refused": dict(self.refused),
             "unexpected": self.unexpected,
         }
@@ -95,14 +102,16 @@ class Paced:
 
     def _wait_for_turn(self) -> None:
         """Sleep until the next request is due, and note since when its time counts."""
-        self._plan += INTERVAL_SECONDS
+        self._plan += self._interval_seconds
         now = time.perf_counter()
         while now - self._plan > LATE_SECONDS_MAX:
             self._note(self._plan)
-            self._plan += INTERVAL_SECONDS
+            self._plan += self._interval_seconds
         self._due = self._plan
         if now < self._plan:
             time.sleep(self._plan - now)
+            # A late request counts from the one that made it late.
+            self._host.look()
             # That this process woke up late is nothing that the broker did.
             self._due = time.perf_counter()
 
@@ -114,14 +123,17 @@ class Paced:
         raise NotImplementedError
 
     def _note(self, due: float) -> None:
-        self.times[self._phase].append((time.perf_counter() - due) * 1_000)
+        if self._host.was_stolen():
+            self.disturbed[self._phase] += 1
+        else:
+            self.times[self._phase].append((time.perf_counter() - due) * 1_000)
 
 
 class Producer(Paced):
     """One record at a time."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        super().__init__(port, interval_seconds)
         self.ledger = Ledger()
         self._number = 0
         self._sequences = [0] * LEDGER_PARTITIONS
@@ -170,8 +182,8 @@ class Producer(Paced):
 class Reader(Paced):
     """The first bytes of one partition after the other."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        super().__init__(port, interval_seconds)
         self._number = 0
 
     def _work(self, connection: BlockingConnection) -> None:
