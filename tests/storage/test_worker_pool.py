@@ -1,6 +1,8 @@
 """Worker classes: bounds, turns between clients, cancellation, a stop that is bounded in time."""
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -11,6 +13,7 @@ import pytest
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import StorageBusyError, WorkCancelledError
 from penstock.core.limits import LOOKUP_REST_SECONDS_MAX
+from penstock.storage.thread_priority import NICER_BY
 from penstock.storage.worker_pool import (
     ClassBounds,
     Turns,
@@ -200,6 +203,20 @@ def test_a_scan_ends_between_two_slices_when_its_client_is_gone() -> None:
         with pytest.raises(WorkCancelledError):
             await waiting
         assert await pool.run(LOOKUPS, lambda: "free again") == "free again"
+
+    run(scene)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is of the process")
+def test_the_event_loop_preempts_every_thread_but_those_that_clients_wait_for() -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def scene(pool: WorkerPool) -> None:
+        of_loop = priority()
+        nicer = {kind: await pool.run(kind, priority) - of_loop for kind in WorkClass}
+        assert nicer.pop(WorkClass.READS) == 0
+        assert set(nicer.values()) == {NICER_BY}, nicer
 
     run(scene)
 

@@ -23,6 +23,7 @@ from penstock.storage.filesystem import RETRIABLE_ERRNOS, write_fully
 from penstock.storage.log_directory import LogDirectory
 from penstock.storage.log_snapshots import SnapshotLog, TakenSnapshot
 from penstock.storage.producer_state import snapshot_header
+from penstock.storage.thread_priority import lower_priority
 
 _REST_RATIO: Final = 1.0
 """Rest after each slice, as a multiple of the time that it took."""
@@ -167,6 +168,7 @@ class SnapshotWriter:
 
     def _run(self) -> None:
         assert self._report is not None
+        lower_priority()
         while (job := self._jobs.get()) is not None:
             self.execute(job)
             self._report(job)

@@ -6,6 +6,9 @@
     lookups    searches by time, which may decode a whole batch    clients
     batches    checks of produced batches that unfold to much      clients
 
+The threads of every class but `reads` have a lower priority than the event loop
+(`thread_priority`).
+
 Each class has its own threads and its own bound of queued jobs, so that a client that asks for the
 most expensive searches delays only other searches. Within a class, clients take turns: a client
 with sixty queued jobs waits behind its own jobs, not others behind it. Above the bound a job is
@@ -49,6 +52,7 @@ from penstock.core.limits import (
     READ_THREADS,
     READS_QUEUED_MAX,
 )
+from penstock.storage.thread_priority import lower_priority
 
 Result = TypeVar("Result")
 
@@ -314,6 +318,8 @@ class WorkerPool:
 
     def _serve(self, state: _WorkClassState) -> None:
         """The life of a thread: one job after the other, until it gets None."""
+        if state.kind is not WorkClass.READS:
+            lower_priority()
         while (job := state.inbox.get()) is not None:
             job.execute()
             try:
