@@ -88,8 +88,33 @@ async def _add_wide(
         for code in _partition_codes(transaction, context):
             codes.append(code)
             await turn.wait_if_due()
-        _add(transaction, position, gathering, context, codes)
+        if any(codes):
+            gathering.put(position, await _refusal_in_slices(transaction, codes, turn))
+        else:
+            _add(transaction, position, gathering, context, codes)
     return await settled(gathering.waiting)
+
+
+async def _refusal_in_slices(
+    transaction: AddPartitionsToTxnTransaction, codes: Sequence[ErrorCode], turn: NextTurn
+) -> AddPartitionsToTxnResult:
+    """`_result` of a refused transaction, for very many partitions."""
+    topics: list[AddPartitionsToTxnTopicResult] = []
+    code = iter(codes)
+    for topic in transaction.topics:
+        results = []
+        for partition in topic.partitions:
+            results.append(_partition_result(partition, _not_attempted(next(code))))
+            await turn.wait_if_due()
+        topics.append(_topic_result(topic.name, results))
+    return AddPartitionsToTxnResult(
+        transactional_id=transaction.transactional_id, topic_results=tuple(topics)
+    )
+
+
+def _not_attempted(code: ErrorCode) -> ErrorCode:
+    """The code of a partition beside refused ones: the healthy ones are not tried."""
+    return code or ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def _add(
@@ -101,9 +126,7 @@ def _add(
 ) -> None:
     codes = list(_partition_codes(transaction, context)) if found is None else found
     if any(codes):
-        # The healthy ones are told that nobody tried.
-        codes = [code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes]
-        gathering.put(position, _result(transaction, codes))
+        gathering.put(position, _result(transaction, map(_not_attempted, codes)))
         return
 
     def answer(found: Message | PenstockError) -> None:
@@ -144,18 +167,23 @@ def _result(
     return AddPartitionsToTxnResult(
         transactional_id=transaction.transactional_id,
         topic_results=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=partition, partition_error_code=next(code)
-                    )
-                    for partition in topic.partitions
-                ),
+            _topic_result(
+                topic.name,
+                (_partition_result(partition, next(code)) for partition in topic.partitions),
             )
             for topic in transaction.topics
         ),
     )
+
+
+def _topic_result(
+    name: str, results: Iterable[AddPartitionsToTxnPartitionResult]
+) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(name=name, results_by_partition=tuple(results))
+
+
+def _partition_result(partition: int, code: ErrorCode) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
 
 
 def _for_old_clients(result: AddPartitionsToTxnResult, version: int) -> AddPartitionsToTxnResult:

@@ -6,6 +6,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
+from penstock.broker.slices import map_in_slices
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
@@ -24,18 +25,21 @@ async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Each topic is changed or refused by itself; one that is named twice is refused once."""
+    services = context.services
     times = Counter(topic.name for topic in request.topics)
     repeated = [name for name, count in times.items() if count > 1]
-    wanted = [_wanted(topic) for topic in request.topics if times[topic.name] == 1]
-    refusal = context.services.accepts_produce()
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    wanted = await map_in_slices(_wanted, once, services.turns, services.clock)
+    refusal = services.accepts_produce()
     outcomes: list[PenstockError | None] = [refusal] * len(wanted)
     if refusal is None:
         outcomes = await Mutations(context, STRICT_VERSION).add_partitions(
             wanted, validate_only=request.validate_only
         )
     twice = InvalidRequestError("Duplicate topic name.")
-    results = [_result(name, twice) for name in repeated]
-    results += (_result(one.name, out) for one, out in zip(wanted, outcomes, strict=True))
+    pairs: list[tuple[str, PenstockError | None]] = [(name, twice) for name in repeated]
+    pairs += ((one.name, outcome) for one, outcome in zip(wanted, outcomes, strict=True))
+    results = await map_in_slices(_result, pairs, services.turns, services.clock)
     return CreatePartitionsResponse(results=tuple(results))
 
 
@@ -48,7 +52,8 @@ def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
     )
 
 
-def _result(name: str, outcome: PenstockError | None) -> CreatePartitionsTopicResult:
+def _result(answered: tuple[str, PenstockError | None]) -> CreatePartitionsTopicResult:
+    name, outcome = answered
     if outcome is None:
         return CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE)
     return CreatePartitionsTopicResult(
