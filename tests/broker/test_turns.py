@@ -18,7 +18,7 @@ from penstock.broker.context import Answer, RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.listener_state import ListenerState
-from penstock.broker.turns import TAG_SECONDS_MAX, TurnBudget
+from penstock.broker.turns import EXPENSIVE_SECONDS, TAG_SECONDS_MAX, TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS, QUEUED_TURN_SECONDS, TURN_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings import ListenerSettings
@@ -38,6 +38,7 @@ class Owner:
 
     def __init__(self, turns: TurnBudget, pieces: list[float]) -> None:
         self.turn_tag = 0.0
+        self.turn_seconds = 0.0
         self.pieces = pieces
         self.is_queued = False
         self.longest_slice = 0.0
@@ -50,7 +51,7 @@ class Owner:
 
     def continue_turn(self) -> None:
         self.is_queued = False
-        seconds, limit = 0.0, self._turns.slice_seconds
+        seconds, limit = 0.0, self._turns.slice_seconds(self)
         while self.pieces and seconds < limit:
             seconds += self.pieces.pop(0)
         self.longest_slice = max(self.longest_slice, seconds)
@@ -113,6 +114,22 @@ def test_a_small_request_does_not_wait_for_the_queue(hogs: int, seconds: float) 
     assert waited <= 2 * (TURN_SECONDS + QUEUED_TURN_SECONDS) + 4 * REQUEST_SECONDS_MAX
 
 
+@given(st.integers(2, 50), st.floats(EXPENSIVE_SECONDS, CONNECTION_TURN_SECONDS))
+def test_expensive_requests_of_many_owners_do_not_follow_one_another(
+    hogs: int, seconds: float
+) -> None:
+    """Each owner has one request at a time, below its share: from the second on they take turns."""
+    loop = Loop()
+    owners = [Owner(loop.turns, []) for _ in range(hogs)]
+    for turn in range(4 * hogs):
+        for owner in owners:
+            if not owner.pieces:
+                owner.pieces = [seconds]
+        done = loop.turn(owners)
+        if turn >= hogs:
+            assert done <= 2 * QUEUED_TURN_SECONDS + 2 * seconds
+
+
 def test_work_that_was_done_while_nobody_waited_costs_little_later() -> None:
     """Else a client that used an idle broker for an hour would wait for an hour."""
     loop = Loop()
@@ -129,6 +146,7 @@ def test_work_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixtu
 
     class Broken:
         turn_tag = 0.0
+        turn_seconds = 0.0
 
         def continue_turn(self) -> None:
             raise RuntimeError("broken")

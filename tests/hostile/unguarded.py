@@ -30,7 +30,7 @@ def batches_on_loop() -> None:
 
 def endless_turns() -> None:
     """Let a connection work to the end of what it sent."""
-    replace(TurnBudget, "slice_seconds", WITHOUT_BOUND)
+    replace(TurnBudget, "slice_seconds", lambda _self, _owner: WITHOUT_BOUND)
     # A wide Produce also stops for the disk.
     replace(produce_run, "PRODUCE_UNSYNCED_PARTITIONS_MAX", WITHOUT_BOUND)
 

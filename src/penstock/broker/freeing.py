@@ -24,7 +24,7 @@ def free_in_slices(holder: list[Message], turns: TurnBudget, clock: Clock) -> No
 class _Freeing:
     """`Resumable` that owns what is left of one message."""
 
-    __slots__ = ("_clock", "_leaves", "_structures", "_turns", "turn_tag")
+    __slots__ = ("_clock", "_leaves", "_structures", "_turns", "turn_seconds", "turn_tag")
 
     def __init__(self, message: Message, turns: TurnBudget, clock: Clock) -> None:
         self._turns = turns
@@ -34,11 +34,12 @@ class _Freeing:
         self._leaves: list[Any] = []
         """Without: these are only let go of."""
         self.turn_tag = 0.0
+        self.turn_seconds = 0.0
 
     def continue_turn(self) -> None:
         """Free some more."""
         begun = now = self._clock.monotonic()
-        deadline = begun + self._turns.slice_seconds
+        deadline = begun + self._turns.slice_seconds(self)
         while True:
             if self._leaves:
                 del self._leaves[-SLICE_ITEMS:]

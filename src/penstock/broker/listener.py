@@ -59,6 +59,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_unsent_counted",
         "check_at",
         "check_key",
+        "turn_seconds",
         "turn_tag",
     )
 
@@ -77,6 +78,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._session.on_peer_error = self._peer_was_wrong
         self._turns = state.turns
         self.turn_tag = 0.0
+        self.turn_seconds = 0.0
         self._is_queued = False
         self._transport: asyncio.Transport | None = None
         self._address = ""
@@ -189,7 +191,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         begun = session.time
         try:
-            self._handle_until(begun + self._turns.slice_seconds)
+            self._handle_until(begun + self._turns.slice_seconds(self))
         except PeerError as error:
             session.resumed()
             self._peer_was_wrong(error)

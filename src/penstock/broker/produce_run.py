@@ -100,6 +100,7 @@ class ProduceRun:
         "appended",
         "has_error",
         "topics",
+        "turn_seconds",
         "turn_tag",
     )
 
@@ -115,6 +116,7 @@ class ProduceRun:
         self.appended: Appended = {}
         self.has_error = False
         self.turn_tag = 0.0
+        self.turn_seconds = 0.0
         self._context = context
         self._services = context.services
         self._refusal = refusal
@@ -198,7 +200,7 @@ class ProduceRun:
         monotonic = stopwatch(services.clock)
         if begun is None:
             begun = monotonic()
-        deadline = begun + services.turns.slice_seconds
+        deadline = begun + services.turns.slice_seconds(self)
         if self._current is not None:
             self._end_heavy(*self._current)
         for entry in self._entries:

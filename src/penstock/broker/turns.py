@@ -9,6 +9,8 @@ run to their end while the others wait. What is guaranteed:
   `QUEUED_TURN_SECONDS` for the queue, so that requests that arrive are not behind all of it;
 - the queue is fair by time: the work that has used least of the loop is next. A connection with a
   small request does not wait for the rest of the expensive ones;
+- owners whose last turn was expensive have the queue's share of a turn together, also when they
+  are not in the queue: expensive requests of many connections do not follow one another in a turn;
 - everything in the queue is continued after a bounded amount of other work.
 
 The queue is start-time fair queuing. `_virtual_seconds` is the start tag of the work that was
@@ -35,6 +37,8 @@ from penstock.core.limits import (
 logger = logging.getLogger(__name__)
 
 TAG_SECONDS_MAX = 2 * TURN_SECONDS
+EXPENSIVE_SECONDS = CONNECTION_TURN_SECONDS / 4
+"""From here on a turn is expensive. Less is not even counted while nobody waits."""
 
 
 class Resumable(Protocol):
@@ -42,6 +46,8 @@ class Resumable(Protocol):
 
     turn_tag: float
     """Kept for the queue; 0 at first."""
+    turn_seconds: float
+    """What its last turn took, kept by `TurnBudget.spend`; 0 at first."""
 
     def continue_turn(self) -> None:
         """Continue for `TurnBudget.slice_seconds` at most, call `spend`, and `join` if need be."""
@@ -71,10 +77,12 @@ class TurnBudget:
         self.yields = 0
         """How often work was put off to a later turn."""
 
-    @property
-    def slice_seconds(self) -> float:
-        """How long one owner may work now; not above 0 when it must wait for a later turn."""
-        return min(CONNECTION_TURN_SECONDS, self.left_seconds)
+    def slice_seconds(self, owner: Resumable) -> float:
+        """How long an owner may work now; not above 0 when it must wait for a later turn."""
+        left = self.left_seconds
+        if owner.turn_seconds >= EXPENSIVE_SECONDS:
+            left -= TURN_SECONDS - QUEUED_TURN_SECONDS
+        return min(CONNECTION_TURN_SECONDS, left)
 
     @property
     def waiting_count(self) -> int:
@@ -84,7 +92,8 @@ class TurnBudget:
     def spend(self, owner: Resumable, seconds: float) -> None:
         """Count the work that an owner did just now."""
         self.left_seconds -= seconds
-        if seconds >= CONNECTION_TURN_SECONDS or self._queue:
+        owner.turn_seconds = seconds
+        if seconds >= EXPENSIVE_SECONDS or self._queue:
             latest = self._virtual_seconds + TAG_SECONDS_MAX
             owner.turn_tag = min(max(self._virtual_seconds, owner.turn_tag) + seconds, latest)
 

@@ -147,11 +147,11 @@ TURN_SECONDS: Final = 0.01
 a small request each need, so that their records share one sync; a fifth of the longest pause that a
 client may cause, because one request may pass it."""
 
-CONNECTION_TURN_SECONDS: Final = 0.002
-"""Work on the requests of one connection in one turn, while others may wait: about a hundred small
-requests, and what a compaction step takes."""
+CONNECTION_TURN_SECONDS: Final = 0.001
+"""Work on the requests of one connection in one turn, while others may wait: about fifty small
+requests."""
 
-QUEUED_TURN_SECONDS: Final = 0.002
+QUEUED_TURN_SECONDS: Final = 0.001
 """Work in one turn that was put off in earlier turns. A request that arrives waits for this much
 and not for the whole queue."""
 
