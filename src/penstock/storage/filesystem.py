@@ -232,7 +232,7 @@ class DiskFile:
     def is_cached(self, position: int, size: int) -> bool:
         """Whether the range is in the page cache: touching a page that is not waits for the disk.
 
-        Older kernels tell it of one byte in every so many.
+        On kernels without `cachestat` only some pages of the range are looked at.
         """
         if (
             _ask_kernel is not None

@@ -5,7 +5,7 @@ struct `_kafka`, a flat column for each of its fields, or none. Rows have the me
 in any case, so that rules and functions see it. A column of a value or of a function with a name
 that rows or a format need themselves is refused, in whatever case, because tables compare names
 without it. `fit` gives rows exactly the table's schema: columns in its order, narrower numbers
-widened, what is not there null.
+widened, missing columns null.
 """
 
 from collections.abc import Collection, Iterable
