@@ -7,12 +7,10 @@ event loop may do it. Which fields are arrays is read from the class of a messag
 is compiled from it, because every response is asked. It stops as soon as the answer is known.
 """
 
-import typing
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from types import NoneType
+from collections.abc import Callable
 
 from penstock.protocol.codec import Message
+from penstock.protocol.structure_fields import structure_fields
 
 Counter = Callable[[Message, int], bool]
 
@@ -34,15 +32,10 @@ def array_fields(structure_class: type) -> tuple[str, ...]:
     """Names of the fields of a message or a part of one that are arrays of structures."""
     names = _array_fields.get(structure_class)
     if names is None:
-        names = _array_fields[structure_class] = tuple(_structure_arrays(structure_class))
+        found = structure_fields(structure_class)
+        names = tuple(field.name for field in found if field.is_array and field.structure)
+        _array_fields[structure_class] = names
     return names
-
-
-def _structure_arrays(owner: type) -> Iterator[str]:
-    for field in fields(owner):
-        kind = _without_none(field.type)
-        if typing.get_origin(kind) is tuple and is_dataclass(typing.get_args(kind)[0]):
-            yield field.name
 
 
 def _make_counter(message_class: type[Message]) -> Counter:
@@ -59,25 +52,11 @@ def _lines(owner: type, variable: str, depth: int) -> list[str]:
     """Statements that count the arrays of one structure, `depth` deep."""
     indent = " " * depth
     lines = []
-    for field in fields(owner):
-        place = f"{variable}.{field.name}"
-        kind = _without_none(field.type)
-        is_array = typing.get_origin(kind) is tuple
-        element = typing.get_args(kind)[0] if is_array else kind
-        name = f"part{depth}"
-        inner = []
-        if isinstance(element, type) and is_dataclass(element):
-            inner = _lines(element, name, depth + 1)
-        if is_array:
-            lines.append(f"{indent}found += len({place} or ())")
+    for field in structure_fields(owner):
+        if field.is_array:
+            lines.append(f"{indent}found += len({variable}.{field.name} or ())")
             lines.append(f"{indent}if found > most: return True")
-        if inner:
-            # Null and a lone structure are looped over too, as none and as one.
-            source = f"{place} or ()" if is_array else f"({place},) if {place} else ()"
-            lines += [f"{indent}for {name} in {source}:", *inner]
+        name = f"part{depth}"
+        if field.structure and (inner := _lines(field.structure, name, depth + 1)):
+            lines += [f"{indent}for {name} in {field.each(variable)}:", *inner]
     return lines
-
-
-def _without_none(annotation: object) -> object:
-    inner = [kind for kind in typing.get_args(annotation) if kind is not NoneType]
-    return inner[0] if len(inner) == 1 and NoneType in typing.get_args(annotation) else annotation

@@ -5,13 +5,11 @@ read from the message's class once; a function is compiled from it, because ever
 leaves is asked. It does NOT look into bytes that are encoded already, and judges no code.
 """
 
-import typing
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
-from types import NoneType
 
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.structure_fields import structure_fields
 
 Finder = Callable[[Message], Sequence[ErrorCode]]
 
@@ -46,25 +44,11 @@ def _lines(owner: type, variable: str, depth: int) -> list[str]:
     """Statements that look at one structure, `depth` deep; none if it cannot have an error."""
     indent = " " * depth
     lines = []
-    for field in fields(owner):
-        place = f"{variable}.{field.name}"
-        kind = _without_none(field.type)
-        if kind is ErrorCode:
+    for field in structure_fields(owner):
+        if field.element is ErrorCode and not field.is_array:
+            place = f"{variable}.{field.name}"
             lines.append(f"{indent}if {place}: found.append({place})")
-            continue
-        is_array = typing.get_origin(kind) is tuple
-        element = typing.get_args(kind)[0] if is_array else kind
-        if not (isinstance(element, type) and is_dataclass(element)):
-            continue
         name = f"part{depth}"
-        inner = _lines(element, name, depth + 1)
-        if inner:
-            # Null and a lone structure are looped over too, as none and as one.
-            source = f"{place} or ()" if is_array else f"({place},) if {place} else ()"
-            lines += [f"{indent}for {name} in {source}:", *inner]
+        if field.structure and (inner := _lines(field.structure, name, depth + 1)):
+            lines += [f"{indent}for {name} in {field.each(variable)}:", *inner]
     return lines
-
-
-def _without_none(annotation: object) -> object:
-    inner = [kind for kind in typing.get_args(annotation) if kind is not NoneType]
-    return inner[0] if len(inner) == 1 and NoneType in typing.get_args(annotation) else annotation
