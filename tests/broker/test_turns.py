@@ -130,6 +130,20 @@ def test_expensive_requests_of_many_owners_do_not_follow_one_another(
             assert done <= 2 * QUEUED_TURN_SECONDS + 2 * seconds
 
 
+def test_cheap_requests_do_not_make_an_expensive_owner_cheap() -> None:
+    """Guards: a client that alternated both had the whole turn for its expensive ones."""
+    loop = Loop()
+    owners = [Owner(loop.turns, []) for _ in range(50)]
+    for turn in range(100):
+        seconds = 0.9 * CONNECTION_TURN_SECONDS if turn % 2 else 1e-6
+        for owner in owners:
+            if not owner.pieces:
+                owner.pieces = [seconds]
+        done = loop.turn(owners)
+        if turn >= 4:
+            assert done <= 4 * QUEUED_TURN_SECONDS
+
+
 def test_work_that_was_done_while_nobody_waited_costs_little_later() -> None:
     """Else a client that used an idle broker for an hour would wait for an hour."""
     loop = Loop()

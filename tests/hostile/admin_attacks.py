@@ -124,6 +124,34 @@ def transaction_requests(size: Callable[[int], int]) -> Iterator[tuple[str, Mess
         ),
         3,
     )
+    repeated = add_partitions_to_txn.AddPartitionsToTxnTopic(
+        name=TOPIC, partitions=(0,) * size(60_000)
+    )
+    yield (
+        "AddPartitionsToTxn, repeated",
+        add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="wide",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=(repeated,),
+        ),
+        1,
+    )
+    transactions = tuple(
+        add_partitions_to_txn.AddPartitionsToTxnTransaction(
+            transactional_id=f"wide-{number}",
+            producer_id=1,
+            producer_epoch=0,
+            verify_only=True,
+            topics=(),
+        )
+        for number in range(size(20_000))
+    )
+    yield (
+        "AddPartitionsToTxn, many",
+        add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=transactions),
+        4,
+    )
     offsets = tuple(
         txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1)
         for index in range(size(10_000))

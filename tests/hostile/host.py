@@ -2,9 +2,9 @@
 
 A client that connects to the socket file DOOR receives every metric and the pauses of the loop as
 JSON. A pause is the CPU time of the loop's thread between two ticks of a timer that is due every
-few milliseconds: what one turn of the loop costs, however busy the machine is. One during which the
-host took the processor away is not measured. Only Penstock and the standard library are imported,
-so that it also runs on an installed, compiled package.
+few milliseconds: what one turn of the loop costs, however busy the machine is. Time
+that the host took away meanwhile is subtracted. Only Penstock and the standard library are
+imported, so that it also runs on an installed, compiled package.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ class PauseMeter:
                 self._stacks.report(self._last_moment, moment, pause)
             self._last_moment = moment
         self._last = now
-        if not self._host.look():
-            self.longest_seconds = max(self.longest_seconds, pause)
-            self.long_pauses += pause > LONG_SECONDS
+        pause -= self._host.seconds()
+        self.longest_seconds = max(self.longest_seconds, pause)
+        self.long_pauses += pause > LONG_SECONDS
         self._loop.call_later(TICK_SECONDS, self._tick)
 
     def skip(self) -> None:

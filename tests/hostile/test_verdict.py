@@ -56,6 +56,14 @@ def no_answers(found: Findings) -> None:
     del found.produce["phases"]["bombs"]
 
 
+def busy_host(found: Findings) -> None:
+    found.fetch["disturbed"] = {"bombs": 300}
+
+
+def nothing_to_compare_with(found: Findings) -> None:
+    del found.produce["phases"]["unloaded"]
+
+
 def broken_neighbour(found: Findings) -> None:
     found.fetch["unexpected"].append("AnswerLostError")
 
@@ -95,6 +103,8 @@ def test_kept_promises_are_not_reported() -> None:
         (slow_fetch, "fetch, bombs: p99 of 9.1 ms, more than 9.0 ms"),
         (few_answers, "fetch, bombs: the neighbour was hardly served"),
         (no_answers, "produce, bombs: the neighbour was hardly served"),
+        (busy_host, "fetch, bombs: the host took the processor in 300 of"),
+        (nothing_to_compare_with, "produce: nothing was measured before the attacks"),
         (broken_neighbour, "fetch: AnswerLostError"),
         (lost_record, "acknowledged records: record 7 is missing"),
         (nothing_produced, "the well-behaved producer had nothing acknowledged"),

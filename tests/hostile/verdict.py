@@ -1,5 +1,6 @@
 """Judge a siege. Pure: figures in, sentences out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,8 @@ class Bounds:
     slack_ms: float = 25.0
     """Added to the aim, for two processors and one disk that attackers, broker and neighbours share
     (docs/internals/limits.md has the figures without it)."""
+    disturbed_share: float = 0.2
+    """Of the requests of a phase: with more of them left out, the host was measured."""
     memory_mb: float = 1_024.0
     stop_seconds: float = 5.0
 
@@ -91,12 +94,21 @@ def _pauses(found: Findings, bounds: Bounds) -> list[str]:
 def _latencies(role: str, report: Mapping[str, Any], found: Findings, bounds: Bounds) -> list[str]:
     problems = [f"{role}: {text}" for text in report["unexpected"][:5]]
     spreads = report["phases"]
+    if "unloaded" not in spreads:
+        return [*problems, f"{role}: nothing was measured before the attacks"]
     bound_ms = bounds.times_slower * spreads["unloaded"]["p99_ms"] + bounds.slack_ms
     for name in found.phases:
         spread = spreads.get(name)
-        if spread is None or spread["count"] < SAMPLES_MIN:
+        disturbed = report.get("disturbed", {}).get(name, 0)
+        served = 0 if spread is None else spread["count"]
+        if disturbed > bounds.disturbed_share * (disturbed + served):
+            problems.append(
+                f"{role}, {name}: the host took the processor in {disturbed} of "
+                f"{disturbed + served} requests: repeat the measurement"
+            )
+        if served + disturbed < SAMPLES_MIN:
             problems.append(f"{role}, {name}: the neighbour was hardly served: {spread}")
-        elif spread["p99_ms"] > bound_ms:
+        elif spread is not None and spread["p99_ms"] > bound_ms:
             problems.append(
                 f"{role}, {name}: p99 of {spread['p99_ms']:.1f} ms, more than {bound_ms:.1f} ms"
             )
@@ -112,7 +124,7 @@ def _disturbed(found: Findings, phase: str) -> int:
 def figures(found: Findings) -> list[str]:
     """Return a line for each phase, and one for the end."""
     unloaded = {
-        role: report["phases"]["unloaded"]["p99_ms"]
+        role: report["phases"].get("unloaded", {"p99_ms": math.nan})["p99_ms"]
         for role, report in (("produce", found.produce), ("fetch", found.fetch))
     }
     lines = [f"unloaded: p99 {unloaded['produce']:.1f} ms produce, {unloaded['fetch']:.1f} fetch"]

@@ -1,8 +1,12 @@
-"""Stolen time is noticed once by each look, and a look that is none changes nothing."""
+"""Stolen time is counted once; a request is left out only if some was stolen after it was due."""
 
+from array import array
 from pathlib import Path
 
+import pytest
+
 from tests.soak.stolen_time import StolenTime
+from tests.soak.well_behaved import Paced
 
 
 def stat(file: Path, stolen: int) -> Path:
@@ -10,16 +14,33 @@ def stat(file: Path, stolen: int) -> Path:
     return file
 
 
-def test_stolen_time_is_noticed_by_one_look(tmp_path: Path) -> None:
+def test_stolen_time_is_counted_once(tmp_path: Path) -> None:
     file = stat(tmp_path / "stat", 7)
     host = StolenTime(file)
-    assert not host.look()
-    stat(file, 8)
-    assert host.was_stolen()
-    assert host.was_stolen()
-    assert host.look()
-    assert not host.look()
+    assert host.seconds() == 0
+    stat(file, 9)
+    assert host.seconds() == pytest.approx(0.02)
+    assert host.seconds() == 0
 
 
 def test_a_system_without_the_count_has_no_stolen_time(tmp_path: Path) -> None:
-    assert not StolenTime(tmp_path / "absent").look()
+    assert StolenTime(tmp_path / "absent").seconds() == 0
+
+
+def test_requests_that_became_due_after_the_theft_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards an overloaded broker: its late requests were all left out after one theft."""
+    now = 10.0
+    monkeypatch.setattr("tests.soak.well_behaved.time.perf_counter", lambda: now)
+    file = stat(tmp_path / "stat", 7)
+    client = Paced(0, host=StolenTime(file))
+    client.times["none"] = array("d")
+    stat(file, 8)
+    client._note(due=9.9)
+    assert client.disturbed["none"] == 1
+    client._note(due=9.95)
+    assert client.disturbed["none"] == 2, "it became due before the theft was seen"
+    now = 11.0
+    client._note(due=10.5)
+    assert list(client.times["none"]) == [pytest.approx(500.0)]

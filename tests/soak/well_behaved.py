@@ -47,10 +47,17 @@ CLOCK = SystemClock()
 class Paced:
     """Requests at their moments, on a thread, until told to stop."""
 
-    def __init__(self, port: int, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self,
+        port: int,
+        interval_seconds: float = INTERVAL_SECONDS,
+        host: StolenTime | None = None,
+    ) -> None:
         self._port = port
         self._interval_seconds = interval_seconds
-        self._host = StolenTime()
+        self._host = StolenTime() if host is None else host
+        self._stolen_at = 0.0
+        """When stolen time was last seen."""
         self._connection: BlockingConnection | None = None
         self._phase = "none"
         self._is_over = threading.Event()
@@ -110,10 +117,9 @@ class Paced:
         self._due = self._plan
         if now < self._plan:
             time.sleep(self._plan - now)
-            # A late request counts from the one that made it late.
-            self._host.look()
             # That this process woke up late is nothing that the broker did.
             self._due = time.perf_counter()
+            self._host.seconds()
 
     def _plan_anew(self) -> None:
         """Who just came, or was refused and waits of its own accord, has missed no turn."""
@@ -123,10 +129,13 @@ class Paced:
         raise NotImplementedError
 
     def _note(self, due: float) -> None:
-        if self._host.was_stolen():
+        now = time.perf_counter()
+        if self._host.seconds():
+            self._stolen_at = now
+        if due <= self._stolen_at:
             self.disturbed[self._phase] += 1
         else:
-            self.times[self._phase].append((time.perf_counter() - due) * 1_000)
+            self.times[self._phase].append((now - due) * 1_000)
 
 
 class Producer(Paced):

@@ -208,7 +208,7 @@ def test_a_scan_ends_between_two_slices_when_its_client_is_gone() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is of the process")
-def test_the_event_loop_preempts_every_thread_but_those_that_clients_wait_for() -> None:
+def test_the_event_loop_preempts_every_thread_but_those_of_cold_reads() -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 

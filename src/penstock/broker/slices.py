@@ -2,9 +2,12 @@
 
 A client chooses how many partitions or topics its request names. A handler whose work grows with
 that number iterates with `in_slices`: after `CONNECTION_TURN_SECONDS` of work it waits in the queue
-of the listener's turns (`turns`), behind those that used less of the loop. Guarantees: every item
-is yielded once, in order; a request that fits into one slice waits only when the turn is used up by
-others; and however many such loops there are, they share the time of a turn with the connections.
+of the listener's turns (`turns`), behind those that used less of the loop. Guarantees:
+
+- every item is yielded once, in order;
+- a request with at most `SLICE_ITEMS` items waits only when the turn is used up by others, a longer
+  one also when the queue's share of the turn is;
+- however many such loops there are, they share the time of a turn with the connections.
 
 State may change between two slices: a handler takes what must be consistent (an image of the
 metadata) before the loop. It is not for hot requests: an async generator costs more than they do.
@@ -51,9 +54,9 @@ class NextTurn:
         """Begin to count anew: the coroutine has waited for something else."""
         self._begun = self._clock.monotonic()
 
-    async def wait_if_used_up(self) -> None:
+    async def wait_if_used_up(self, *, is_wide: bool) -> None:
         """Before the first slice: wait for a later turn if others have used this one up."""
-        if self._turns.left_seconds <= 0:
+        if self._turns.left_seconds <= 0 or (is_wide and self._turns.is_share_used):
             await self._wait(0.0)
 
     async def wait_if_due(self) -> None:
@@ -79,7 +82,7 @@ async def in_slices(
 ) -> AsyncIterator[Sequence[Item]]:
     """Yield the items in order, some at a time, and wait for another turn where one is used up."""
     turn = NextTurn(turns, clock)
-    await turn.wait_if_used_up()
+    await turn.wait_if_used_up(is_wide=len(items) > SLICE_ITEMS)
     for start in range(0, len(items), SLICE_ITEMS):
         if start:
             await turn.wait_if_due()

@@ -9,8 +9,9 @@ run to their end while the others wait. What is guaranteed:
   `QUEUED_TURN_SECONDS` for the queue, so that requests that arrive are not behind all of it;
 - the queue is fair by time: the work that has used least of the loop is next. A connection with a
   small request does not wait for the rest of the expensive ones;
-- owners whose last turn was expensive have the queue's share of a turn together, also when they
-  are not in the queue: expensive requests of many connections do not follow one another in a turn;
+- owners with an expensive turn a short while ago have the queue's share of a turn together, also
+  when they are not in the queue: expensive requests of many connections do not follow one another
+  in a turn. A new connection is not known to be expensive, so `TURN_SECONDS` is the bound for it;
 - everything in the queue is continued after a bounded amount of other work.
 
 The queue is start-time fair queuing. `_virtual_seconds` is the start tag of the work that was
@@ -37,6 +38,9 @@ from penstock.core.limits import (
 logger = logging.getLogger(__name__)
 
 TAG_SECONDS_MAX = 2 * TURN_SECONDS
+SLICE_SECONDS_MIN = 1e-5
+REMEMBERED = 0.9
+"""An owner with a turn of 1 ms is expensive for a dozen cheap turns more."""
 EXPENSIVE_SECONDS = CONNECTION_TURN_SECONDS / 4
 """From here on a turn is expensive. Less is not even counted while nobody waits."""
 
@@ -47,7 +51,7 @@ class Resumable(Protocol):
     turn_tag: float
     """Kept for the queue; 0 at first."""
     turn_seconds: float
-    """What its last turn took, kept by `TurnBudget.spend`; 0 at first."""
+    """What its turns take, kept by `TurnBudget.spend`; 0 at first."""
 
     def continue_turn(self) -> None:
         """Continue for `TurnBudget.slice_seconds` at most, call `spend`, and `join` if need be."""
@@ -85,6 +89,11 @@ class TurnBudget:
         return min(CONNECTION_TURN_SECONDS, left)
 
     @property
+    def is_share_used(self) -> bool:
+        """Whether the queue's share of this turn is used up."""
+        return self.left_seconds <= TURN_SECONDS - QUEUED_TURN_SECONDS
+
+    @property
     def waiting_count(self) -> int:
         """Owners that wait for a turn."""
         return len(self._queue)
@@ -92,7 +101,8 @@ class TurnBudget:
     def spend(self, owner: Resumable, seconds: float) -> None:
         """Count the work that an owner did just now."""
         self.left_seconds -= seconds
-        owner.turn_seconds = seconds
+        # A cheap request, or a part of one, does not make an expensive owner cheap.
+        owner.turn_seconds = max(seconds, owner.turn_seconds * REMEMBERED)
         if seconds >= EXPENSIVE_SECONDS or self._queue:
             latest = self._virtual_seconds + TAG_SECONDS_MAX
             owner.turn_tag = min(max(self._virtual_seconds, owner.turn_tag) + seconds, latest)
@@ -118,7 +128,8 @@ class TurnBudget:
         """Continue the work that waits, within its share of the turn; one piece at least."""
         self._is_scheduled = False
         self.left_seconds = TURN_SECONDS
-        stop_at = TURN_SECONDS - QUEUED_TURN_SECONDS
+        # A slice that is too short for the clock would do nothing.
+        stop_at = TURN_SECONDS - QUEUED_TURN_SECONDS + SLICE_SECONDS_MIN
         queue = self._queue
         while queue:
             tag, _, _, owner = heappop(queue)

@@ -5,7 +5,8 @@ of the thread's time slice: 4 ms at the 99th percentile on Linux 6.18. A thread 
 is preempted at once (0.1 ms). The difference is small on purpose: while other processes use all
 processors, a nice thread that holds the interpreter holds up the loop for longer.
 
-It is for threads whose work is not awaited by a well-behaved client. On systems other than Linux
+It is for threads whose work may take a little longer than that of the loop: searches by time,
+checks of large batches, compaction, deletes. On systems other than Linux
 nothing changes: there a priority belongs to the whole process.
 """
 

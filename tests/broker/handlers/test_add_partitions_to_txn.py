@@ -134,3 +134,37 @@ def test_brokers_ask_for_several_transactions_at_once(
 def test_an_empty_batch_is_answered(penstock: Asker) -> None:
     """Kafka never answers it."""
     assert ask_batch(penstock) == {}
+
+
+def test_very_many_transactions_are_answered_in_order(
+    asker: Asker, transactional: Transactional, topic: str
+) -> None:
+    """They are handled in slices."""
+    strangers = [Transactional(asker, fresh_name("nobody")) for _ in range(60)]
+    entries = [one.batch_entry(topic, 0, producer=(1, 0)) for one in strangers]
+    found = ask_batch(asker, *entries, transactional.batch_entry(topic, 1), version=4)
+    refused = {(topic, 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert found == {
+        **{one.name: refused for one in strangers},
+        transactional.name: {(topic, 1): ErrorCode.NONE},
+    }
+    assert list(found)[-1] == transactional.name
+
+
+def test_a_wide_request_answers_a_repeated_partition_once(penstock: Asker) -> None:
+    """Guards the event loop: a coordinator looked at each of 60,000 mentions in one turn."""
+    name = fresh_name()
+    penstock.create(name, 2)
+    transactional = Transactional(penstock, fresh_name("bank")).init()
+    producer_id, epoch = transactional.producer
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional.name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=(AddPartitionsToTxnTopic(name=name, partitions=(0, 1) * 3_000),) * 2,
+    )
+    answer = penstock.ask(request, 3, AddPartitionsToTxnResponse)
+    (topic,) = answer.results_by_topic_v3_and_below
+    found = {one.partition_index: one.partition_error_code for one in topic.results_by_partition}
+    assert found == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
+    assert len(topic.results_by_partition) == 2

@@ -2,6 +2,9 @@
 
 Clients send one transaction (to version 3), brokers send batches and may only ask (from 4 on). As
 in Kafka, one partition that does not exist keeps all of its transaction from being added.
+
+A wide request, of very many partitions or transactions, is handled in slices. A partition that it
+names more than once is answered once, so that a coordinator gets no more partitions than exist.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,12 +25,15 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
 
 BATCH_VERSION: Final = 4
 """From here on the request holds several transactions."""
+TRANSACTIONS_AT_ONCE_MAX: Final = 50
+"""Transactions of a request that is handled at once: below a millisecond."""
 FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED."""
 
@@ -37,7 +43,7 @@ def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Defer
     is_batch = context.api_version >= BATCH_VERSION
     asks = request.transactions if is_batch else (_lifted(request),)
     gathering = _Gathering(len(asks), is_batch=is_batch)
-    if context.permit is not None:
+    if context.permit is not None or len(asks) > TRANSACTIONS_AT_ONCE_MAX:
         return promise(_add_wide(asks, gathering, context), context)
     for position, transaction in enumerate(asks):
         _add(transaction, position, gathering, context)
@@ -83,7 +89,9 @@ async def _add_wide(
 ) -> Answer:
     """Look for very many partitions in slices."""
     turn = NextTurn(context.services.turns, context.services.clock)
-    for position, transaction in enumerate(asks):
+    for position, asked in enumerate(asks):
+        await turn.wait_if_due()
+        transaction = await _each_once(asked, turn)
         codes: list[ErrorCode] = []
         for code in _partition_codes(transaction, context):
             codes.append(code)
@@ -92,7 +100,27 @@ async def _add_wide(
             gathering.put(position, await _refusal_in_slices(transaction, codes, turn))
         else:
             _add(transaction, position, gathering, context, codes)
+    turn.end()
     return await settled(gathering.waiting)
+
+
+async def _each_once(
+    transaction: AddPartitionsToTxnTransaction, turn: NextTurn
+) -> AddPartitionsToTxnTransaction:
+    """Return the transaction with each partition once, without topics that have none."""
+    topics: dict[str, dict[int, None]] = {}
+    for topic in transaction.topics:
+        await turn.wait_if_due()
+        for partition in topic.partitions:
+            topics.setdefault(topic.name, {})[partition] = None
+            await turn.wait_if_due()
+    return replace(
+        transaction,
+        topics=tuple(
+            AddPartitionsToTxnTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in topics.items()
+        ),
+    )
 
 
 async def _refusal_in_slices(
@@ -102,6 +130,7 @@ async def _refusal_in_slices(
     topics: list[AddPartitionsToTxnTopicResult] = []
     code = iter(codes)
     for topic in transaction.topics:
+        await turn.wait_if_due()
         results = []
         for partition in topic.partitions:
             results.append(_partition_result(partition, _not_attempted(next(code))))

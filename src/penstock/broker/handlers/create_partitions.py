@@ -6,7 +6,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
-from penstock.broker.slices import map_in_slices
+from penstock.broker.slices import in_slices, map_in_slices
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
@@ -26,10 +26,15 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """Each topic is changed or refused by itself; one that is named twice is refused once."""
     services = context.services
-    times = Counter(topic.name for topic in request.topics)
-    repeated = [name for name, count in times.items() if count > 1]
-    once = [topic for topic in request.topics if times[topic.name] == 1]
-    wanted = await map_in_slices(_wanted, once, services.turns, services.clock)
+    times: Counter[str] = Counter()
+    async for few in in_slices(request.topics, services.turns, services.clock):
+        times.update(topic.name for topic in few)
+    repeated: list[str] = []
+    wanted: list[MorePartitions] = []
+    async for few in in_slices(request.topics, services.turns, services.clock):
+        wanted += [_wanted(topic) for topic in few if times[topic.name] == 1]
+    async for names in in_slices(tuple(times), services.turns, services.clock):
+        repeated += [name for name in names if times[name] > 1]
     refusal = services.accepts_produce()
     outcomes: list[PenstockError | None] = [refusal] * len(wanted)
     if refusal is None:
