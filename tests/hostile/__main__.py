@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.hostile.attacker import ATTACKS
 from tests.hostile.siege import Plan, besiege
-from tests.hostile.verdict import Bounds, Findings, broken, figures
+from tests.hostile.verdict import Bounds, Findings, broken, figures, not_measured, summary
 
 MIX_MINUTES_PER_BROKER = 2.0
 """A mix of ten minutes is five brokers, so that SIGTERM arrives at five moments."""
@@ -24,7 +24,8 @@ def judge(title: str, found: Findings, bounds: Bounds) -> list[str]:
     """Print what was measured, and return what was broken."""
     problems = broken(found, bounds)
     print(f"--- {title}", flush=True)
-    for line in (*figures(found), *(f"BROKEN: {problem}" for problem in problems)):
+    unknown = [f"NOT MEASURED: {text}" for text in not_measured(found, bounds)]
+    for line in (*figures(found), *unknown, *(f"BROKEN: {problem}" for problem in problems)):
         print(line, flush=True)
     return problems
 
@@ -67,6 +68,7 @@ def main() -> int:
     if options.json:
         found = {title: dataclasses.asdict(one) for title, one in measured.items()}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(summary(options.build, list(measured.values()), bounds))
     print(f"{len(problems)} promises broken")
     return 1 if problems else 0
 

@@ -23,7 +23,7 @@ SAMPLED_ATTACKS = 4
 SAMPLED_MIX = 3
 TRIES = 1 if IS_PROOF else 3
 """A bound that is missing is broken in every try. A lost record is never tried again."""
-BOUNDS = Bounds() if IS_PROOF else Bounds(slack_ms=500.0, disturbed_share=1.0)
+BOUNDS = Bounds() if IS_PROOF else Bounds(slack_ms=500.0)
 PLAN = (
     Plan(seed=seed_of_this_run(), unloaded_seconds=30.0, seconds=15.0)
     if IS_PROOF

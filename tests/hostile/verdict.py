@@ -1,7 +1,7 @@
 """Judge a siege. Pure: figures in, sentences out."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ class Bounds:
     """Added to the aim, for two processors and one disk that attackers, broker and neighbours share
     (docs/internals/limits.md has the figures without it)."""
     disturbed_share: float = 0.2
-    """Of the requests of a phase: with more of them left out, the host was measured."""
+    """Of the requests of a phase: with more of them left out, its p99 is not judged."""
     memory_mb: float = 1_024.0
     stop_seconds: float = 5.0
 
@@ -94,31 +94,39 @@ def _pauses(found: Findings, bounds: Bounds) -> list[str]:
 def _latencies(role: str, report: Mapping[str, Any], found: Findings, bounds: Bounds) -> list[str]:
     problems = [f"{role}: {text}" for text in report["unexpected"][:5]]
     spreads = report["phases"]
-    if "unloaded" not in spreads:
-        return [*problems, f"{role}: nothing was measured before the attacks"]
-    bound_ms = bounds.times_slower * spreads["unloaded"]["p99_ms"] + bounds.slack_ms
+    unloaded = spreads.get("unloaded", {"p99_ms": math.inf})
+    bound_ms = bounds.times_slower * unloaded["p99_ms"] + bounds.slack_ms
     for name in found.phases:
-        spread = spreads.get(name)
-        disturbed = report.get("disturbed", {}).get(name, 0)
-        served = 0 if spread is None else spread["count"]
-        if disturbed > bounds.disturbed_share * (disturbed + served):
-            problems.append(
-                f"{role}, {name}: the host took the processor in {disturbed} of "
-                f"{disturbed + served} requests: repeat the measurement"
-            )
-        if served + disturbed < SAMPLES_MIN:
+        spread = spreads.get(name, {"count": 0, "p99_ms": 0.0})
+        disturbed = _disturbed(report, name)
+        if spread["count"] + disturbed < SAMPLES_MIN:
             problems.append(f"{role}, {name}: the neighbour was hardly served: {spread}")
-        elif spread is not None and spread["p99_ms"] > bound_ms:
+        elif not _is_disturbed(report, name, bounds) and spread["p99_ms"] > bound_ms:
             problems.append(
                 f"{role}, {name}: p99 of {spread['p99_ms']:.1f} ms, more than {bound_ms:.1f} ms"
             )
     return problems
 
 
-def _disturbed(found: Findings, phase: str) -> int:
-    """Requests of a phase that say nothing about the broker."""
-    reports = (found.produce, found.fetch)
-    return sum(report.get("disturbed", {}).get(phase, 0) for report in reports)
+def not_measured(found: Findings, bounds: Bounds) -> list[str]:
+    """Return a sentence for each p99 that says more about the host than about the broker."""
+    return [
+        f"{role}, {name}: the host took the processor in {_disturbed(report, name)} requests"
+        for role, report in (("produce", found.produce), ("fetch", found.fetch))
+        for name in ("unloaded", *found.phases)
+        if _is_disturbed(report, name, bounds)
+    ]
+
+
+def _is_disturbed(report: Mapping[str, Any], phase: str, bounds: Bounds) -> bool:
+    disturbed = _disturbed(report, phase)
+    served = report["phases"].get(phase, {"count": 0})["count"]
+    return bool(disturbed > bounds.disturbed_share * (disturbed + served))
+
+
+def _disturbed(report: Mapping[str, Any], phase: str) -> int:
+    """Requests of a phase that were left out."""
+    return int(report.get("disturbed", {}).get(phase, 0))
 
 
 def figures(found: Findings) -> list[str]:
@@ -138,10 +146,38 @@ def figures(found: Findings) -> list[str]:
             f"times); longest "
             f"{produce['max_ms']:.0f} and {fetch['max_ms']:.0f} ms; memory "
             f"{phase.memory_mb:.0f} MB; sent {sum(phase.sent.values())}; left out "
-            f"{_disturbed(found, name)}, in which the host took the processor"
+            f"{_disturbed(found.produce, name) + _disturbed(found.fetch, name)}, in which the host "
+            f"took the processor"
         )
     acknowledged = found.ledger["acknowledged"]
     lines.append(
         f"{acknowledged} records acknowledged, none lost; SIGTERM {found.stop_seconds:.1f} s"
     )
     return lines
+
+
+def summary(build: str, sieges: Sequence[Findings], bounds: Bounds) -> str:
+    """Return one sentence over all sieges of a build."""
+    phases = [phase for found in sieges for phase in found.phases.values()]
+    factors = [
+        report["phases"][name]["p99_ms"] / report["phases"]["unloaded"]["p99_ms"]
+        for found in sieges
+        for report in (found.produce, found.fetch)
+        for name in found.phases
+        if not any(_is_disturbed(report, phase, bounds) for phase in ("unloaded", name))
+    ]
+    kept = sum(factor <= bounds.times_slower for factor in factors)
+    p99 = "no p99 was measured, the host was busy"
+    if factors:
+        p99 = (
+            f"{kept} of {len(factors)} measured p99 at most {bounds.times_slower:g} times the "
+            f"unloaded value, the highest {max(factors):.1f} times"
+        )
+    return (
+        f"summary of {build}: {len(sieges)} sieges, longest pause "
+        f"{max(phase.longest_pause_ms for phase in phases):.0f} ms of CPU, memory at most "
+        f"{max(phase.memory_mb for phase in phases):.0f} MB, SIGTERM at most "
+        f"{max(found.stop_seconds for found in sieges):.1f} s, "
+        f"{sum(found.ledger['acknowledged'] for found in sieges)} records acknowledged and "
+        f"{sum(found.ledger['violations'] for found in sieges)} lost; {p99}"
+    )
