@@ -1,8 +1,9 @@
 """One timer for the time limits of all connections: an idle one costs no wake-ups.
 
-A connection asks to be checked by a time; it is asked once, at that time or up to ten milliseconds
-later, and says itself what is to be done and when to look again. One whose check fails is ended,
-and the others keep their alarms. What the limits are is NOT known here.
+A connection registers a deadline; `check_time` is called once, at that time or up to ten
+milliseconds later, and the connection decides itself what to do and when the next check is due. A
+connection whose check fails is aborted, and the others keep their alarms. The limits are NOT known
+here.
 """
 
 import asyncio
@@ -17,19 +18,19 @@ NEVER: Final = float("inf")
 
 
 class Checked(Protocol):
-    """Who has time limits."""
+    """A connection with time limits."""
 
     check_at: float
-    """When it is checked next; `NEVER` at first."""
+    """Time of the next check; `NEVER` at first."""
     check_key: int | None
-    """Kept for the alarm; None at first."""
+    """Key of the pending alarm; None at first."""
 
     def check_time(self, now: float) -> None:
-        """End what has used up its time, or ask to be checked again."""
+        """Abort if a time limit has passed, or register the next check."""
         ...
 
     def abort(self) -> None:
-        """End it at once."""
+        """Abort the connection immediately."""
         ...
 
 
@@ -43,7 +44,7 @@ class Alarms:
         self._alarm_at = NEVER
 
     def check_by(self, connection: Checked, deadline: float) -> None:
-        """Have `connection.check_time` called at `deadline` or before."""
+        """Call `connection.check_time` at `deadline` or before."""
         if deadline < connection.check_at:
             self.stop_checking(connection)
             connection.check_at = deadline
@@ -51,12 +52,12 @@ class Alarms:
             self._set_alarm()
 
     def stop_checking(self, connection: Checked) -> None:
-        """Do not check it any more."""
+        """Cancel the connection's pending check."""
         if connection.check_key is not None:
             self._deadlines.discard(connection, connection.check_key)
 
     def stop(self) -> None:
-        """No more timers."""
+        """Cancel the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
 
@@ -71,7 +72,7 @@ class Alarms:
         self._alarm, self._alarm_at = None, NEVER
         now = self._alarm_loop.time()
         due = self._deadlines.expire(now)
-        # All of them first: a check may end, or ask to be checked, another one that is due.
+        # Reset all of them first: a check may abort, or register, another connection that is due.
         for connection in due:
             connection.check_at, connection.check_key = NEVER, None
         for connection in due:

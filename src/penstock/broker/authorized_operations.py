@@ -1,7 +1,7 @@
-"""What a client may do, as Kafka's bit sets, on a broker where everybody may do everything.
+"""Authorized operations as Kafka's bit sets, on a broker that allows every client everything.
 
-Each bit is the number of an ACL operation. There are no access rules yet, so the sets are whole: it
-is what Kafka answers without an authorizer.
+Each bit is the number of an ACL operation. There are no access rules yet, so every bit is set, as
+Kafka answers without an authorizer.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ def _bits(*operations: int) -> int:
 
 
 NOT_ASKED: Final = -2147483648
-"""What stands for a set that was not asked for."""
+"""Stands for a set that the client did not request."""
 TOPIC_OPERATIONS: Final = _bits(
     _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
 )

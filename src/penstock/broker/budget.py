@@ -1,4 +1,4 @@
-"""What all connections share, bounded: `MemoryBudget` in bytes, `RequestBudget` in requests too.
+"""Budgets that all connections share: `MemoryBudget` in bytes, `RequestBudget` in requests too.
 
 Pure. There are three: requests that are being handled, whose bytes are given back when they are
 answered; requests of which a part has arrived; and answers that clients are slow to take. While one
@@ -9,8 +9,8 @@ and the budget is passed by one request at most. While the third is spent, a fet
 batch.
 
 A request that waits by its client's own wish (`session.WAITING_APIS`) holds no bytes and does not
-count: nobody else must wait for it, and a connection has one of them at most. `pauses` says how
-often a connection had to stop reading.
+count: other clients must not wait for it, and a connection has one of them at most. `pauses` counts
+how often a connection had to stop reading.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class MemoryBudget:
 
     @property
     def left_bytes(self) -> int:
-        """What may still be reserved."""
+        """Bytes that may still be reserved."""
         return max(0, self.bytes_max - self.reserved_bytes)
 
     @property
@@ -44,7 +44,7 @@ class MemoryBudget:
         return len(self._waiting)
 
     def resize(self, bytes_max: int) -> None:
-        """Share another number of bytes; who waits goes on if there is more now."""
+        """Change the number of bytes shared; waiting connections resume if there is more now."""
         self.bytes_max = bytes_max
         self.release(0)
 
@@ -53,7 +53,7 @@ class MemoryBudget:
         self.reserved_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """A request was answered; whoever waits goes on."""
+        """A request was answered; waiting connections resume."""
         self.reserved_bytes -= size_bytes
         assert self.reserved_bytes >= 0
         while self._waiting and not self.is_spent:
@@ -68,13 +68,13 @@ class MemoryBudget:
             self.pauses += 1
 
     def may_finish(self, resume: Callable[[], None]) -> bool:
-        """Whether this one goes on although the budget is spent: one at a time does."""
+        """Whether this connection may go on although the budget is spent: one at a time may."""
         if self._finisher is None:
             self._finisher = resume
         return self._finisher == resume
 
     def finished(self, resume: Callable[[], None]) -> None:
-        """It has finished, or cannot go on for another reason: the next one may."""
+        """The connection has finished, or cannot go on for another reason: the next one may."""
         if self._finisher == resume:
             self._finisher = None
             successor = next(iter(self._waiting), None)
@@ -83,7 +83,7 @@ class MemoryBudget:
                 successor()
 
     def stop_waiting(self, resume: Callable[[], None]) -> None:
-        """The connection is gone."""
+        """Forget a connection that is closed."""
         self._waiting.pop(resume, None)
         self.finished(resume)
 
@@ -112,7 +112,7 @@ class RequestBudget(MemoryBudget):
             self.requests += 1
 
     def release(self, size_bytes: int) -> None:
-        """A request was answered; whoever waits goes on."""
+        """A request was answered; waiting connections resume."""
         if size_bytes:
             self.requests -= 1
             assert self.requests >= 0

@@ -1,9 +1,9 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: which resource may be changed, and how.
+"""Code that AlterConfigs and IncrementalAlterConfigs share: which resource may change, and how.
 
 Topics, groups, this broker and all brokers can be changed. Settings of client metrics cannot: they
-are refused by name, because a setting that is taken and ignored is a promise broken in silence.
-Checks come in Kafka's order, with Kafka's codes and words where Kafka refuses too. To delete what
-was never set is no change and succeeds, as in Kafka.
+are refused by name, because a setting that is accepted and ignored is a promise broken in silence.
+Checks come in Kafka's order, with Kafka's codes and words where Kafka refuses too. Deleting a
+setting that was never set changes nothing and succeeds, as in Kafka.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, P
 
 
 class ResourceType(IntEnum):
-    """What may have settings, with Kafka's numbers."""
+    """Resources that may have settings, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -29,7 +29,7 @@ class ResourceType(IntEnum):
 
 _CHANGEABLE: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER)
 _SHOWN_CHARACTERS_MAX: Final = 249
-"""Of what a client sent and is told again; Kafka's bound on names."""
+"""Of a client's text that an error message repeats; Kafka's bound on names."""
 
 
 class Edit(NamedTuple):
@@ -51,7 +51,7 @@ class AskedChange(NamedTuple):
 
 
 class _Owner(Protocol):
-    """Whoever keeps the settings of one kind of resource."""
+    """The owner of the settings of one kind of resource."""
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
@@ -108,7 +108,7 @@ def _check_edits(asked: AskedChange) -> None:
 
 
 def _checked(asked: AskedChange, context: RequestContext) -> SettingsChange | None:
-    """What is to be done, None for nothing; refuses what cannot be."""
+    """The change to apply, None for nothing; raises for a change that is refused."""
     match asked.resource_type:
         case ResourceType.TOPIC | ResourceType.GROUP | ResourceType.BROKER as kind:
             name = asked.resource_name

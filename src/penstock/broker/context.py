@@ -1,8 +1,8 @@
-"""What a handler is given: `BrokerServices`, made once, and a `RequestContext` for each request.
+"""The arguments of a handler: `BrokerServices`, created once, and a `RequestContext` per request.
 
 A handler reaches everything through these two, so that its dependencies are one screen and a test
-can give it fakes. The ports here are what the front door needs of others; `node` fills them.
-Nothing in this module decides anything.
+can give it fakes. The ports here are those that `broker` needs of other packages; `node` fills
+them. Nothing in this module decides anything.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ class BrokerAdministration(Protocol):
 
     @property
     def layers(self) -> BrokerLayers:
-        """What was given to this broker, by Kafka's names, as of now."""
+        """The settings given to this broker, by Kafka's names, as of now."""
         ...
 
     async def change_settings(
@@ -163,13 +163,14 @@ class Coordinators(Protocol):
     """Groups and transactions. Each key has one shard, behind a partition of an internal topic.
 
     A refusal is a value, not an exception: `CoordinatorLoadingError`, `NotCoordinatorError`,
-    `CoordinatorNotAvailableError`, or what the log said. The handler makes its API's answer of it.
+    `CoordinatorNotAvailableError`, or an error of the log. The handler turns it into its API's
+    answer.
     """
 
     def submit(
         self, kind: CoordinatorKind, key: str, request: Message, context: "RequestContext"
     ) -> Deferred[Message | PenstockError]:
-        """Ask the shard of a key; what a hot handler uses."""
+        """Ask the shard of a key without a task; for hot handlers."""
         ...
 
     async def ask(
@@ -204,7 +205,7 @@ class Coordinators(Protocol):
 
 
 class ColdReader(Protocol):
-    """Reads what is not in the page cache, on a thread."""
+    """Reads records that are not in the page cache, on a thread."""
 
     async def read_cold(
         self,
@@ -241,30 +242,30 @@ class HeavyWork(Protocol):
     async def run(
         self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
     ) -> Result:
-        """What `call` returns, from a thread. `size_bytes` is held while it waits.
+        """Return the result of `call`, run on a thread. `size_bytes` is held while it waits.
 
         With 0 bytes, the caller bounds how much waits, and only the number of jobs is bounded here.
         Raises `StorageBusyError` when too much waits already, `WorkCancelledError` when the client
-        is gone, and what `call` raises.
+        is gone, and every exception of `call`.
         """
         ...
 
 
 class RecordDeletion(Protocol):
-    """Moves the start of logs, for good."""
+    """Advances the start offsets of logs, permanently."""
 
     async def advance_starts(
         self, starts: Sequence[tuple[HostedPartition, int]]
     ) -> list[PenstockError | None]:
-        """Hide what lies below each offset, durably; one outcome for each, None is success."""
+        """Hide the records below each offset, durably; one outcome for each, None is success."""
         ...
 
 
 class Tasks(Protocol):
-    """Starts coroutines that somebody awaits."""
+    """Starts coroutines in a task group that is awaited."""
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run it in the task group of the listener."""
+        """Run the coroutine in the task group of the listener."""
         ...
 
 
@@ -303,7 +304,7 @@ class BrokerServices:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force; they may be others at the next look."""
+        """The settings in force; a reload may replace them."""
         return self.current.settings
 
 
@@ -317,7 +318,7 @@ class RequestContext(NamedTuple):
     client_host: str = ""
     """The address that the client connects from."""
     meter: RequestMeter | None = None
-    """Counts what the request costs, while any quota is set."""
+    """Counts the costs of the request, while any quota is set."""
     client: Cancellation | None = None
     """Cancelled when the connection is gone: reads for its requests end early."""
     permit: WidePermit | None = None
@@ -325,7 +326,7 @@ class RequestContext(NamedTuple):
 
 
 class NoAnswer:
-    """What a handler returns when the client wants no answer (acks=0)."""
+    """The result of a handler when the client wants no answer (acks=0)."""
 
     __slots__ = ("close_connection",)
 
@@ -334,7 +335,7 @@ class NoAnswer:
 
 
 class BrokenRequest(NoAnswer):
-    """A request that was found late not to be one: the peer was wrong."""
+    """A request whose bytes were found invalid on a worker thread: the peer was wrong."""
 
     __slots__ = ("error",)
 
@@ -344,7 +345,7 @@ class BrokenRequest(NoAnswer):
 
 
 class EncodedAnswer:
-    """An answer that is a frame already: the hottest handler writes its bytes itself."""
+    """An answer that is already encoded as a frame: the hottest handler writes its bytes itself."""
 
     __slots__ = ("frame",)
 
@@ -353,23 +354,23 @@ class EncodedAnswer:
 
 
 Answer = Message | NoAnswer | EncodedAnswer
-"""What a handler gives in the end."""
+"""The final result of a handler."""
 
 
 class Waiter(Protocol):
-    """Whoever an answer waits for; told when the client loses interest."""
+    """The work that an answer waits for; notified when the client disconnects or sends no more."""
 
     def abandon(self) -> None:
-        """The client is gone: wait no longer. The answer need not be set."""
+        """The client has disconnected: stop waiting. The answer need not be set."""
         ...
 
     def hurry(self) -> None:
-        """The client sends no more: if what there is now is an answer, give it."""
+        """The client sends no more: if there is enough for an answer now, set it."""
         ...
 
 
 class WaitingAnswer(Deferred["Answer"]):
-    """An answer that waits for what others do, and that its client may lose interest in."""
+    """An answer that waits for other requests or the disk, and that its client may abandon."""
 
     __slots__ = ("waiter",)
 
@@ -397,10 +398,10 @@ class HoldingAnswer(WaitingAnswer):
 
 
 TOPIC_ID_VERSION: Final = 13
-"""From this version of Produce and of Fetch on, topics are named by their id."""
+"""Starting at this version of Produce and of Fetch, topics are named by their id."""
 
 NO_ANSWER: Final = NoAnswer(close_connection=False)
 CLOSE_CONNECTION: Final = NoAnswer(close_connection=True)
-"""Kafka's way to tell an acks=0 producer of an error: the connection is closed."""
+"""Kafka's way to report an error to an acks=0 producer: the connection is closed."""
 DEFECT: Final = NoAnswer(close_connection=True)
-"""For a request that failed after it was parked, in a way that nobody expected: it is counted."""
+"""For a request that failed unexpectedly after it was parked: it is counted as a defect."""

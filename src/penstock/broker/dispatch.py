@@ -2,8 +2,8 @@
 
 A handler is either plain, and returns its response or a `Deferred` one, or a coroutine function;
 the latter costs a task, which only rare requests may. An exception that a handler did not turn
-into an answer is a defect of ours: it is logged with its traceback, counted, and costs that one
-connection its life, nobody else anything.
+into an answer is a defect of ours: it is logged with its traceback and counted; that connection is
+closed, and no other is affected.
 
 Decoding costs a few microseconds for each array element. A request with more elements than the
 event loop should decode is decoded by a worker thread.
@@ -46,7 +46,8 @@ logger = logging.getLogger(__name__)
 
 HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | Awaitable[Answer]"]
 Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None"]
-"""Tried before the request is decoded; None when it is not of the kind that the shortcut knows."""
+"""Tried before the request is decoded; returns None for a request that the shortcut cannot
+answer."""
 
 
 LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
@@ -58,10 +59,10 @@ PARKED_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 
 class Handler:
-    """One row of the table: which versions of an API are served, and by what.
+    """One row of the table: the versions of an API that are served, and their function.
 
-    A handler that is given by the name of its module is imported when the first request comes, so
-    that a broker starts without what its clients may never ask for.
+    A handler that is given by the name of its module is imported at its first request, so that a
+    broker starts without code that its clients may never use.
     """
 
     __slots__ = ("function", "is_coroutine", "module_name", "shortcut", "versions")
@@ -104,7 +105,8 @@ class Dispatcher:
         self._handlers: Final = handlers
         self._wide: Final = WideRequests()
         self._wide_answers: Final = WideRequests()
-        """Apart: a broker with thousands of partitions gives wide answers to small requests."""
+        """Separate: a broker with thousands of partitions returns wide answers to small
+        requests."""
         self.version_ranges: Final = {
             int(key): (handler.versions.lowest, handler.versions.highest)
             for key, handler in handlers.items()
@@ -141,7 +143,7 @@ class Dispatcher:
         except MalformedRequestError:
             if request.frame_bytes <= ELEMENTS_ON_LOOP_MAX:
                 raise
-            # It may have too many elements for the event loop, and be good.
+            # It may be valid, with too many elements for the event loop.
             return self._decode_on_thread(handler, request, context)
         return self._handle(handler, message, request.api_key, context)
 

@@ -2,10 +2,10 @@
 
 A connection that the broker closes for what its client did is counted here once: at the door
 (`refused`; for the quota of new connections it is counted there and closed a moment later), for a
-time limit (`timed_out`), or for bytes that are not Kafka's (`broken`). What a client closes itself,
-what a stop of the broker closes, and what a defect of ours closes (`handler_failures_total`) is not
-here. Pauses of reading are not endings; they are told from the budgets that cause them. It decides
-nothing.
+time limit (`timed_out`), or for bytes that are not Kafka's (`broken`). Connections that a client
+closes itself, that a stop of the broker closes, and that a defect of ours closes
+(`handler_failures_total`) are not counted here. Pauses of reading are not endings; the budgets that
+cause them count them. It decides nothing.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ TIME_LIMITS: Final[Mapping[str, str]] = {
     UNFINISHED_REQUEST: "a request was begun and not finished",
     UNREAD_ANSWERS: "the client does not read its answers",
 }
-"""What each time limit tells the log."""
+"""The log message of each time limit."""
 
 
 class Endings:
@@ -72,7 +72,7 @@ class Endings:
 def show_budgets(
     metrics: Registry, handling: RequestBudget, receiving: MemoryBudget, unsent: MemoryBudget
 ) -> None:
-    """Register what the budgets hold, and how often those of requests made connections wait."""
+    """Register the use of the budgets, and how often connections waited for those of requests."""
     metrics.gauge("requests_in_flight", "Requests being handled.", lambda: handling.requests)
     metrics.gauge(
         "request_bytes_in_flight",

@@ -1,7 +1,7 @@
-"""Domain error to `ErrorCode`, in one table, and to the text that a client is told.
+"""Domain error to `ErrorCode`, in one table, and to the error message for the client.
 
-An error that is not in the table is a defect of ours: the client is told UNKNOWN_SERVER_ERROR, and
-the log has the traceback.
+An error that is not in the table is a defect of ours: the client gets UNKNOWN_SERVER_ERROR, and the
+log has the traceback.
 """
 
 from typing import Final
@@ -60,7 +60,7 @@ def code_of(error: errors.PenstockError) -> ErrorCode:
 
 
 def missing_topic_code(name: str) -> ErrorCode:
-    """What to say of a topic that does not exist: that, or that it never could."""
+    """Return the code for a missing topic: unknown, or invalid when the name is not allowed."""
     try:
         check_topic_name(name)
     except errors.PenstockError as error:
@@ -69,5 +69,5 @@ def missing_topic_code(name: str) -> ErrorCode:
 
 
 def message_of(error: errors.PenstockError) -> str:
-    """What the client is told, within what an answer can hold."""
+    """The error message for the client, cut to what an answer can hold."""
     return str(error)[:ERROR_MESSAGE_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""The partitions of a Fetch answer, from what was read or why it was not. Pure."""
+"""Builds the partitions of a Fetch answer from records read or from errors. Pure."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -43,7 +43,7 @@ class TopicAnswers:
             self._names.setdefault(asked.key[0], asked)
 
     def responses(self) -> tuple[FetchableTopicResponse, ...]:
-        """Return the topics that have something to say."""
+        """Return the topics that have partitions in the answer."""
         return tuple(
             FetchableTopicResponse(
                 topic=self._names[key].topic,

@@ -1,9 +1,9 @@
 """Incremental fetch sessions of KIP-227, as a pure state machine.
 
-A consumer of many partitions names them once; after that it sends only what changed, and is sent
-only what changed. What is guaranteed:
+A consumer of many partitions names them once; after that it sends only changes, and receives only
+changes. Guarantees:
 
-- a request with the wrong epoch or an unknown session changes nothing and is told so;
+- a request with the wrong epoch or an unknown session changes nothing and gets an error;
 - a partition is left out of an incremental answer only if the client already knows all of it;
 - sessions and the partitions in them are bounded. When there is no room, the client is answered in
   full without a session, which is always correct.
@@ -38,7 +38,7 @@ PartitionKey = tuple[UUID | str, int]
 
 
 class SessionPartition:
-    """One partition of a fetch: what the client asks for, and what it was told last."""
+    """One partition of a fetch: what the client asks for, and what it was sent last."""
 
     __slots__ = (
         "bytes_max",
@@ -65,7 +65,7 @@ class SessionPartition:
 
     @property
     def key(self) -> PartitionKey:
-        """What names this partition in a session."""
+        """The key of this partition in a session."""
         return (self.topic if self.topic_id is None else self.topic_id, self.partition)
 
 
@@ -117,7 +117,7 @@ class FetchPlan:
         high_watermark: int,
         log_start_offset: int,
     ) -> bool:
-        """Whether the answer must name the partition; remembers what the client will know.
+        """Whether the answer must include the partition; remembers what the client will know.
 
         `has_news` means records, an error or a diverging epoch. A partition that had news goes to
         the end of the session, so that the others are served first next time.
@@ -152,7 +152,7 @@ class FetchSessionCache:
         """By id, least recently used first."""
         self._partition_count = 0
         self.refusals = 0
-        """Requests for a session that got none and were answered without."""
+        """Requests for a session that were answered without one."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -160,9 +160,9 @@ class FetchSessionCache:
     def begin(
         self, request: FetchRequest, now: float, named: Partitions | None = None
     ) -> FetchPlan:
-        """Decide what one request reads; an error in the plan means that nothing is read.
+        """Decide which partitions one request reads; with an error in the plan, none is read.
 
-        `named` is what `requested` returns, from callers that have it already.
+        `named` is the result of `requested`, from callers that have it already.
         """
         if named is None:
             named = requested(request)
@@ -177,8 +177,8 @@ class FetchSessionCache:
     def answer_nothing(self, plan: FetchPlan) -> int:
         """The client is answered without any partition; the session id to answer with.
 
-        An incremental session goes on. A new one ends: its client was told of no partition, so it
-        asks for all of them again, as clients of Kafka do.
+        An incremental session goes on. A new one ends: its client was sent no partition, so it asks
+        for all of them again, as clients of Kafka do.
         """
         if plan.is_incremental:
             return plan.session_id
@@ -260,7 +260,7 @@ class FetchSessionCache:
             self._partition_count -= len(session.partitions)
 
     def validate(self) -> None:
-        """Assert what must hold."""
+        """Assert the invariants."""
         assert len(self._sessions) <= self.sessions_max
         assert self._partition_count == sum(len(s.partitions) for s in self._sessions.values())
         assert self._partition_count <= self._partitions_max

@@ -1,8 +1,8 @@
 """`FileSender`: sends one large answer past the transport, its records by `sendfile`.
 
 The transport owns the socket; two writers would mix their bytes. So a sender begins only while the
-transport holds nothing back, and until it has ended everything that is to be sent goes through it,
-in order (`listener` sees to both). Guarantees:
+transport's buffer is empty, and until it has ended all later answers go through it, in order
+(`listener` ensures both). Guarantees:
 
 - The client gets exactly the bytes that the frame's length promised, or the connection ends: a file
   that turned out shorter, or a disk that cannot be read, is an error for the owner.
@@ -10,8 +10,8 @@ in order (`listener` sees to both). Guarantees:
   socket takes them are loaded on a storage thread first.
 - One call sends `SEND_TURN_BYTES_MAX` at most; a fast reader of a large answer does not hold up the
   other connections.
-- What the socket does not take at once waits for it through a duplicate of the descriptor, because
-  event loops do not watch a descriptor for two. `close` gives it back, and the files.
+- Bytes that the socket does not accept at once wait for it through a duplicate of the descriptor,
+  because event loops do not watch a descriptor for two. `close` closes it, and the files.
 
 Not for TLS, which has to see the bytes: `ListenerState.sends_files` is the switch.
 """
@@ -39,7 +39,7 @@ from penstock.storage.file_range import (
 logger = logging.getLogger(__name__)
 
 CAN_SEND_FILES: Final = sys.platform == "linux"
-"""Elsewhere `sendfile` has other rules, or there is none."""
+"""Elsewhere `sendfile` has other rules, or does not exist."""
 
 
 def has_files(buffers: Sequence[Buffer]) -> bool:
@@ -48,7 +48,7 @@ def has_files(buffers: Sequence[Buffer]) -> bool:
 
 
 class Loader(Protocol):
-    """Has storage wait for the disk."""
+    """Reads from the disk on a storage thread."""
 
     def load_cold(
         self,
@@ -91,19 +91,19 @@ class _FilePart:
 
 
 def _socket_of(descriptor: int) -> socket.socket:
-    """An object that can send; `socket.dup` would set the descriptor to blocking for everybody."""
+    """A duplicate socket; `socket.dup` would set the shared descriptor to blocking."""
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
 
 
 def _send_bytes(target: socket.socket, data: memoryview, *, has_more: bool) -> int:
     flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
     if has_more:
-        flags |= socket.MSG_MORE  # one segment for a small head and what follows it
+        flags |= socket.MSG_MORE  # one segment for a small head and the bytes after it
     return target.send(data, flags)
 
 
 def _send_file(target: socket.socket, part: _FilePart, size_max: int) -> int:
-    """Send what is known to be in memory, which is a chunk at least."""
+    """Send the bytes that are known to be in memory, at least one chunk."""
     size = min(part.size, size_max, part.checked_to - part.position)
     sent = part.file_range.source.send_to(target.fileno(), part.position, size)
     if sent == 0:
@@ -114,7 +114,7 @@ def _send_file(target: socket.socket, part: _FilePart, size_max: int) -> int:
 
 
 class FileSender:
-    """One large answer, and what came after it, on its way to one client."""
+    """One large answer, and the answers after it, on the way to one client."""
 
     __slots__ = (
         "_borrowed_descriptor",
@@ -145,10 +145,10 @@ class FileSender:
         self._is_watching = False
         self._loading: Cancellation | None = None
         self.left_bytes = 0
-        """What the socket has not taken yet."""
+        """Bytes that the socket has not accepted yet."""
 
     def begin(self, buffers: Sequence[Buffer]) -> None:
-        """Send what the socket takes now; the owner is paused until the rest is sent."""
+        """Send what the socket accepts now; the owner is paused until the rest is sent."""
         self.add(buffers)
         borrowed = _socket_of(self._borrowed_descriptor)
         try:
@@ -175,7 +175,7 @@ class FileSender:
             self.left_bytes += size
 
     def close(self) -> None:
-        """Send no more, and give descriptors and files back. Closing twice is harmless."""
+        """Send no more, and close descriptors and files. Closing twice is harmless."""
         self._unwatch()
         self._parts.clear()
         self.left_bytes = 0
@@ -186,10 +186,10 @@ class FileSender:
         if duplicate is not None:
             duplicate.close()
 
-    # --- What the socket takes ---
+    # --- Sending ---
 
     def _continue(self) -> None:
-        """The socket takes more, or what was missing is in memory."""
+        """Continue: the socket accepts more, or the missing bytes are in memory."""
         assert self._socket is not None
         try:
             self._send_turn(self._socket)
@@ -203,7 +203,7 @@ class FileSender:
             self._owner.resume_writing()
 
     def _fail(self, error: Exception) -> None:
-        # A client that goes is no news; a file that cannot be sent is.
+        # A client that disconnects is not logged; a file that cannot be sent is.
         level = logging.DEBUG if isinstance(error, ConnectionError) else logging.INFO
         logger.log(level, "closing a connection whose answer cannot be sent: %s", error)
         self.close()
@@ -233,7 +233,7 @@ class FileSender:
         except BlockingIOError:
             return
 
-    # --- What is not in memory ---
+    # --- Loading from the disk ---
 
     def _is_in_memory(self, part: _FilePart) -> bool:
         """Whether the next chunk can be sent without waiting; if not, it is being loaded."""
@@ -263,7 +263,7 @@ class FileSender:
         self._loader.load_cold(load, loaded, loading)
         return False
 
-    # --- What the socket takes later ---
+    # --- Waiting for the socket ---
 
     def _watch(self) -> None:
         if not self._is_watching and self._loading is None:

@@ -22,7 +22,7 @@ def free_in_slices(holder: list[Message], turns: TurnBudget, clock: Clock) -> No
 
 
 class _Freeing:
-    """`Resumable` that owns what is left of one message."""
+    """`Resumable` that owns the rest of one message."""
 
     __slots__ = ("_clock", "_leaves", "_structures", "_turns", "turn_seconds", "turn_tag")
 
@@ -30,9 +30,9 @@ class _Freeing:
         self._turns = turns
         self._clock = clock
         self._structures: list[Any] = [message]
-        """With arrays of structures: these are taken apart."""
+        """Objects with arrays of structures, which are taken apart."""
         self._leaves: list[Any] = []
-        """Without: these are only let go of."""
+        """Objects without such arrays, which are only released."""
         self.turn_tag = 0.0
         self.turn_seconds = 0.0
 

@@ -1,6 +1,6 @@
-"""How handlers of group APIs ask a shard: a plain answer that waits, or many at once.
+"""How handlers of group APIs ask a shard: one deferred answer, or many at once.
 
-A shard's answer passes through; a refusal becomes the answer that the handler makes of the code.
+A shard's answer passes through; a refusal becomes the answer that the handler builds from the code.
 Nothing here knows an API.
 """
 
@@ -31,7 +31,7 @@ def ask_group(
     refuse: Callable[[ErrorCode], Answer],
     finish: Callable[[Response], Answer] | None = None,
 ) -> Deferred[Answer]:
-    """Ask the coordinator of a group; `finish` may change what it says."""
+    """Ask the coordinator of a group; `finish` may change its answer."""
     answer: Deferred[Answer] = Deferred()
 
     def answered(result: Message | PenstockError) -> None:
@@ -42,7 +42,7 @@ def ask_group(
                 assert isinstance(result, response_class)
                 final = result if finish is None else finish(result)
         except Exception:
-            # The coordinator goes on, whatever became of this one answer.
+            # The coordinator must continue even if this answer fails.
             logger.exception("an answer of a coordinator could not be made")
             final = DEFECT
         answer.set(final)

@@ -6,7 +6,7 @@ from penstock.core.limit_use import LimitUse
 
 
 def listener_limits(state: ListenerState) -> list[LimitUse]:
-    """Every limit of one listener; costs a look at each address that is connected."""
+    """Every limit of one listener; iterates over all connected addresses."""
     settings, why = state.settings, state.endings
     handling, receiving, unsent = state.handling, state.receiving, state.unsent
     refused, timed_out = why.refused, why.timed_out

@@ -1,7 +1,7 @@
 """`asyncio.BufferedProtocol` around `ServerConnection`: reads, writes, back-pressure, nothing else.
 
-Bytes are received into the buffer of the frame they belong to and never copied again. What is
-guaranteed for each connection:
+Bytes are received into the buffer of the frame they belong to and never copied again. Guarantees
+for each connection:
 
 - reading pauses while its requests, its unsent answers or the node's memory budget are at a bound,
   and while a quota says that its client has to wait; answers still go out;
@@ -9,8 +9,8 @@ guaranteed for each connection:
   for a later turn, and nothing is read from it meanwhile;
 - a peer that breaks the protocol is disconnected and counted; the others notice nothing. So is a
   connection whose requests fail by a defect of ours, in whichever turn;
-- a request that was begun and not finished, a peer that takes no answer, and an idle connection are
-  each ended after their time (`time_limits`, `alarms`).
+- a connection with an incomplete request, one whose peer reads no answer, and an idle one are each
+  closed at their time limit (`time_limits`, `alarms`).
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from penstock.protocol.encoder_source import Buffer
 logger = logging.getLogger(__name__)
 
 SHORT_READ_BYTES: Final = 4_096
-"""What a connection may send that was silent while memory became short: enough for most requests,
-and 48 MiB if all twelve thousand do it."""
+"""Bytes read from a connection that was silent while memory became short: enough for most requests,
+and 48 MiB if all twelve thousand send them."""
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -86,7 +86,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._is_held = False
         self._unsent_counted = 0
         self._sender: FileSender | None = None
-        """Of the last large answer; while it has bytes left, nothing goes to the transport."""
+        """Sender of the last large answer; while it has bytes left, nothing goes to the
+        transport."""
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
@@ -122,33 +123,33 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._times.last_request_at = now
         state.check_by(self, now + settings.connection_idle_seconds_max)
         if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
-            # It came too soon after others of its address: closed, as in Kafka, and not at once.
+            # Too many new connections from this address: closed, as in Kafka, after a delay.
             self._is_held = True
             state.endings.refused[endings.TOO_SOON].value += 1
             self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go; few, for who does not know yet that memory is short."""
+        """The buffer for the next bytes; a short one if the connection should stop reading."""
         buffer = self._reader.get_buffer(sizehint)
         if self._partial_bytes or not self._state.receiving.is_spent:
             return buffer
         return buffer[:SHORT_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Bytes were received."""
         self._state.received.value += nbytes
         self._session.received()
         self._reader.buffer_updated(nbytes)
         self._handle_requests()
 
     def eof_received(self) -> bool:
-        """The client will send no more. Answers to what it sent before still go out, soon."""
+        """The client will send no more. Answers to its earlier requests are still sent, soon."""
         self._is_draining = True
         self._session.hurry()
         return not self._is_drained()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it asks."""
+        """The client reads answers more slowly than it sends requests."""
         state = self._state
         self._is_writable = False
         check_at = self._times.begin_stall(state.loop.time(), state.settings)
@@ -178,14 +179,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state.receiving.release(self._partial_bytes)
         self._partial_bytes = 0
         state.receiving.stop_waiting(self._resume_soon)
-        # Nothing here waits for the garbage collector: it looks at old objects seldom.
+        # No object here waits for the garbage collector, which visits old objects seldom.
         self._reader.forget_all()
         self._transport = None
 
     # --- Requests ---
 
     def _handle_requests(self) -> None:
-        """Handle what was received, within this connection's share of the turn."""
+        """Handle received requests, within this connection's share of the turn."""
         session = self._session
         if self._is_queued:
             return
@@ -221,14 +222,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._close_if_drained()
 
     def _handle_burst(self, deadline: float) -> int:
-        """Handle requests while there is room and time, send what is ready; returns how many."""
+        """Handle requests while there is room and time, send ready answers; return the count."""
         session, connection = self._session, self._connection
         handled = 0
         session.wants_room = False
         session.begin_burst()
         try:
-            # Not held back by the budget: what is whole is in memory already, and answering it
-            # is what frees memory.
+            # Not held back by the budget: complete requests are in memory already, and answering
+            # them frees memory.
             while self._is_writable:
                 if not session.has_room:
                     session.wants_room = self._reader.has_unread
@@ -256,7 +257,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._handle_requests()
 
     def _reserve_partial(self) -> None:
-        """Count what is here of a request that is arriving; what it announces costs nothing."""
+        """Count the received bytes of an incomplete request, not those it announces."""
         partial_bytes = self._reader.received_bytes
         if partial_bytes != self._partial_bytes:
             receiving = self._state.receiving
@@ -267,14 +268,14 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
                 receiving.finished(self._resume_soon)
 
     def _watch_frame(self, handled: int) -> None:
-        """Note since when a request is incomplete, so that a dripping peer can be ended."""
+        """Note since when a request is incomplete, so that a slow sender can be closed."""
         times = self._times
         if handled:
             times.last_request_at = self._state.loop.time()
             times.frame_since = None
         session = self._session
         if session.wants_room or session.is_muted or self._is_queued or not self._is_writable:
-            # What is missing may be here or on its way: it is we who do not look.
+            # The missing bytes may have arrived: this side has stopped reading.
             times.frame_since = None
         elif self._reader.frame_started and times.frame_since is None:
             now = self._state.loop.time()
@@ -298,7 +299,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _is_held_back(self) -> bool:
-        """Whether memory is short, so that this connection must wait; it is told when it is not."""
+        """Whether this connection must wait for memory; `_resume_soon` is called afterwards."""
         state = self._state
         if not (state.handling.is_spent or state.receiving.is_spent):
             return False
@@ -330,7 +331,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._state.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        """A bound that held this connection back may be gone: go on with what was received."""
+        """A bound that held this connection back may be gone: handle the received requests."""
         self._resumes = False
         if self._session.is_closed:
             return
@@ -354,7 +355,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(buffers)
         if not self._is_writable:
-            # Whole, although the kernel has taken a part: a buffer is freed when all of it is.
+            # The whole buffer, although the kernel has a part of it: it is freed only when all is
+            # sent.
             self._count_unsent(self._unsent_counted + size_bytes)
         self._close_if_drained()
 
@@ -367,7 +369,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _is_drained(self) -> bool:
-        """Whether everything that was received whole is answered."""
+        """Whether all complete requests are answered."""
         session = self._session
         waits = session.in_flight or session.wants_room or self._resumes or self._is_queued
         return not (waits or self._sender_bytes())
@@ -386,7 +388,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._session.close()
 
     def check_time(self, now: float) -> None:
-        """End the connection if it has used up a time limit, else look again when it might have."""
+        """Close the connection if a time limit has passed, else schedule the next check."""
         assert self._transport is not None
         if self._session.is_muted and now >= self._times.muted_until:
             self._end_mute()
@@ -426,11 +428,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     # --- Shutdown ---
 
     def finish(self) -> None:
-        """Take no more requests; close when those that were accepted are answered."""
+        """Accept no more requests; close when the accepted ones are answered."""
         if self._transport is None or self._transport.is_closing():
             return
         self._is_draining = True
         if self._session.is_muted:
-            self._end_mute()  # what was received is answered now, not when the quota would allow
+            self._end_mute()  # received requests are answered now, not when the quota would allow
         self._update_reading()
         self._close_if_drained()

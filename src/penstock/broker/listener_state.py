@@ -1,4 +1,4 @@
-"""`ListenerState`: what the connections of one listener share.
+"""`ListenerState`: the state that the connections of one listener share.
 
 Budgets, the turns of the event loop, counters and time limits belong to a listener and not to the
 process: a second listener, for other brokers, gets its own and cannot be starved by clients. It
@@ -37,12 +37,12 @@ class Served(Checked, Protocol):
         ...
 
     def finish(self) -> None:
-        """Take no more requests; close when those that were accepted are answered."""
+        """Accept no more requests; close when the accepted ones are answered."""
         ...
 
 
 class ListenerState(Alarms):
-    """What the connections of one listener share."""
+    """The state that the connections of one listener share."""
 
     def __init__(
         self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
@@ -51,7 +51,7 @@ class ListenerState(Alarms):
         self.dispatcher = dispatcher
         self.loop = asyncio.get_running_loop()
         super().__init__(self.loop)
-        # Halves, so that who sends and never finishes takes nothing from those who are answered.
+        # Halves, so that clients that never finish a request use no memory of the others' answers.
         self.handling = RequestBudget(
             settings.request_bytes_in_flight_max // 2, settings.requests_in_flight_max
         )
@@ -61,7 +61,7 @@ class ListenerState(Alarms):
         self.turns = dispatcher.turns
         self.arena = ReadArena()
         self.sends_files = CAN_SEND_FILES
-        """Off for connections whose bytes something has to see before the socket, such as TLS."""
+        """Off for connections whose bytes must pass through another layer first, such as TLS."""
         self._next_pause_log_at = NEVER_LOGGED
         self.connections: set[Served] = set()
         self.by_address: Multiset[str] = Multiset()
@@ -109,8 +109,8 @@ class ListenerState(Alarms):
     ) -> bool:
         """Whether a connection must stop reading because a budget is spent; `resume` ends it.
 
-        `partial_bytes` of a request are here and `needs_bytes` are missing. One small request at a
-        time is read whatever others hold: a client that asks for versions or topics gets them.
+        `partial_bytes` of a request were received and `needs_bytes` are missing. One small request
+        at a time is read whatever others hold: a client that asks for versions or topics gets them.
         """
         is_large = partial_bytes + needs_bytes > SMALL_REQUEST_BYTES
         handling, receiving = self.handling, self.receiving

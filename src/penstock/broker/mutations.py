@@ -1,9 +1,9 @@
 """`Mutations`: topics are created, grown and deleted as far as the client's quota allows (KIP-599).
 
-What is wrong with a topic is said first and costs nothing, as in Kafka; what is right is charged by
-its partitions. A client that knows the error gets THROTTLING_QUOTA_EXCEEDED for what is too much,
-and the rest is done; an older one gets everything done and waits afterwards. While no quota is set,
-the calls go through as they are.
+Invalid topics are rejected first and cost nothing, as in Kafka; valid ones are charged by their
+partitions. A client that knows the error gets THROTTLING_QUOTA_EXCEEDED for topics above the quota,
+and the rest is done; for an older one everything is done and it waits afterwards. While no quota is
+set, the calls go through unchanged.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _chosen(asked: Sequence[Asked], allowed: Sequence[bool]) -> list[Asked]:
 def _merged(
     outcomes: Sequence[Outcome], allowed: Sequence[bool], done: Sequence[Outcome]
 ) -> list[Outcome]:
-    """The outcomes with what came of those that were allowed."""
+    """The outcomes, with the results of the allowed changes filled in."""
     results = iter(done)
     return [
         next(results) if is_allowed else outcome

@@ -1,4 +1,4 @@
-"""What clients are told of a partition's health, one rule for every API that shows partitions.
+"""The health of partitions as clients see it, one rule for every API that shows partitions.
 
 A partition whose log this broker holds and cannot serve is shown as Kafka shows one on a failed
 disk: no leader, LEADER_NOT_AVAILABLE, and its replica offline. It is not written to the metadata,

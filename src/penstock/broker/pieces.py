@@ -74,7 +74,7 @@ async def _keep(work: Coroutine[object, object, Answer], answer: Deferred[Answer
     try:
         result = await work
     except Exception:
-        # Nobody else would: a task that ends with an exception ends the broker.
+        # Caught here, because a task that ends with an exception ends the broker.
         logger.exception("a wide request failed; its connection is closed")
         result = DEFECT
     answer.set(result)

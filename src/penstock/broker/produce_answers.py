@@ -1,4 +1,4 @@
-"""What a producer is told: of a batch that is refused, and of all batches of a request."""
+"""Answers to producers: for a batch that is refused, and for all batches of a request."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from penstock.protocol.messages.produce import (
 )
 
 TopicResults = tuple[str, TopicProduceData, list[PartitionProduceResponse]]
-"""A topic's name, what was sent for it, and what became of it so far."""
+"""A topic's name, its data in the request, and the results so far."""
 
 _EXPLAINED: Final = (
     DiskFullError,
@@ -33,13 +33,13 @@ _EXPLAINED: Final = (
     InvalidTopicNameError,
     UnknownTopicOrPartitionError,
 )
-"""Errors whose text helps the client; of others it gets the code."""
+"""Errors whose message is sent to the client; for others it gets only the code."""
 
 
 def refused(
     index: int, refusal: PenstockError | ErrorCode, services: BrokerServices
 ) -> PartitionProduceResponse:
-    """What the client is told of a batch that is not taken, or not known to be committed."""
+    """The answer for a batch that is refused, or not known to be committed."""
     if isinstance(refusal, ErrorCode):
         services.refused_batches.count(refusal)
         return PartitionProduceResponse(index=index, error_code=refusal, base_offset=-1)
@@ -68,7 +68,7 @@ def response(
     errors: dict[TopicPartition, PenstockError],
     services: BrokerServices,
 ) -> ProduceResponse:
-    """The answer to all batches; `errors` has those that are not known to be committed."""
+    """The answer to all batches; `errors` has the batches that are not known to be committed."""
     responses = []
     for name, topic, appended in topics:
         results = appended

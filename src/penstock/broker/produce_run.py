@@ -1,11 +1,12 @@
 """`ProduceRun`: the batches of one Produce request, checked and appended in order, in slices.
 
-A client chooses how many partitions it names and what each batch unfolds to. What is guaranteed:
+A client chooses how many partitions it names and how large each batch is when decompressed.
+Guarantees:
 
 - the run stops when its slice of the turn is over and continues in a later turn (`broker.turns`),
   so a request for thousands of partitions does not stop the event loop;
 - it has at most `PRODUCE_UNSYNCED_PARTITIONS_MAX` partitions that wait for the disk, then it waits
-  itself: the disk syncs in order, and thousands of files would be ahead of everybody's next record;
+  itself: the disk syncs in order, and thousands of files would delay every client's next record;
 - a batch that is too much for the event loop is checked by a worker thread, and the run continues
   when that has ended;
 - batches are appended in the order of the request, and while a run is not at its end, later
@@ -13,7 +14,7 @@ A client chooses how many partitions it names and what each batch unfolds to. Wh
 - a run whose client is gone stops. Batches that were appended stay;
 - each slice is charged to the client's quota of request time; the waits between them are not.
 
-It does not decide what the answer is: `conclude` does, when all batches were appended or refused.
+It does not build the answer: `conclude` does, when all batches were appended or refused.
 """
 
 import logging
@@ -127,7 +128,7 @@ class ProduceRun:
         self._current: tuple[_Entry, HostedPartition] | None = None
         """The batch that a worker checks."""
         self._checked: ValidatedBatch | PenstockError | None = None
-        """What became of it."""
+        """The result of that check."""
         self._unsynced: list[tuple[HostedPartition, int]] = []
         """Partitions that were not on the disk when they were appended to, with the last offset."""
         self._answer: HoldingAnswer | None = None
@@ -136,7 +137,7 @@ class ProduceRun:
         self._is_abandoned = False
 
     def start(self) -> Answer | Deferred[Answer]:
-        """Append what fits into this turn; the answer waits if that was not all."""
+        """Append the batches that fit into this turn; the answer is deferred if some are left."""
         if self._advance(None):
             return self._conclude(self)
         assert self._answer is not None
@@ -175,14 +176,14 @@ class ProduceRun:
             answer.set(outcome)
 
     def abandon(self) -> None:
-        """The client is gone. What was appended stays, the rest is dropped."""
+        """The client has disconnected. Appended batches stay, the rest is dropped."""
         self._is_abandoned = True
         self._entries = iter(())
         if self._waiter is not None:
             self._waiter.abandon()
 
     def hurry(self) -> None:
-        """There is no answer but the whole one."""
+        """Do nothing: there is no partial answer."""
 
     # --- One batch after the other ---
 
@@ -195,7 +196,7 @@ class ProduceRun:
                 yield name, error, data, results
 
     def _advance(self, begun: float | None) -> bool:
-        """Append until the slice is over; whether that was all. One batch at least."""
+        """Append at least one batch, until the slice is over; return whether all are appended."""
         services = self._services
         monotonic = stopwatch(services.clock)
         if begun is None:
@@ -226,7 +227,7 @@ class ProduceRun:
             if partition in self.appended:
                 return self._note(results, refused(data.index, ErrorCode.INVALID_REQUEST, services))
             require_not_internal(partition, topic)
-            # Before the batch is looked at: a refused one has cost time too.
+            # Before the batch is checked: a refused one has cost time too.
             self.appended[partition] = _NOTHING
             check = self._check
             if check is not None and partition in check.errors:
@@ -292,7 +293,7 @@ class ProduceRun:
             self._answer = HoldingAnswer(self)
 
     def _waits_for_disk(self) -> bool:
-        """Continue when the disk has what was appended; False if it has it already."""
+        """Continue when the appended batches are on the disk; False if they are already."""
         services = self._services
         pending = [
             (partition, last)
@@ -363,7 +364,7 @@ def topic_name(
 
 
 def require_not_internal(partition: HostedPartition, topic: str) -> None:
-    """Refuse what clients send to the topics of coordinators."""
+    """Reject client writes to the internal topics of coordinators."""
     if partition.is_internal:
         # Kafka lets the client id `__admin_client` write here, and any client can have it.
         raise InvalidTopicNameError(

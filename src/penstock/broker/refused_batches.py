@@ -1,4 +1,4 @@
-"""`RefusedBatches`: how many batches producers were refused, and why. It decides nothing."""
+"""`RefusedBatches`: counts refused batches by error code. It decides nothing."""
 
 
 class RefusedBatches:
@@ -8,11 +8,11 @@ class RefusedBatches:
 
     def __init__(self) -> None:
         self.by_code: dict[int, int] = {}
-        """By the error code that producers were told."""
+        """By the error code in the answer."""
         self.without_room = 0
-        """Those among them that the disk had no room for."""
+        """Batches among them that were refused because the disk was full."""
 
     def count(self, code: int, *, is_for_room: bool = False) -> None:
-        """A producer is told this error of one batch."""
+        """Count one batch that was refused with this error."""
         self.by_code[code] = self.by_code.get(code, 0) + 1
         self.without_room += is_for_room

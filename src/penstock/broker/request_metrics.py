@@ -1,12 +1,12 @@
-"""`RequestMetrics`: how many requests of each API, how long they take, what they are told.
+"""`RequestMetrics`: the number, the durations and the error codes of the requests of each API.
 
-It is asked for every request, so it adds numbers and does nothing else; rows are made when somebody
-looks. Two times are kept apart. The duration goes from the moment when a request was here whole to
-the one when its answer was handed to the socket: what the client waits for, without the network. It
-holds what the client asked for itself, such as a fetch that waits for records. The handling is what
-the request took of the event loop until its handler returned: what everybody waits for.
+It is called for every request, so it adds numbers and does nothing else; rows are built when
+metrics are read. Two times are kept apart. The duration goes from the complete arrival of a request
+until its answer was handed to the socket: the client's waiting time without the network. It
+includes waiting that the client requested, such as a fetch that waits for records. The handling
+time is the event loop's time until the handler returned: every connection waits for it.
 
-An API that was never asked for has no rows. It does NOT read the clock by itself.
+An API without requests has no rows. It does NOT read the clock by itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from penstock.protocol.error_codes import ErrorCode
 
 
 class ApiMetrics:
-    """What is counted of one API."""
+    """The counters of one API."""
 
     __slots__ = ("durations", "handling_seconds", "name", "requests")
 
@@ -39,13 +39,13 @@ class ApiMetrics:
 
 
 class RequestMetrics:
-    """What is counted of all requests."""
+    """The counters of all requests."""
 
     def __init__(
         self, api_keys: Iterable[int], monotonic: Callable[[], float], metrics: Registry
     ) -> None:
         self.monotonic = monotonic
-        # By key, so that finding one is an index; those between are never asked for.
+        # By key, so that a lookup is an index; the keys between are never used.
         self._apis = [ApiMetrics(api_name(key)) for key in range(max(api_keys, default=0) + 1)]
         self._errors: dict[tuple[str, str], int] = {}
         columns = (
@@ -67,13 +67,13 @@ class RequestMetrics:
         )
 
     def handled(self, api_key: int, seconds: float) -> None:
-        """A handler returned after so long."""
+        """Count the time until a handler returned."""
         api = self._apis[api_key]
         api.requests += 1
         api.handling_seconds += seconds
 
     def answered(self, api_key: int, seconds: float) -> None:
-        """An answer was handed over, so long after its request was here."""
+        """Count the time from a complete request until its answer was handed to the socket."""
         self._apis[api_key].durations.observe(seconds)
 
     def refused(self, api_key: int, codes: Sequence[ErrorCode]) -> None:

@@ -1,9 +1,10 @@
-"""Clients that are slow to take their answers: how much waits for one, and since when none moved.
+"""Clients that read answers slowly: unsent bytes of each, and since when none were sent.
 
 The kernel holds up to 4 MiB for a slow peer and makes room for more only when a third of that is
-free. Who reads ten kilobytes a second would seem to take nothing for minutes if only the event
-loop's own buffer were looked at, so the kernel is asked too. Where it does not tell (not on Linux),
-the loop's buffer is all that is known. That costs a system call: for timers, not for every answer.
+free. A client that reads ten kilobytes a second would seem to read nothing for minutes if only the
+event loop's own buffer counted, so the kernel is asked too. Outside Linux the kernel does not
+report it, and only the loop's buffer is known. That costs a system call: for timers, not for every
+answer.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ _UNKNOWN: Final = -1
 
 
 class Stall:
-    """Since when a client has taken nothing (pure)."""
+    """Since when a client has read nothing (pure)."""
 
     __slots__ = ("_since", "_unsent_before")
 
@@ -25,12 +26,12 @@ class Stall:
         self._unsent_before = _UNKNOWN
 
     def begin(self, now: float) -> None:
-        """Answers have begun to wait. How many bytes is not asked: this is on every large one."""
+        """Answers have begun to wait. Unsent bytes are not read: this runs for every large one."""
         self._since = now
         self._unsent_before = _UNKNOWN
 
     def lasts(self, unsent: int, now: float, seconds_max: float) -> bool:
-        """Whether nothing was taken for so long, now that so many bytes wait."""
+        """Whether the client has read nothing for `seconds_max`; `unsent` bytes wait now."""
         if unsent != self._unsent_before:
             if self._unsent_before != _UNKNOWN:
                 self._since = now
@@ -50,7 +51,7 @@ def unsent_bytes(transport: asyncio.WriteTransport) -> int:
     try:
         told = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
     except (OSError, ValueError):
-        # It was closed meanwhile: its descriptor is -1, which is no number of a file.
+        # It was closed meanwhile: its descriptor is -1, which is not a valid one.
         return own_bytes
     (kernel_bytes,) = _COUNT.unpack(told)
     return own_bytes + int(kernel_bytes)

@@ -1,4 +1,4 @@
-"""`Listener`: the sockets of one broker; accepts connections and, when told to stop, finishes them.
+"""`Listener`: the sockets of one broker; accepts connections and, at a stop, finishes them.
 
 `localhost` means both 127.0.0.1 and ::1, because clients resolve it to either. With port 0 the
 first address gets a free port and the second one the same.
@@ -28,7 +28,7 @@ FREE_PORT_TRIES = 8
 """Ports to try when any will do, before giving up."""
 ACCEPT_TURNS = 5
 """Turns of the loop until a connection that was accepted last is known; uvloop needs two. One that
-became known later would ask parts that are gone."""
+became known later would use parts that are already closed."""
 
 WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 """Puts something between a socket and its connection, for tests of a bad network."""
@@ -54,14 +54,14 @@ class Listener:
         self.port = settings.port
 
     def bind(self) -> None:
-        """Take the address, so that it is known before anybody is served."""
+        """Bind the address, so that it is known before any client is served."""
         for tries_left in reversed(range(FREE_PORT_TRIES)):
             try:
                 return self._bind_all()
             except ConfigError:
                 if self._settings.port or not tries_left:
                     raise
-                # The port that is free on one address is taken on the other: try another one.
+                # The port that is free on one address is in use on the other: try another one.
                 self.port = 0
         return None
 
@@ -119,7 +119,7 @@ class Listener:
         return listener_limits(self._state)
 
     def close_sockets(self) -> None:
-        """Let go of addresses that nobody was served on."""
+        """Close sockets that have not served any client."""
         for bound in self._sockets:
             bound.close()
         self._sockets = []

@@ -1,20 +1,20 @@
 """One connection: its requests in order, its answers in the same order, and how many at once.
 
-Requests are handled as they come; an answer that is ready early waits for those before it. What is
-guaranteed:
+Requests are handled as they arrive; an answer that is ready early waits for those before it.
+Guarantees:
 
 - answers leave in the order of requests, however they complete;
 - at most `REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX` requests of a connection are being handled, and
   none behind a fetch, JoinGroup or SyncGroup that waits, behind a produce that is not appended
-  yet, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave yet: a client that asks for
-  much and reads nothing gets one large answer made, not sixty-four;
+  yet, or behind answers of `WRITE_BUFFER_BYTES_HIGH` that cannot leave yet: for a client that asks
+  for much and reads nothing one large answer is built, not sixty-four;
 - the bytes of a request count against the node's budget until it is answered. A fetch,
   JoinGroup or SyncGroup that waits holds none: the client says how long that is, and others must
   not wait for it. What a group keeps of it is bounded by the coordinator;
 - while a quota is set, each request is charged to its client once, its answer says how long the
-  client is to wait, and the owner is told to read no more meanwhile. Answers still go out;
+  client is to wait, and the owner pauses reading meanwhile. Answers are still sent;
 - a request whose client is gone waits for nothing, and a fetch whose client sends no more is
-  answered with what there is.
+  answered with the records available.
 
 It knows neither sockets nor the event loop: `broker.listener` gives it a way to write and to close.
 """
@@ -62,10 +62,10 @@ the other members of a group. They hold no bytes of the budget, and a connection
 
 
 class Writer(Protocol):
-    """Where answers go."""
+    """Sends answers."""
 
     def __call__(self, buffers: list[Buffer], size_bytes: int) -> None:
-        """Send these bytes, which are so many."""
+        """Send the buffers, `size_bytes` in total."""
         ...
 
 
@@ -92,8 +92,8 @@ class _Slot:
         self.buffers: list[Buffer] | None = None
         self.size_bytes = 0
         self.waiting: WaitingAnswer | None = None
-        """What to tell when nobody wants the answer any more. It refers to this slot in turn, so it
-        goes as soon as the answer is there."""
+        """Notified when the client abandons the answer. It refers to this slot in turn, so it is
+        removed as soon as the answer is set."""
         self.meter: RequestMeter | None = None
         """Only while a quota is set."""
 
@@ -152,21 +152,22 @@ class Session:
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._encodings = 0
-        """Answers that a thread encodes. Nothing is handled behind them: they take much memory."""
+        """Answers that a thread encodes. No request is handled behind them: they take much
+        memory."""
         self._is_collecting = False
         self._is_held = False
         self._is_hurried = False
         self._received_at = 0.0
-        """When the last bytes came: requests are whole since then, however late they are handled,
-        because nothing is read while some are held back."""
+        """When the last bytes arrived: requests are complete since then, however late they are
+        handled, because nothing is read while some are held back."""
         self.time = 0.0
-        """The last look at the clock; requests that are handled in a row share them."""
+        """The last reading of the clock; requests that are handled in a row share it."""
         self.is_closed = False
         self.is_muted = False
         """Set by the owner while the client has to wait for a quota."""
         self.wants_room = False
-        """Set by the owner when it holds requests back for want of room. After a burst it looks for
-        itself whether there is room again; later `on_room` is called."""
+        """Set by the owner when it holds requests back because there is no room. After a burst the
+        owner checks itself whether there is room again; later `on_room` is called."""
 
     @property
     def in_flight(self) -> int:
@@ -185,11 +186,11 @@ class Session:
         )
 
     def received(self) -> None:
-        """Bytes came, just now."""
+        """Bytes arrived just now."""
         self._received_at = self.time = self._requests.monotonic()
 
     def resumed(self) -> None:
-        """What was held back is handled now."""
+        """Requests that were held back are handled now."""
         self.time = self._requests.monotonic()
 
     def begin_burst(self) -> None:
@@ -197,7 +198,7 @@ class Session:
         self._is_collecting = True
 
     def end_burst(self) -> None:
-        """Send what has become ready since `begin_burst`."""
+        """Send the answers that have become ready since `begin_burst`."""
         if self._slots and self._slots[0].buffers is not None:
             self._send_ready()
         self._is_collecting = False
@@ -236,14 +237,14 @@ class Session:
         if request.api_key == ApiKey.PRODUCE:
             wait_ms = meter.charge_produce(request.frame_bytes)
             if wait_ms:
-                # At once, and not when it is answered: what the client sent after it has to wait.
+                # Now, and not when it is answered: the client's later requests have to wait.
                 self._mute(wait_ms)
         return meter
 
     def close(self) -> None:
-        """The connection is gone: answers that are still to come go nowhere."""
+        """The connection is closed: later answers are dropped."""
         self.is_closed = True
-        # The owner refers to the session: this is what referred back.
+        # The owner refers to the session: these are the references back.
         self._write = _write_nowhere
         self._close = self.on_room = _do_nothing
         self._mute = _mute_nobody
@@ -257,7 +258,7 @@ class Session:
                 waiting.waiter.abandon()
 
     def hurry(self) -> None:
-        """The client sends no more: fetches are answered with what there is and wait no longer."""
+        """The client sends no more: answer its fetches now with the records available."""
         self._is_hurried = True
         for slot in tuple(self._slots):
             if slot.waiting is not None:
@@ -321,8 +322,8 @@ class Session:
         self._filled(slot)
 
     def _charged(self, meter: RequestMeter, request: Request, answer: Answer) -> Answer:
-        """The answer that tells how long the client is to wait; nobody reads from it meanwhile."""
-        # Exempt as in Kafka: a client that wants no answer, and what coordinators tell each other.
+        """Return the answer with its throttle time; the connection is not read from meanwhile."""
+        # Exempt as in Kafka: a client that wants no answer, and requests between coordinators.
         is_exempt = isinstance(answer, NoAnswer) or request.api_key == ApiKey.WRITE_TXN_MARKERS
         wait_ms = meter.settle(is_exempt=is_exempt)
         if not wait_ms:
@@ -331,7 +332,7 @@ class Session:
         return throttled(answer, request.api_version, wait_ms)
 
     def _encode(self, slot: _Slot, answer: Message) -> bool:
-        """Whether the answer could be written; if not, that is a defect of ours."""
+        """Whether the answer could be encoded; if not, that is a defect of ours."""
         try:
             slot.buffers = encode_response_frame(slot.request, answer)
             codes = error_codes(answer)

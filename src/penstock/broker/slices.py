@@ -1,4 +1,4 @@
-"""`in_slices`: a loop over what a client named, a slice in each turn of the event loop.
+"""`in_slices`: a loop over the items of a request, a slice in each turn of the event loop.
 
 A client chooses how many partitions or topics its request names. A handler whose work grows with
 that number iterates with `in_slices`: after `CONNECTION_TURN_SECONDS` of work it waits in the queue
@@ -9,7 +9,7 @@ of the listener's turns (`turns`), behind those that used less of the loop. Guar
   one also when the queue's share of the turn is;
 - however many such loops there are, they share the time of a turn with the connections.
 
-State may change between two slices: a handler takes what must be consistent (an image of the
+State may change between two slices: a handler takes state that must be consistent (an image of the
 metadata) before the loop. It is not for hot requests: an async generator costs more than they do.
 """
 
@@ -46,12 +46,13 @@ class NextTurn:
         """Wake the coroutine: it continues in the next pass over the loop's callbacks."""
         future, self._future = self._future, None
         if future is not None and not future.done():
-            # What it will use, now: otherwise the queue would wake all that wait in this turn.
+            # Charge the expected use now: otherwise the queue would wake all that wait in this
+            # turn.
             self._turns.left_seconds -= CONNECTION_TURN_SECONDS
             future.set_result(None)
 
     def restart(self) -> None:
-        """Begin to count anew: the coroutine has waited for something else."""
+        """Restart the measurement: the coroutine has waited for something else."""
         self._begun = self._clock.monotonic()
 
     async def wait_if_used_up(self, *, is_wide: bool) -> None:

@@ -1,4 +1,4 @@
-"""How long a client is to wait, written into an answer that is made already."""
+"""Writes the throttle time into an answer that is already built."""
 
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -6,7 +6,8 @@ from typing import Any, Final, cast
 from penstock.broker.context import Answer, EncodedAnswer, NoAnswer
 
 _FLEXIBLE_PRODUCE_VERSION: Final = 9
-"""From here on an answer to Produce ends with a byte that says how many tagged fields there are."""
+"""Starting at this version an answer to Produce ends with a byte for the number of tagged
+fields."""
 _THROTTLE_TIME_BYTES: Final = 4
 
 

@@ -1,8 +1,8 @@
 """`TimeLimits`: which time limit a connection has used up, and when to look at it next. Pure.
 
 - A request that was begun is received whole within `frame_completion_seconds_max`.
-- A client whose answers wait takes some of them within `slow_reader_seconds_max`; it is looked at
-  now and then, so it is ended a little late.
+- A client whose answers wait reads some of them within `slow_reader_seconds_max`; it is checked now
+  and then, so it is closed a little late.
 - A connection without requests is idle after `connection_idle_seconds_max`.
 
 A quota mutes a connection until `muted_until`. This file neither reads clocks nor ends connections:
@@ -16,7 +16,8 @@ from penstock.broker.send_queue import Stall
 from penstock.core.settings import ListenerSettings
 
 _STALL_LOOKS: Final = 4
-"""How often a client that takes nothing is looked at in its time: it is ended a quarter late."""
+"""Checks of a client that reads nothing, within its time limit: it is closed up to a quarter
+late."""
 _NOTHING: Final = ""
 
 
@@ -27,7 +28,8 @@ class TimeLimits:
 
     def __init__(self) -> None:
         self.frame_since: float | None = None
-        """When a request was begun that is not whole; None while it is not the client's turn."""
+        """When the incomplete request began; None while the broker is not waiting for the
+        client."""
         self.last_request_at = 0.0
         self.muted_until = 0.0
         self._stall = Stall()

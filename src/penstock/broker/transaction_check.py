@@ -1,10 +1,10 @@
 """Asks a coordinator before the first records of its transaction are appended (KIP-890).
 
 A transactional batch may be appended if its transaction is open in the partition already, or if the
-coordinator says that the partition belongs to it. Clients of transaction version 2 leave it to the
-broker to add the partition; those before it have added it, and the broker only looks. A coordinator
-that is still ending the producer's last transaction is asked again for a short while, because the
-client did nothing wrong.
+coordinator says that the partition belongs to it. For clients of transaction version 2 the broker
+adds the partition; older clients have added it, and the broker only checks. A coordinator that is
+still ending the producer's last transaction is asked again for a short while, because the client
+did nothing wrong.
 
 It appends nothing, and it does NOT decide what the transaction's state is.
 """
@@ -26,16 +26,16 @@ BROKER_VERSION: Final = 5
 RETRY_SECONDS: Final = 0.001
 """The first pause; each later one is twice as long. Kafka begins with the longest. Nearly always
 the coordinator keeps the question until it can say yes (`coordinator.transactions.adding`), and it
-is not repeated: 0 of 4,000 in `benchmarks.groups`. Without that, one durable producer made 75
+is not repeated: 0 of 4,000 in `benchmarks.groups`. Without that, one durable producer committed 75
 transactions a second with these pauses, and 39 with 20 ms each time: so they stay."""
 RETRY_SECONDS_LONGEST: Final = 0.02
 """Kafka's add.partitions.to.txn.retry.backoff.ms."""
 RETRY_SECONDS_MAX: Final = 0.1
-"""Kafka's add.partitions.to.txn.retry.backoff.max.ms: then the client is told to come back."""
+"""Kafka's add.partitions.to.txn.retry.backoff.max.ms: then the client gets a retriable error."""
 
 
 class Claim(NamedTuple):
-    """What a producer says of itself."""
+    """The producer's identity in a request."""
 
     transactional_id: str
     producer_id: int
@@ -52,7 +52,7 @@ class TransactionCheck:
         self._claim = claim
         self._adds = adds
         self.guards: dict[HostedPartition, int] = {}
-        """What appends have to show, for partitions where no transaction is open yet."""
+        """The guards that appends must present, for partitions where no transaction is open yet."""
         self.errors: dict[HostedPartition, ErrorCode] = {}
         """Partitions to which nothing may be appended, and why."""
 

@@ -1,4 +1,4 @@
-"""What a broker asks a transaction coordinator before it appends.
+"""The request of a broker to a transaction coordinator before it appends.
 
 AddPartitionsToTxn as brokers send it, and the codes in its answer as producers know them. It is NOT
 the handler of that request.
@@ -61,5 +61,5 @@ def codes_in(answer: Message, names: Sequence[TopicPartition]) -> dict[TopicPart
 
 
 def _as_producers_know_it(code: ErrorCode) -> ErrorCode:
-    """A fenced producer learns it by its epoch: it may abort and go on, as Kafka answers."""
+    """A fenced producer gets an epoch error: it may abort and go on, as Kafka answers."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

@@ -45,7 +45,7 @@ class TransactionTurns:
         self._last: dict[int, Turn] = {}
 
     def is_free(self, producer_id: int) -> bool:
-        """Whether nobody waits, so that a request may go on at once."""
+        """Whether no request waits, so that the next may go on at once."""
         return producer_id not in self._last
 
     def take(self, producer_id: int) -> Turn:

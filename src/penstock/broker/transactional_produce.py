@@ -1,4 +1,4 @@
-"""Produce within a transaction: who may write, and in which order while a coordinator is asked.
+"""Produce within a transaction: checks the producer, and keeps order while a coordinator is asked.
 
 All transactional batches of a request belong to one producer, and the request names its
 transactional id; else all of it is refused. When the transaction is open in every partition already
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _ATTRIBUTES_POSITION: Final = CRC_START + 1
 """The low byte of the attributes, the first field under the checksum."""
 IMPLICIT_ADD_VERSION: Final = 12
-"""From this version on the client leaves it to the broker to add partitions to transactions."""
+"""Starting at this version the broker, not the client, adds partitions to transactions."""
 ABORTABLE_VERSION: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 _COME_BACK: Final = (
@@ -49,7 +49,7 @@ _COME_BACK: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""What producers do not expect of a broker that is not their coordinator; they retry another."""
+"""Codes that producers expect only from a coordinator; another code lets them retry."""
 
 AppendAll = Callable[[ErrorCode | None, TransactionCheck | None], Answer | Deferred[Answer]]
 """Appends every batch of the request, or refuses all for one reason."""
@@ -89,7 +89,7 @@ def append_transaction(
             outcome = append_all(None, check)
             await _appended(outcome)
         except Exception:
-            # Nobody else would: a task that ends with an exception ends the broker.
+            # Caught here, because a task that ends with an exception ends the broker.
             logger.exception("a transactional produce failed; its connection is closed")
             outcome = DEFECT
         finally:
@@ -117,7 +117,7 @@ async def _appended(outcome: Answer | Deferred[Answer]) -> None:
 def _transactional(
     batches: Iterable[tuple[HostedPartition | None, memoryview]],
 ) -> tuple[set[tuple[int, int]], dict[HostedPartition, int]]:
-    """Who writes the transactional batches, and their first sequences by partition."""
+    """The producer of the transactional batches, and their first sequences by partition."""
     producers: set[tuple[int, int]] = set()
     sequences: dict[HostedPartition, int] = {}
     for partition, records in batches:
@@ -131,7 +131,7 @@ def _transactional(
 
 
 def is_transactional(records: bytes | bytearray | memoryview) -> bool:
-    """What the first batch says; whether it may be believed is found out later."""
+    """Whether the first batch claims to be transactional; validation follows later."""
     return (
         len(records) >= HEADER_BYTES
         and records[MAGIC_POSITION] == MAGIC
@@ -146,19 +146,19 @@ class _Verifying:
 
     def __init__(self) -> None:
         self.appended: Waiter | None = None
-        """Whoever it waits for after it was appended."""
+        """The `Waiter` of the answer after the batches were appended."""
 
     def abandon(self) -> None:
-        """The client is gone. What it sent is kept, or refused by the coordinator."""
+        """The client has disconnected. Its batches are appended, or refused by the coordinator."""
         if self.appended is not None:
             self.appended.abandon()
 
     def hurry(self) -> None:
-        """There is no answer but the whole one."""
+        """Do nothing: there is no partial answer."""
 
 
 def unverified(index: int, code: ErrorCode, api_version: int) -> PartitionProduceResponse:
-    """What a producer is told when its coordinator did not say yes."""
+    """The answer for a partition whose transaction the coordinator did not confirm."""
     message = None
     if code in _COME_BACK:
         message = f"the coordinator could not say whether the transaction is open: {code.name}"

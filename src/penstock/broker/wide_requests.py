@@ -1,7 +1,7 @@
 """Wide requests are decoded, and wide answers are encoded, by worker threads.
 
-`ForwardingWaiter` stands for a request that is not decoded yet; `WrittenAnswer` is what a thread
-made of an answer. How many there are at once is decided in `wide_permits`.
+`ForwardingWaiter` stands for a request that is not decoded yet; `WrittenAnswer` is an answer that a
+thread has encoded. `wide_permits` bounds their number.
 """
 
 from collections import Counter
@@ -60,9 +60,9 @@ class ForwardingWaiter:
         permit: WidePermit | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        """The request was handled: `answer` becomes what `outcome` is, now or later.
+        """The request was handled: `answer` is set to `outcome`, now or later.
 
-        The permit is released with the answer, or when there will be none; so is `on_end` called.
+        The permit is released, and `on_end` is called, with the answer or when there will be none.
         """
         self._permit = permit
         self._on_end = on_end

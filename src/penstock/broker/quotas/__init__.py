@@ -1,1 +1,1 @@
-"""Client quotas: whose bound counts, what was used of it, and how long to wait."""
+"""Client quotas: which bound counts for a client, how much is used, and how long to wait."""

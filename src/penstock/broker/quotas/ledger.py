@@ -1,8 +1,8 @@
-"""`Ledger`: what each client used, for as many clients as there is room. Pure.
+"""`Ledger`: the use of each client, for a bounded number of clients. Pure.
 
-Names come from clients, so both bounds are needed: an entry that nobody used for an hour goes when
-another one comes, and when there is no room the one that was used longest ago goes. Who is
-forgotten starts anew, which is never to its disadvantage.
+Clients choose the names, so both bounds are needed: an entry that was not used for an hour is
+evicted when another one is added, and when the ledger is full the one that was used longest ago is
+evicted. An evicted client starts anew, which is never to its disadvantage.
 """
 
 from collections import OrderedDict
@@ -30,7 +30,7 @@ class Ledger(Generic[Key, State]):
         return len(self._entries)
 
     def use(self, key: Key, now_ms: int) -> State:
-        """The state of `key`, made if it is new."""
+        """The state of `key`, created if it is new."""
         entry = self._entries.get(key)
         if entry is None:
             self._make_room(now_ms)
@@ -42,12 +42,12 @@ class Ledger(Generic[Key, State]):
         return state
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Forget all clients."""
         self._entries.clear()
 
     def _make_room(self, now_ms: int) -> None:
         idle_ms_max = QUOTA_STATE_IDLE_SECONDS_MAX * 1000
-        # Two for each that comes: so the idle ones go in the end, and never many at once.
+        # At most two for each new entry: idle ones are evicted in the end, and never many at once.
         for _ in range(2):
             oldest = next(iter(self._entries.values()), None)
             if oldest is None or (

@@ -11,8 +11,8 @@ The most specific entity that has this kind of quota counts, in this order:
     client id                     all users of the client id together
     any client id                 each client id for itself
 
-A client that sends no id, or an empty one, has only what its user has. The number of entities is
-bounded by who stores them, and of answers remembered by `QUOTA_STATES_MAX`.
+A client that sends no id, or an empty one, has only what its user has. The store bounds the number
+of entities, and `QUOTA_STATES_MAX` that of remembered answers.
 """
 
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ EntityKey = tuple[str | None, str | None]
 
 
 class Bound(NamedTuple):
-    """What counts for one client."""
+    """The bound that counts for one client."""
 
     sharers: tuple[str, str]
     """User and client id whose use is counted together; "" where all are."""
@@ -47,7 +47,7 @@ class LimitTable:
         return len(self._limits)
 
     def put(self, entity: EntityKey, limit: float | None) -> None:
-        """Give an entity a limit, None for none."""
+        """Set the limit of an entity; None removes it."""
         if limit is None:
             self._limits.pop(entity, None)
         else:
@@ -55,7 +55,7 @@ class LimitTable:
         self._known.clear()
 
     def bound_of(self, user: str, client_id: str) -> Bound | None:
-        """What counts for a client, None for nothing."""
+        """The bound that counts for a client, None if there is none."""
         if not self._limits:
             return None
         client = (user, client_id)

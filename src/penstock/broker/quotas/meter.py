@@ -1,12 +1,12 @@
-"""`RequestMeter`: what one request costs its client, and how long the client is to wait for it.
+"""`RequestMeter`: the costs of one request, and how long its client has to wait for it.
 
 There is one for each request that begins while a quota is set, and none otherwise. It adds up the
 time that the broker's thread spends on the request, leaving out the time it is parked, and charges
-each thing once. What is guaranteed:
+each thing once. Guarantees:
 
 - the bytes of a Produce are charged when it begins: a client that hangs up has used them too;
 - a Fetch that has to wait is charged for no bytes, because it is answered without any;
-- the longest of the waits counts, and is told in the answer.
+- the longest of the waits counts, and is the throttle time of the answer.
 
 It knows neither connections nor how to write an answer.
 """
@@ -77,7 +77,7 @@ class RequestMeter:
         return wait_ms
 
     def fetch_bytes_max(self) -> int:
-        """What one fetch may bring."""
+        """The most bytes that one fetch may return."""
         return self._quotas.fetch_bytes_max(self._client_id)
 
     def settle_fetch(self, answer_bytes: int) -> int:
@@ -136,7 +136,7 @@ class RequestMeter:
 def _short(client_id: str) -> str:
     """The client id, or a digest of one that is too long to have quotas of its own.
 
-    Who used how much is remembered by it, and a client may send 32,767 bytes.
+    It is a key of the ledgers, and a client may send 32,767 bytes.
     """
     # No character is more than four bytes.
     if len(client_id) * 4 <= QUOTA_ENTITY_NAME_BYTES_MAX:

@@ -1,12 +1,12 @@
-"""`Quotas`: the bounds that are set now, and what each client used of them; the clock is given.
+"""`Quotas`: the bounds that are set now, and each client's use of them; the clock is an argument.
 
-Each kind of quota has a table of who may use how much and a ledger of who used how much. Charging
-never refuses: it counts and says how long to wait, as KIP-13 and KIP-219 have it. Only changes of
-topics can be refused before they are counted (KIP-599), and new connections are taken back when
-they are too many (KIP-612).
+Each kind of quota has a table of the clients' limits and a ledger of their use. Charging never
+refuses: it counts and says how long to wait, as KIP-13 and KIP-219 have it. Only changes of topics
+can be refused before they are counted (KIP-599), and new connections are taken back when they are
+too many (KIP-612).
 
-While nothing is set, `is_active` is False and nobody counts anything: what is counted begins with
-the first quota. Muting a connection and writing the time into the answer are others' business.
+While no quota is set, `is_active` is False and nothing is counted: counting begins with the first
+quota. Muting a connection and writing the throttle time into the answer are done elsewhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ _NO_LIMIT_BYTES: Final = 2**31 - 1
 
 
 class RateQuota:
-    """One kind of quota on what is used over time."""
+    """One kind of quota on a rate."""
 
     __slots__ = ("_ledger", "_wait_ms_max", "_windows", "limits")
 
@@ -111,7 +111,7 @@ class ConnectionQuota:
         return len(self._limits) + (self._default is not None)
 
     def put(self, address: str | None, limit: float | None) -> None:
-        """Give an address a limit, or take it away; None is the address of all others."""
+        """Set or remove the limit of an address; the address None stands for all others."""
         if address is None:
             self._default = limit
         elif limit is None:
@@ -148,7 +148,7 @@ class Quotas:
         """Whether a new connection has to be counted."""
         self.produce = RateQuota(windows)
         self.fetch = RateQuota(windows)
-        # Time that was used cannot be taken back later, so nobody waits longer than one window.
+        # Time that was used cannot be taken back later, so no client waits longer than one window.
         self.request_time = RateQuota(windows, wait_ms_max=windows.size_ms)
         self.mutations = MutationQuota(controller_windows or Windows())
         self.connections = ConnectionQuota(windows)
@@ -163,7 +163,7 @@ class Quotas:
         self._throttled_ms = dict.fromkeys(ALL_QUOTAS, 0)
 
     def put(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
-        """Give an entity these quotas and no others. They are in force at once."""
+        """Set the quotas of an entity, replacing earlier ones. They are in force at once."""
         if quotas:
             self._entities.add(entity)
         else:
@@ -194,24 +194,24 @@ class Quotas:
         self.request_time.record(client_id, seconds * _PERCENT_OF_A_SECOND, self.now_ms())
 
     def fetch_bytes_max(self, client_id: str) -> int:
-        """What one fetch may bring: more would have to wait for ever."""
+        """The most bytes that one fetch may return: more would have to wait for ever."""
         amount = self.fetch.amount_max(client_id)
         return _NO_LIMIT_BYTES if amount is None else int(min(amount, _NO_LIMIT_BYTES))
 
     def hold_ms(self, address: str) -> int:
-        """How long a new connection is held before it is closed; 0 for one that is welcome."""
+        """How long a new connection is held before it is closed; 0 for one that is accepted."""
         wait_ms = self.connections.charge(address, self.now_ms())
         if wait_ms:
             self.throttled(CONNECTION_CREATION_RATE, wait_ms)
         return wait_ms
 
     def throttled(self, quota: str, wait_ms: int) -> None:
-        """Count that somebody has to wait."""
+        """Count a client that has to wait."""
         self._throttled[quota] += 1
         self._throttled_ms[quota] += wait_ms
 
     def register(self, metrics: Registry) -> None:
-        """Show in the metrics what is set and who had to wait."""
+        """Register metrics of the quotas set and of the clients that had to wait."""
 
         def counts() -> Iterable[Row]:
             return [Row((quota,), count) for quota, count in self._throttled.items()]

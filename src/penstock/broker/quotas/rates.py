@@ -3,7 +3,7 @@
 A rate is what was recorded in the last windows, divided by their time. Windows that have not passed
 yet count as if they had, so a client may use ten seconds' worth at once and is asked to wait only
 when its mean would be above the bound: X = (O - T) / T * W for an observed rate O, a bound T and a
-time W brings it back to T.
+time W lowers it to T.
 
 A token bucket fills at the rate of the bound, up to what all windows together allow, and may be
 overdrawn once. It is for changes that come in bursts: a large one does not block until it leaves
@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
 
 class _Sample:
-    """What was used in one window."""
+    """The use in one window."""
 
     __slots__ = ("amount", "begun_ms", "last_ms")
 
@@ -45,7 +45,7 @@ class _Sample:
 
 
 class SampledRate:
-    """What one client used in the last windows."""
+    """The use of one client in the last windows."""
 
     __slots__ = ("_samples",)
 
@@ -87,7 +87,7 @@ class SampledRate:
 
 
 class TokenBucket:
-    """What one client may still use."""
+    """The tokens that one client has left."""
 
     __slots__ = ("_filled_ms", "_is_new", "_tokens")
 
