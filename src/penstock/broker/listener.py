@@ -129,7 +129,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the next bytes; a short one if the connection should stop reading."""
+        """The buffer for the next bytes; a short one for a new request while memory is short."""
         buffer = self._reader.get_buffer(sizehint)
         if self._partial_bytes or not self._state.receiving.is_spent:
             return buffer

@@ -1,9 +1,9 @@
-"""One module for each API; this table is what ApiVersions answers from and what dispatch runs.
+"""One module for each API; ApiVersions and the dispatcher read this table.
 
 Versions are Kafka 4.3's for the APIs that exist here. Produce is served from version 3 on and
 advertised from 0, as Kafka does: some librdkafka versions turn compression off otherwise
-(KAFKA-18659). Fetch 18 and ListOffsets 11 are Kafka 4.3's highest stable versions. What
-every client asks for at once is imported; the other handlers are named, and imported by their first
+(KAFKA-18659). Fetch 18 and ListOffsets 11 are Kafka 4.3's highest stable versions. The handlers
+that every client needs at once are imported; the others are named, and imported at their first
 request: a broker starts sooner, and many never need them.
 """
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: the settings of a resource are replaced; what is not named gets its default."""
+"""AlterConfigs: replaces the settings of a resource; unnamed settings get their defaults."""
 
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext

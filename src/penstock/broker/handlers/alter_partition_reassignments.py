@@ -1,7 +1,6 @@
-"""AlterPartitionReassignments: a partition may be placed where it is, and nowhere else yet.
+"""AlterPartitionReassignments: the only valid target is the broker that has the partition.
 
-With one broker there is one valid target, which changes nothing. All others are refused with what
-Kafka says of them.
+With one broker this changes nothing. All other targets are refused with Kafka's errors.
 """
 
 from penstock.broker.context import RequestContext
@@ -58,7 +57,7 @@ def _result(
 
 def _check(image: MetadataImage, topic: str, target: ReassignablePartition) -> ErrorCode:
     if image.topic(topic) is None:
-        # Repeated for each partition, so not without bound.
+        # Bounded, because it is repeated for each partition.
         shown = topic[:TOPIC_NAME_CHARACTERS_MAX]
         raise UnknownTopicOrPartitionError(f"Unable to find a topic named {shown}.")
     partition = image.partition(topic, target.partition_index)

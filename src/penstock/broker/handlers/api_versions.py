@@ -1,7 +1,7 @@
-"""ApiVersions: what this broker serves, read from the table of handlers.
+"""ApiVersions: the APIs and versions that this broker serves, read from the table of handlers.
 
-A version that is not known is answered in version 0 with UNSUPPORTED_VERSION and the list, so that
-any client can find common ground (KIP-511). What is not implemented is not named.
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the list, so that any
+client can choose a common version (KIP-511). Unsupported APIs are not listed.
 
 The features are those of `broker.features`.
 """
@@ -32,7 +32,7 @@ _SUPPORTED: Final = tuple(
     for name, level in LEVELS.items()
 )
 _ZERO_LEVEL_VERSION: Final = 4
-"""Older clients fail on a feature that is supported from level 0 on (KIP-584)."""
+"""Older clients fail on a feature whose lowest supported level is 0 (KIP-584)."""
 _FEATURES_EPOCH: Final = 0
 """The levels never change, so one epoch is enough; clients need one that is not negative."""
 

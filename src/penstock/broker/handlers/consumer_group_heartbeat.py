@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: how a member of a consumer group lives, joins and leaves (KIP-848)."""
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, stays and leaves (KIP-848)."""
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group

@@ -1,4 +1,4 @@
-"""CreatePartitions: topics get more partitions, which are served when the answer leaves."""
+"""CreatePartitions: adds partitions to topics; they are served when the answer is sent."""
 
 from collections import Counter
 from typing import Final
@@ -18,7 +18,7 @@ from penstock.protocol.messages.create_partitions import (
 )
 
 STRICT_VERSION: Final = 3
-"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""Starting at this version clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(

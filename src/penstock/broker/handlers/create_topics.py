@@ -1,4 +1,4 @@
-"""CreateTopics: each topic is created or refused by itself, and served when the answer leaves."""
+"""CreateTopics: each topic is created or refused by itself, and served when the answer is sent."""
 
 from typing import Final
 
@@ -20,11 +20,11 @@ from penstock.protocol.messages.create_topics import (
 )
 
 STRICT_VERSION: Final = 6
-"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""Starting at this version clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Create what can be created; duplicates in one request are all refused."""
+    """Create the valid topics; duplicates in one request are all refused."""
     refusal = context.services.accepts_produce()
     if refusal is not None:
         return CreateTopicsResponse(

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with all their offsets."""
+"""DeleteGroups: deletes groups without members, with all their offsets."""
 
 from dataclasses import replace
 

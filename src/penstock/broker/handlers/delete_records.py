@@ -1,6 +1,6 @@
-"""DeleteRecords: hides everything below an offset, for good, and frees whole segments.
+"""DeleteRecords: deletes all records below an offset, permanently, and frees whole segments.
 
-The answer leaves when the new start is on the disk: what is deleted stays deleted after a crash.
+The answer is sent when the new start is on the disk: deleted records stay deleted after a crash.
 Apache Kafka answers first and may show the records again after one. An offset of -1 means the high
 watermark. A topic that is only compacted keeps its records (POLICY_VIOLATION), as in Kafka.
 """

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name or by id. When the answer leaves, the topic and its files are gone."""
+"""DeleteTopics: by name or by id. When the answer is sent, the topic and its files are deleted."""
 
 from collections import Counter
 from typing import Final
@@ -24,7 +24,7 @@ from penstock.protocol.messages.delete_topics import (
 )
 
 STRICT_VERSION: Final = 5
-"""From here on a client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""Starting at this version clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:

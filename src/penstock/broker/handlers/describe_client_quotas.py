@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas of every entity that a filter means."""
+"""DescribeClientQuotas: the quotas of every entity that matches a filter."""
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
@@ -17,7 +17,7 @@ from penstock.protocol.messages.describe_client_quotas import (
 def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """All that match, or why the filter is none."""
+    """Return all matching entities, or the error of an invalid filter."""
     parts = [
         FilterPart(component.entity_type, component.match_type, component.match)
         for component in request.components

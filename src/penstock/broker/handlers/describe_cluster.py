@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers that are registered, and what the client may do with them."""
+"""DescribeCluster: the registered brokers, and the client's authorized operations."""
 
 from typing import Final
 

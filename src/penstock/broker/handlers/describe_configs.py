@@ -86,7 +86,7 @@ def _configs(
             _check_node_id(name, f"{context.services.node_id} or empty string,", context)
             return describe_broker(context.services.brokers.layers)
         case ResourceType.BROKER_LOGGER:
-            # There are none whose level a client could change.
+            # No logger has a level that a client could change.
             _check_node_id(name, str(context.services.node_id), context)
             return ()
         case ResourceType.CLIENT_METRICS:

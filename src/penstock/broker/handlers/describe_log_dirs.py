@@ -1,7 +1,7 @@
-"""DescribeLogDirs: the data directory, the room on its disk, and what each partition takes of it.
+"""DescribeLogDirs: the data directory, the space on its disk, and the size of each partition.
 
-Sizes are those of the segment files, without indexes, as in Kafka. What was deleted and is not yet
-off the disk is not counted.
+Sizes are those of the segment files, without indexes, as in Kafka. Deleted files that are still on
+the disk are not counted.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from penstock.replication.manager import HostedPartition
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe every directory; of partitions those that are asked for and are here."""
+    """Describe every directory, with the requested partitions that this broker has."""
     directories = await context.services.log_directories.describe()
     # All logs lie in the first directory: a broker has one.
     topics = _topics(_asked(request, context))

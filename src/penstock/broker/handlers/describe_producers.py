@@ -1,6 +1,6 @@
-"""DescribeProducers: what a partition remembers of producers, and where their transactions began.
+"""DescribeProducers: the producer states of a partition, and where their transactions began.
 
-It is how a person finds a transaction that holds the last stable offset back. A partition is in the
+Operators use it to find a transaction that holds the last stable offset back. A partition is in the
 answer once. An answer describes at most `PRODUCERS_DESCRIBED_MAX` producers; the partitions that do
 not fit are refused, with a message that says so.
 """

@@ -1,4 +1,4 @@
-"""DescribeQuorum: who keeps the cluster's metadata. That is this broker, alone.
+"""DescribeQuorum: the brokers that store the cluster's metadata: only this one.
 
 Kafka's words are used for what Penstock has: the offset is the revision of the metadata store, and
 the epoch that of this broker's registration, which a restart raises. There is no metadata log that
@@ -21,13 +21,13 @@ from penstock.protocol.messages.describe_quorum import (
 )
 
 _NODES_VERSION: Final = 2
-"""The first version that tells where the voters listen."""
+"""The first version with the listeners of the voters."""
 _EPOCH_MAX: Final = 2**31 - 1
 _LISTENER_NAME: Final = "PLAINTEXT"
 
 
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """Describe the quorum to who asks for just that; anything else is no metadata partition."""
+    """Describe the metadata partition if it alone is requested; else all get an error."""
     if not _is_metadata_only(request):
         return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=_unknown(request))
     return DescribeQuorumResponse(

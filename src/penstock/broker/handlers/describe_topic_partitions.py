@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: topics page by page, so that a large cluster fits into bounded answers.
 
-Topics come in the order of their names. An answer holds at most as many partitions as the client
-asks for and the broker allows; where it stopped is the cursor that the client sends back. A cursor
-that lies outside of what is asked for is refused, as in Kafka.
+Topics are sorted by name. An answer holds at most as many partitions as the client asks for and the
+broker allows; the cursor in it names the next partition, and the client sends it back. A cursor
+outside of the requested topics is refused, as in Kafka.
 """
 
 from typing import Final

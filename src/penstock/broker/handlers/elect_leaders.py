@@ -23,7 +23,7 @@ _ELECTION_TYPES: Final = frozenset({0, 1})
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Say of each partition that its leader is the right one, or that there is no such partition.
 
-    Who asks for all partitions is told only of those that changed: none, as in Kafka.
+    The answer to a request for all partitions lists only changed ones: none, as in Kafka.
     """
     is_known = request.election_type in _ELECTION_TYPES
     if request.topic_partitions is None:
@@ -55,7 +55,7 @@ def _result(topic: str, index: int, election_type: int, context: RequestContext)
         code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"
     elif image.topic(topic) is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # Repeated for each partition, so not without bound.
+        # Bounded, because it is repeated for each partition.
         message = f"No such topic as {topic[:TOPIC_NAME_CHARACTERS_MAX]}"
     elif image.partition(topic, index) is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

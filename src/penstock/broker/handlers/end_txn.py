@@ -1,4 +1,4 @@
-"""EndTxn: commit or abort. The answer leaves when the outcome is stored, before the markers."""
+"""EndTxn: commit or abort. The answer is sent when the outcome is stored, before the markers."""
 
 from dataclasses import replace
 from typing import Final

@@ -1,16 +1,17 @@
 """Fetch: stored batches as they are, up to the high watermark; waits when there is too little.
 
-Who reads committed records gets batches up to the last stable offset, and a list of the aborted
-transactions among them: which records to leave out is the client's work.
+Consumers with `read_committed` get batches up to the last stable offset, and a list of the aborted
+transactions among them: the client filters out their records.
 
-A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can come
-in between unseen. It is woken by what satisfies it and looks again. Bytes that are not in the page
-cache are read on a thread, and only that fetch waits for them. A fetch of very many partitions is
-read and answered in slices (`broker.slices`), so that no other request waits for all of it.
+A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can
+happen in between unseen. An event that satisfies it wakes it, and it reads again. Bytes that are
+not in the page cache are read on a thread, and only that fetch waits for them. A fetch of very many
+partitions is read and answered in slices (`broker.slices`), so that no other request waits for all
+of it.
 
 While clients leave too many answers unread, a fetch gets a single batch. One above a quota is
-answered without records and with the time that its client is to wait (KIP-219); what the client
-knows of each partition stays as it was.
+answered without records and with a throttle time (KIP-219); the client's view of each partition
+stays unchanged.
 """
 
 import logging
@@ -59,13 +60,13 @@ from penstock.replication.waits import FetchWait
 logger = logging.getLogger(__name__)
 
 ZSTD_VERSION: Final = 10
-"""Clients that speak an older version cannot unpack zstd (KIP-110)."""
+"""Clients with an older version cannot decompress zstd (KIP-110)."""
 READ_COMMITTED: Final = 1
 """Isolation level of a client that sees no open or aborted transactions."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[Answer]:
-    """Answer now, or when there is something to say."""
+    """Answer now, or when there are enough bytes or an error."""
     services = context.services
     replica_id = request.replica_id if request.replica_id >= 0 else request.replica_state.replica_id
     if replica_id >= 0:
@@ -102,7 +103,7 @@ async def _plan_wide(
         logger.info("a wide fetch was not planned; its connection is closed: %s", error)
         outcome = CLOSE_CONNECTION
     except Exception:
-        # Nobody else would: a task that ends with an exception ends the broker.
+        # Caught here, because a task that ends with an exception ends the broker.
         logger.exception("a wide fetch failed; its connection is closed")
         outcome = DEFECT
     waiter.follow(answer, outcome)
@@ -139,24 +140,24 @@ class _Fetch:
             bytes_allowed = context.meter.fetch_bytes_max()
             if bytes_allowed < self._bytes_limit:
                 self._bytes_limit = bytes_allowed
-                # Half: a batch that does not fit any more is not worth waiting for. But something:
-                # who would be answered with nothing at once asks again at once.
+                # Half: a batch that does not fit any more is not worth waiting for. But not 0: a
+                # client that gets an empty answer at once asks again at once.
                 self._bytes_min = min(self._bytes_min, max(1, bytes_allowed // 2))
         self._deadline = 0.0
         self._response: WaitingAnswer | None = None
-        """Until the answer is set or nobody wants it: they refer to each other."""
+        """Until the answer is set or abandoned: they refer to each other."""
         self._wait: FetchWait | None = None
         """While it is parked."""
         self._outcomes: list[Outcome] = []
         self._hosted: list[HostedPartition] = []
         self._found: list[tuple[HostedPartition, int]] = []
-        """Where records were read, and how many bytes."""
+        """Partitions whose records were read, and how many bytes."""
         self._found_bytes = 0
         self._bytes_left = 0
-        """What the answer may still hold."""
+        """Bytes that the answer may still hold."""
 
     def start(self) -> Answer | Deferred[Answer]:
-        """The answer, or a promise of one."""
+        """The answer, or a deferred one."""
         wait_ms = min(max(self._request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         if self._is_wide:
             self._deadline = self._context.services.clock.monotonic() + wait_ms / 1000
@@ -201,15 +202,15 @@ class _Fetch:
         return is_parked
 
     def abandon(self) -> None:
-        """Nobody wants the answer. A cold read is cancelled with the connection."""
+        """The client has disconnected. A cold read is cancelled with the connection."""
         if self._wait is not None:
             self._context.services.replicas.waits.cancel(self._wait)
             self._wait = None
-        # A task that reads in slices sees it between two of them.
+        # A task that reads in slices checks this between two of them.
         self._response = None
 
     def hurry(self) -> None:
-        """Answer with what there is."""
+        """Answer with the records available."""
         self._deadline = 0.0
         if self._wait is not None:
             self._context.services.replicas.waits.cancel(self._wait)
@@ -234,7 +235,7 @@ class _Fetch:
             self._start(self._read_cold())
             return
         except Exception:
-            # Not for whoever woke it, who is another client's request.
+            # Not raised: the caller is the request of another client.
             logger.exception("a fetch failed when it was woken; its connection is closed")
             self._respond(DEFECT)
             return
@@ -261,7 +262,7 @@ class _Fetch:
         )
 
     def _bytes_limit_now(self) -> int:
-        """What this answer may hold, given what lies unread already; at least one batch."""
+        """The size limit of this answer, given the unread ones; at least one batch."""
         left_bytes = self._context.services.unsent_answers.left_bytes
         return min(self._bytes_limit, max(1, left_bytes))
 
@@ -280,7 +281,7 @@ class _Fetch:
         return self._found_bytes
 
     def _read_one(self, asked: SessionPartition) -> None:
-        """Read from the page cache; `BlockingIOError` when something is not there."""
+        """Read from the page cache; raises `BlockingIOError` on a miss."""
         found_bytes = self._found_bytes
         try:
             partition = self._partition(asked)
@@ -315,7 +316,7 @@ class _Fetch:
         self._context.services.tasks.start(work)
 
     async def _read_wide(self) -> None:
-        """Read and answer in slices; park if that is called for and nothing came meanwhile."""
+        """Read and answer in slices; park if too little was found and none came meanwhile."""
         answer: Answer
         services = self._context.services
         try:
@@ -336,14 +337,14 @@ class _Fetch:
                 return
             answer = await self._answer_in_slices()
         except Exception:
-            # Nobody else would: a task that ends with an exception ends the broker.
+            # Caught here, because a task that ends with an exception ends the broker.
             logger.exception("a wide fetch failed; its connection is closed")
             answer = DEFECT
         self._respond(answer)
 
     def _has_moved(self) -> bool:
-        """Whether an append was committed between two slices, which nothing would wake for."""
-        # An error is answered at once, so nothing needs to wake for it either.
+        """Whether an append was committed between two slices, which would not wake this fetch."""
+        # An error is answered at once, so the fetch need not be woken for it either.
         return len(self._hosted) != len(self._outcomes) or any(
             isinstance(outcome, ErrorCode)
             or partition.state.high_watermark != outcome.high_watermark
@@ -351,13 +352,13 @@ class _Fetch:
         )
 
     async def _read_cold(self) -> None:
-        """Read on a thread what is not cached, and answer with what was found."""
+        """Read uncached records on a thread, and answer with the records found."""
         answer: Answer
         try:
             await self._read_each_cold()
             answer = await self._answer_in_slices()
         except Exception:
-            # Nobody else would: a task that ends with an exception ends the broker.
+            # Caught here, because a task that ends with an exception ends the broker.
             logger.exception("a fetch from the disk failed; its connection is closed")
             answer = DEFECT
         self._respond(answer)
@@ -399,7 +400,7 @@ class _Fetch:
         return partition
 
     def _throttled(self) -> FetchResponse | None:
-        """The answer without records that a quota asks for; None when it asks for nothing."""
+        """The answer without records if a quota is exceeded, else None."""
         meter = self._context.meter
         if meter is None:
             return None

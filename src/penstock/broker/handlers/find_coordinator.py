@@ -1,7 +1,7 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
-The internal topic is created when the first client asks. Kafka tells that client to come back; here
-the topic is served when the answer leaves, so it need not.
+The internal topic is created at the first request. Kafka lets that client retry; here the topic is
+served when the answer is sent, so no retry is needed.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""Heartbeat: a classic member lives, and hears whether it is to join again.
+"""Heartbeat: keeps a classic member in its group; the answer says whether it must rejoin.
 
-While the coordinator loads, every member is told that all is well, as in Kafka: nobody knows
-better, and an error would only make it join again.
+While the coordinator loads, every member gets a success, as in Kafka: the state is unknown, and an
+error would only make it rejoin.
 """
 
 from penstock.broker.context import Answer, RequestContext

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single settings are set, deleted, or have items added and taken away."""
+"""IncrementalAlterConfigs: single settings are set, deleted, or have items added and removed."""
 
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext

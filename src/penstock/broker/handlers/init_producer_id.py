@@ -1,7 +1,7 @@
-"""InitProducerId: an id for an idempotent producer, or the way into transactions.
+"""InitProducerId: returns an id for an idempotent producer, or initializes a transactional one.
 
 As in Kafka, a producer without a transactional id always gets a new id with epoch 0, also when it
-names its former one: it bumps its own epoch (KIP-360). A transactional id is the business of its
+names its former one: it bumps its own epoch (KIP-360). A transactional id is handled by its
 coordinator.
 """
 
@@ -22,7 +22,7 @@ FENCED_VERSION: Final = 4
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Give out a producer id that nobody had before, or a transactional id's next epoch."""
+    """Return an unused producer id, or a transactional id's next epoch."""
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:

@@ -1,4 +1,4 @@
-"""LeaveGroup: members of a classic group go, each with an answer of its own."""
+"""LeaveGroup: removes members of a classic group, each with a result of its own."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""ListConfigResources: what has settings that DescribeConfigs can show.
+"""ListConfigResources: the resources whose settings DescribeConfigs can show.
 
 Every broker and every topic is listed, and the groups that have settings of their own, as in Kafka.
-Client metrics have no settings here, and loggers have no levels that a client could change: of
-these kinds nothing is listed.
+Client metrics have no settings here, and loggers have no levels that a client could change: these
+kinds are not listed.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """ListGroups: the groups of every shard on this broker.
 
 As in Kafka a shard that is not served here adds nothing, and one that still loads makes the whole
-answer an error: a list that may lack groups would be a lie.
+answer an error: a list that may lack groups would be wrong.
 """
 
 import asyncio

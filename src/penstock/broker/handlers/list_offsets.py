@@ -1,8 +1,8 @@
 """ListOffsets: the first, the last, the newest, or the first record at or after a time.
 
 Latest is the high watermark, never the end of the log: an offset that a client learns here is one
-that it can read. To who reads committed records it is the last stable offset. Looking a time up may
-read cold data, so that runs on a thread.
+that it can read. For consumers with `read_committed` it is the last stable offset. A lookup by time
+may read cold data, so it runs on a thread.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ _LOWEST_VERSION: Final = {
 }
 READ_COMMITTED: Final = 1
 LEADER_EPOCH_VERSION: Final = 4
-"""From this version on the answer has the leader epoch (KIP-320)."""
+"""Starting at this version the answer has the leader epoch (KIP-320)."""
 _NOTHING: Final = (-1, -1, -1)
 
 Found = tuple[int, int, int]
@@ -102,7 +102,7 @@ async def _find(
         return -1, _limit(partition, reads_committed=reads_committed), state.leader_epoch
     if asked in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        # A log without records begins with what this leader writes next.
+        # A log without records begins with the next record of this leader.
         is_empty = start == log.end_offset
         return -1, start, state.leader_epoch if is_empty else log.epochs.epoch_at(start)
     if asked in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

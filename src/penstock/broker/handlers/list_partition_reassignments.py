@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: partitions do not move here, so nothing is ever on its way."""
+"""ListPartitionReassignments: partitions do not move here, so the list is always empty."""
 
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode

@@ -1,4 +1,4 @@
-"""ListTransactions: the transactional ids that this broker coordinates and that pass filters."""
+"""ListTransactions: the transactional ids of this coordinator that match the filters."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def handle(
             for partition in range(coordinators.partition_count("transaction"))
         )
     )
-    # What the filters say of themselves is known without any coordinator.
+    # Errors of the filters themselves are known without any coordinator.
     whole = listed(request, {}, 0)
     found: list[TransactionState] = []
     for answer in answers:

@@ -1,6 +1,6 @@
-"""Metadata: brokers, topics, partitions and their leaders; creates a topic when it is asked to.
+"""Metadata: brokers, topics, partitions and their leaders; creates missing topics on request.
 
-A topic that is created here is served when the answer leaves, so the client need not come back. In
+A topic that is created here is served when the answer is sent, so the client need not retry. In
 version 0 an empty list means all topics; from version 1 on that is null, and empty means none.
 """
 
@@ -65,7 +65,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
 async def _create_missing(
     request: MetadataRequest, context: RequestContext
 ) -> dict[str, PenstockError]:
-    """Create the named topics that do not exist, where that is allowed; returns what failed."""
+    """Create the named topics that do not exist, where that is allowed; returns the errors."""
     services = context.services
     is_allowed = request.allow_auto_topic_creation and services.settings.topic_defaults.auto_create
     if not is_allowed or services.accepts_produce() is not None:
@@ -82,7 +82,7 @@ async def _create_missing(
     failed: dict[str, PenstockError] = {}
     for name, kind in COORDINATOR_TOPICS.items():
         if name in missing:
-            # These have partitions and settings of their own, whoever asks for them.
+            # Internal topics have their own partitions and settings for every client.
             del missing[name]
             error = await services.coordinators.ensure_topic(kind)
             if error is not None:
@@ -125,7 +125,7 @@ async def _answer(
 def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
     code = missing_topic_code(name)
     if isinstance(failure, ThrottledError):
-        # As in Kafka: it is not there yet, and the answer says how long to wait.
+        # As in Kafka: the topic does not exist yet, and the answer has a throttle time.
         return code
     is_possible = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return code_of(failure) if failure is not None and is_possible else code

@@ -1,9 +1,9 @@
-"""OffsetCommit: what a group has processed. Partitions that do not exist are refused one by one.
+"""OffsetCommit: stores the offsets of a group. Partitions that do not exist are refused one by one.
 
-From version 10 on topics are named by their id. What exists goes to the group's coordinator, a
-large commit in pieces (`broker.pieces`), each of which is stored whole; the answer has all
-partitions in the order of the request. A commit of more than `OFFSETS_PER_COMMIT_MAX` partitions is
-refused whole.
+Starting at version 10 topics are named by their id. Existing partitions go to the group's
+coordinator, a large commit in pieces (`broker.pieces`), each of which is stored whole; the answer
+has all partitions in the order of the request. A commit of more than `OFFSETS_PER_COMMIT_MAX`
+partitions is refused whole.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ TOPIC_IDS_SINCE: Final = 10
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
-    """Give what exists to the group's coordinator."""
+    """Send the existing partitions to the group's coordinator."""
     if sum(len(topic.partitions) for topic in request.topics) > PIECE_PARTITIONS:
         return promise(_commit_pieces(request, context), context)
     return _commit(request, context)
@@ -59,8 +59,8 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]
     if not by_id and request.topics and all(map(_has_all, request.topics, found)):
-        # As nearly always: what is asked and what is answered pass as they are. A commit of
-        # nothing is not among them: it must not make a group.
+        # The usual case: request and answer pass unchanged. An empty commit is not passed: it must
+        # not create a group.
         refused = partial(_refused, request)
         return ask_group(context, request.group_id, request, OffsetCommitResponse, refused)
     known = tuple(
@@ -94,7 +94,7 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
         len(mine.partitions) == len(theirs.partitions)
         for mine, theirs in zip(known, request.topics, strict=True)
     ):
-        # Nothing is missing, as nearly always: the coordinator's answer is the answer.
+        # The usual case, no partition is missing: the coordinator's answer is the answer.
         return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse)
     return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse, finish)
 
@@ -135,7 +135,7 @@ def _find(
 
 
 def _existing(topic: OffsetCommitRequestTopic, found: TopicImage) -> OffsetCommitRequestTopic:
-    """The same with the topic's name, and only with partitions that it has."""
+    """Return the topic with its name, and only with partitions that it has."""
     count = len(found.partitions)
     partitions = tuple(p for p in topic.partitions if 0 <= p.partition_index < count)
     return replace(topic, name=found.name, partitions=partitions)

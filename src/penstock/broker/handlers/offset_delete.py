@@ -1,4 +1,4 @@
-"""OffsetDelete: forget offsets of topics that a group does not read any more."""
+"""OffsetDelete: deletes offsets of topics that a group does not read any more."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from penstock.protocol.messages.offset_delete import (
 
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
-    """Give what exists to the group's coordinator."""
+    """Send the existing partitions to the group's coordinator."""
     image = context.services.metadata.image
     known = tuple(_existing(topic, image) for topic in request.topics)
     asked = replace(request, topics=tuple(topic for topic in known if topic.partitions))
@@ -32,7 +32,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answer | De
         }
         return _merged(request, codes)
 
-    # Kafka asks the coordinator also when nothing is left: the group may not exist.
+    # Kafka asks the coordinator also when no partition is left: the group may not exist.
     return ask_group(context, request.group_id, asked, OffsetDeleteResponse, _refused, finish)
 
 

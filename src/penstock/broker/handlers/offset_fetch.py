@@ -1,7 +1,7 @@
-"""OffsetFetch: what groups have committed; from version 8 on for several groups at once.
+"""OffsetFetch: the committed offsets of groups; starting at version 8 for several groups at once.
 
 Each group is asked for by itself, in the form of version 8 and later. From version 10 on topics are
-named by their id; offsets of topics that do not exist are not to be had then.
+named by their id; offsets of topics that do not exist cannot be fetched then.
 
 An answer has each group, topic and partition once: an offset carries up to 4 KiB of its client's
 text, and a request of 2 MiB could name it 200,000 times. A group's second mention is refused.
@@ -126,7 +126,7 @@ def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]
 
 
 def _joined(answers: list[OffsetFetchResponseGroup]) -> OffsetFetchResponseGroup:
-    """One answer of several; an error of one is an error of the group."""
+    """Join several answers; an error of one is an error of the group."""
     if len(answers) == 1:
         return answers[0]
     for answer in answers:
@@ -201,7 +201,7 @@ def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRes
 async def _with_names(
     group: OffsetFetchRequestGroup, image: MetadataImage, turn: NextTurn
 ) -> OffsetFetchRequestGroup:
-    """The same with names; topics that do not exist are left out."""
+    """Return the group with topic names; topics that do not exist are left out."""
     if group.topics is None:
         return group
     known = []
@@ -219,7 +219,7 @@ async def _with_ids(
     image: MetadataImage,
     turn: NextTurn,
 ) -> OffsetFetchResponseGroup:
-    """The answer with ids, in the order of the request, and a word on each unknown topic."""
+    """The answer with ids, in the order of the request, and an error for each unknown topic."""
     if found.error_code is not ErrorCode.NONE:
         return found
     if asked.topics is None:

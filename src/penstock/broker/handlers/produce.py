@@ -2,15 +2,15 @@
 
 The order is Kafka's: a batch that is refused changes nothing, and the others of the request go on.
 An idempotent producer's repeated batch is answered with the offset it got the first time. With acks
-1 or all the answer waits for the high watermark, which on one node is what is on disk; with acks 0
-there is no answer, and an error closes the connection. A partition may be named once in a request:
-the second batch of a pair could be acknowledged by the commit of the first.
+1 or all the answer waits for the high watermark, which on one node is the end of the synced log;
+with acks 0 there is no answer, and an error closes the connection. A partition may be named once in
+a request: the second batch of a pair could be acknowledged by the commit of the first.
 
 A request that needs more than its share of a turn of the event loop is continued later, and large
 compressed batches are checked by worker threads (`broker.produce_run`).
 
-The first batch of a transaction in a partition waits until the transaction's coordinator said that
-it belongs there (`broker.transaction_check`).
+The first batch of a transaction in a partition waits until the transaction's coordinator has
+confirmed it (`broker.transaction_check`).
 """
 
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _append_all(
 
 
 def _refusal(request: ProduceRequest, context: RequestContext) -> PenstockError | ErrorCode | None:
-    """Why nothing of this request is taken, if so."""
+    """The error that refuses the whole request, if any."""
     if request.acks not in ACKS_ALLOWED:
         return ErrorCode.INVALID_REQUIRED_ACKS
     return context.services.accepts_produce()
@@ -122,7 +122,7 @@ def _when_committed(
     try:
         replicas.wait_committed(wait, pending, min(max(0, timeout_ms), PRODUCE_WAIT_MS_MAX))
     except TooManyWaitersError as error:
-        # As when time runs out: the records are appended, and nobody says that they are committed.
+        # As after a timeout: the records are appended, and not acknowledged as committed.
         return response(topics, {partition.name: error for partition, _ in pending}, services)
     return answer
 
@@ -137,15 +137,15 @@ class _Commit:
         self._replicas = replicas
 
     def abandon(self) -> None:
-        """The client is gone. What it sent is kept."""
+        """The client has disconnected. Its records are kept."""
         self._replicas.waits.cancel(self._wait)
 
     def hurry(self) -> None:
-        """There is no answer but the whole one, and it comes with the next sync."""
+        """Do nothing: there is no partial answer, and the next sync completes this one."""
 
 
 def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome":
-    """As `handle`, for a request with one batch that may be taken; None for any other."""
+    """As `handle`, for a request with one batch that may be appended; None for any other."""
     single = read_single(request.body, request.api_version)
     if single is None or single.acks not in ACKS_ALLOWED:
         return None

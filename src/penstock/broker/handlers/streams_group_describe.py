@@ -1,7 +1,7 @@
-"""StreamsGroupDescribe: there are no streams groups here, and that is the answer.
+"""StreamsGroupDescribe: answers that a group is not a streams group; there are none here.
 
-Clients that look for a group of any type ask for this one too. StreamsGroupHeartbeat is not served,
-so no group can become one.
+Clients that look for a group of any type send this request too. StreamsGroupHeartbeat is not
+served, so no group can become a streams group.
 """
 
 import asyncio

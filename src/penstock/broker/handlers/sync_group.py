@@ -1,4 +1,4 @@
-"""SyncGroup: the leader of a classic group gives the assignment, every member gets its own."""
+"""SyncGroup: the leader of a classic group sends the assignment, every member gets its own."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_SINCE: Final = 5
-"""From this version on a request names the protocol, and must."""
+"""Starting at this version a request must name the protocol."""
 
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> Answer | Deferred[Answer]:

@@ -1,7 +1,7 @@
 """TxnOffsetCommit: offsets that count when the producer's transaction commits.
 
 The transaction's coordinator is asked first (KIP-890): to version 4 whether the transaction has the
-group's partition, from 5 on to add it. Then the group's coordinator takes the offsets. Partitions
+group's partition, from 5 on to add it. Then the group's coordinator stores the offsets. Partitions
 that do not exist are refused one by one; the others go on.
 """
 
@@ -26,7 +26,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 
 IMPLICIT_ADD_VERSION: Final = 5
-"""From here on the client speaks transaction version 2 and does not send AddOffsetsToTxn."""
+"""Starting at this version the client uses transaction version 2 and sends no AddOffsetsToTxn."""
 ABORTABLE_VERSION: Final = 4
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 LOADING_VERSION: Final = 2
@@ -39,13 +39,13 @@ _AS_COORDINATORS_SAY: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""What the log says, in words that make the client look for its coordinator."""
+"""Errors of the log, as codes that make the client look for its coordinator."""
 
 
 async def handle(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    """Verify the transaction, then commit what can be committed."""
+    """Verify the transaction, then commit the offsets of existing partitions."""
     count = sum(len(topic.partitions) for topic in request.topics)
     if count <= PIECE_PARTITIONS:
         return await _commit(request, context)
@@ -92,7 +92,7 @@ _Codes = dict[tuple[str, int], ErrorCode]
 def _sorted_out(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[tuple[TxnOffsetCommitRequestTopic, ...], _Codes]:
-    """What exists, and a code for each partition that does not."""
+    """The existing partitions, and a code for each partition that does not exist."""
     image = context.services.metadata.image
     refused = {
         (topic.name, partition.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

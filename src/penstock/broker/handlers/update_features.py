@@ -1,8 +1,8 @@
-"""UpdateFeatures: features have the level that this version of Penstock has, and keep it.
+"""UpdateFeatures: the levels of features are fixed by the version of Penstock.
 
-To ask for the level that is in force is no change and succeeds. Everything else is refused, with
-Kafka's words where Kafka refuses it too; a lower level is refused here because nothing would act
-on it.
+A request for the level that is in force changes nothing and succeeds. Everything else is refused,
+with Kafka's words where Kafka refuses it too; a lower level is refused here because it would have
+no effect.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ _UPGRADE: Final = 1
 _SAFE_DOWNGRADE: Final = 2
 _UPGRADE_TYPES: Final = frozenset({_UPGRADE, _SAFE_DOWNGRADE, 3})
 _TYPE_VERSION: Final = 1
-"""The first version with an upgrade type; before, there was a flag that allows to go down."""
+"""The first version with an upgrade type; older ones have a flag that allows a downgrade."""
 _RESULTS_VERSION_MAX: Final = 1
 """The last version that has a result for each feature."""
 _SHOWN_CHARACTERS_MAX: Final = 249
 
 
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    """All updates are right, or none is made and the first wrong one is named."""
+    """Accept all updates, or refuse all and name the first invalid one."""
     for problem in _problems(request, context):
         return UpdateFeaturesResponse(
             error_code=ErrorCode.INVALID_UPDATE_VERSION,

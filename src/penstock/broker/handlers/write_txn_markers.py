@@ -1,8 +1,8 @@
 """WriteTxnMarkers: a coordinator ends transactions in partitions that this broker leads.
 
-Each marker is appended at once, and the answer comes when all of them are committed. A group's
-coordinator hears of a marker in its partition in the step that appends it. It is an API between
-brokers; a cluster without security lets everybody use it, as Kafka does.
+Each marker is appended at once, and the answer is sent when all of them are committed. A group's
+coordinator is notified of a marker in its partition in the step that appends it. It is an API
+between brokers; a cluster without security lets every client use it, as Kafka does.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from penstock.protocol.messages.write_txn_markers import (
 from penstock.replication.manager import TransactionEnd
 
 STRICT_TRANSACTION_VERSION: Final = 2
-"""From here on each end raises the producer's epoch: a marker with the records' epoch is late."""
+"""Starting here, each end raises the producer's epoch: a marker with the records' epoch is late."""
 
 
 def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Deferred[Answer]:
@@ -78,7 +78,7 @@ class _Writing:
         self._pending = 0
 
     def expect(self, producer_id: int, name: TopicPartition) -> None:
-        """A marker that is to be written; the answer waits for it."""
+        """Note a marker to write; the answer waits for it."""
         self._codes.setdefault(producer_id, {})[name] = ErrorCode.NONE
         self._pending += 1
 
@@ -116,7 +116,7 @@ class _Writing:
         ).then(done)
 
     def finish_if_done(self) -> None:
-        """Answer when nothing is pending."""
+        """Answer when no marker is pending."""
         if self._pending == 0 and not self.answer.is_set:
             self.answer.set(
                 WriteTxnMarkersResponse(
