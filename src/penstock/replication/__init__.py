@@ -1,1 +1,1 @@
-"""Services over the log: leaders, watermarks, parked requests; what every front door calls."""
+"""Services over the log, called by every front door: leaders, watermarks, parked requests."""

@@ -1,11 +1,11 @@
-"""`ReplicaManager`: append and read for any partition this node holds; what every front door calls.
+"""`ReplicaManager`: append and read for any partition of this node, called by every front door.
 
 It joins three things that know nothing of each other: the log (`storage`), the watermark
-(`replication.partition`) and the parked requests (`replication.waits`). What it guarantees:
+(`replication.partition`) and the parked requests (`replication.waits`). Guarantees:
 
 - a produce is answered only when the high watermark has passed its records;
-- a fetch sees nothing at or above the high watermark, and one that reads committed records nothing
-  at or above the last stable offset, which is where the first undecided transaction begins;
+- a fetch sees no record at or above the high watermark, and one with `read_committed` none at or
+  above the last stable offset, which is where the first undecided transaction begins;
 - checking and parking happen in one step, so no append can fall in between unseen.
 
 Everything here runs on one event loop and nothing in it waits; reads that would block are refused
@@ -40,7 +40,7 @@ EMPTY = memoryview(b"")
 
 
 class TransactionEnd(NamedTuple):
-    """How a producer's transaction ended, and who says so."""
+    """The end of a producer's transaction, and the coordinator that decided it."""
 
     producer_id: int
     producer_epoch: int
@@ -97,13 +97,13 @@ class HostedPartition:
         self.unseen: deque[tuple[int, int]] = deque()
         """(last offset, bytes) of each batch that the high watermark has not passed yet."""
         self.unstable_bytes = 0
-        """At most so many bytes came below the high watermark while a transaction was open."""
+        """Bound of the bytes that came below the high watermark while a transaction was open."""
         self.appended_bytes = self.appended_records = self.fetched_bytes = 0
-        """Since it is served: what was appended here, and what answers to fetches held."""
+        """Totals since it is served: appended, and returned by fetches."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below it is committed and decided."""
+        """All records below it are committed and their transactions decided."""
         high_watermark = self.state.high_watermark
         if self.log.producers.transactions.is_all_decided:
             return high_watermark
@@ -138,7 +138,7 @@ class ReplicaManager:
         """The same by topic, under its name and under the 16 bytes of its id."""
         self.waits = WaitTable()
         self.appended_bytes = self.appended_batches = self.fetched_bytes = 0
-        """Of all partitions, also of those that are gone."""
+        """Totals of all partitions, also of dropped ones."""
         self._alarm: float | None = None
 
     # --- Which partitions are here ---
@@ -165,7 +165,7 @@ class ReplicaManager:
         return partition
 
     def drop(self, name: TopicPartition) -> None:
-        """Stop serving a partition; whoever waits for it is told."""
+        """Stop serving a partition; requests that wait for it are answered."""
         self.unserved.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is not None:
@@ -181,7 +181,7 @@ class ReplicaManager:
         self.unserved[name] = error
 
     def partition(self, name: TopicPartition) -> HostedPartition:
-        """The partition, or `UnknownTopicOrPartitionError`, or why it is not served."""
+        """The partition; raises `UnknownTopicOrPartitionError`, or the error of its log."""
         partition = self._partitions.get(name)
         if partition is None:
             if name in self.unserved:
@@ -200,7 +200,7 @@ class ReplicaManager:
         return partition is not None and partition.log.problem is None
 
     def stop_waiting(self) -> None:
-        """Answer waiting fetches with what there is, now and from now on: the broker stops."""
+        """Answer waiting and later fetches at once with the records available: the broker stops."""
         self._is_stopping = True
         self.waits.end_fetches()
 
@@ -209,9 +209,9 @@ class ReplicaManager:
     def append(
         self, partition: HostedPartition, batch: ValidatedBatch, guard: int = NO_GUARD
     ) -> AppendInfo:
-        """Append one validated batch. It is in the page cache when this returns, no more.
+        """Append one validated batch. When this returns, it is only in the page cache.
 
-        The first batch of a transaction needs the guard that `begin_verification` gave. A batch
+        The first batch of a transaction needs the guard that `begin_verification` returned. A batch
         without sequences, which only a coordinator writes, needs that verification confirmed.
         """
         state = partition.state
@@ -246,8 +246,9 @@ class ReplicaManager:
     ) -> int:
         """Before a transaction's coordinator is asked about a producer (id, epoch): the guard.
 
-        `NO_GUARD` means that the transaction is open here already and nobody needs to be asked.
-        `adds` says that the coordinator adds the partition instead of looking whether it is added.
+        `NO_GUARD` means that the transaction is open here already and the coordinator need not be
+        asked. `adds` says that the coordinator adds the partition instead of checking whether it is
+        added.
         """
         partition.state.require_leader(NO_EPOCH)
         producer_id, epoch = producer
@@ -260,7 +261,7 @@ class ReplicaManager:
     def confirm_verification(
         self, partition: HostedPartition, producer_id: int, guard: int
     ) -> None:
-        """The coordinator said yes: what a coordinator of this node writes next may be appended."""
+        """The coordinator confirmed: a coordinator of this node may append its next batch."""
         partition.log.producers.verifications.confirm(producer_id, guard)
 
     def append_marker(
@@ -273,8 +274,8 @@ class ReplicaManager:
     ) -> Deferred[PenstockError | None]:
         """End a transaction here; the result comes when the marker is committed or refused.
 
-        `on_appended` is called at once if it was not refused: who keeps state of this partition in
-        memory must see the marker before anything that is appended after it.
+        `on_appended` is called at once if it was not refused: a coordinator that keeps state of
+        this partition in memory must see the marker before any later record.
         """
         answer: Deferred[PenstockError | None] = Deferred()
         wait = CommitWait(lambda: answer.set(wait.errors.get(partition.name)))
@@ -355,7 +356,7 @@ class ReplicaManager:
         )
 
     def fetched(self, partition: HostedPartition, size: int) -> None:
-        """Records of a partition are in an answer: they are counted."""
+        """Count the records of a partition in an answer."""
         partition.fetched_bytes += size
         self.fetched_bytes += size
 
@@ -364,7 +365,7 @@ class ReplicaManager:
     ) -> bool:
         """Park a fetch until enough bytes became visible, something changed, or time is up.
 
-        False when the broker stops: nobody waits any more, so the fetch is to be answered now.
+        False when the broker stops: the fetch is not parked and must be answered now.
         """
         if self._is_stopping:
             return False
@@ -386,7 +387,7 @@ class ReplicaManager:
             return DivergingEpoch(epoch, end_offset)
         return None
 
-    # --- What storage reports ---
+    # --- Reports of storage ---
 
     def on_durable(self, logs: Iterable[PartitionLog]) -> None:
         """These logs are on disk up to their `durable_offset`."""
@@ -396,7 +397,7 @@ class ReplicaManager:
                 self._advance(partition)
 
     def on_failure(self, logs: Iterable[PartitionLog], error: PenstockError) -> None:
-        """These logs take no more appends; nothing of them that waits will be acknowledged."""
+        """These logs accept no more appends; their waiting appends will not be acknowledged."""
         for log in logs:
             partition = self._partitions.get(log.topic_partition)
             if partition is not None and partition.log is log:
@@ -408,7 +409,7 @@ class ReplicaManager:
         if partition.state.local_durable(partition.log.durable_offset):
             high_watermark = partition.state.high_watermark
             new_bytes = 0
-            # What was appended while the disk synced is not seen yet, and counts later.
+            # Batches that were appended during the sync are not visible yet, and count later.
             unseen = partition.unseen
             while unseen and unseen[0][0] < high_watermark:
                 new_bytes += unseen.popleft()[1]
@@ -437,7 +438,7 @@ def _stable_bytes(partition: HostedPartition, stable_before: int, new_bytes: int
     """At most how many bytes came below the last stable offset as the high watermark moved.
 
     Too many wake a fetch that then waits on; too few would leave one waiting. When the last stable
-    offset moves and does not catch up, what lies between is not counted out.
+    offset moves and does not catch up, the bytes between are not subtracted.
     """
     partition.unstable_bytes += new_bytes
     stable_offset = partition.last_stable_offset

@@ -3,11 +3,11 @@
 Invariants, asserted by `validate()`:
 
 - the high watermark never goes back while this replica leads in one epoch;
-- it never passes what is durable on every in-sync replica. On one node that set is this broker, so
+- it never passes the durable offset of any in-sync replica. On one node that set is this broker, so
   the high watermark is the durable offset of the local log: a consumer never sees a record that a
-  power cut could take away.
+  power cut could lose.
 
-It holds no log and does no IO: `replication.manager` tells it what became durable.
+It holds no log and does no IO: `replication.manager` reports durable offsets to it.
 """
 
 from penstock.core.errors import (
@@ -18,7 +18,7 @@ from penstock.core.errors import (
 from penstock.core.types import TopicPartition
 
 NO_EPOCH = -1
-"""What a client sends that does not know the leader epoch."""
+"""Sent by clients that do not know the leader epoch."""
 
 
 class PartitionState:
@@ -45,7 +45,7 @@ class PartitionState:
         return True
 
     def require_leader(self, current_leader_epoch: int) -> None:
-        """Refuse a caller that does not mean this leader in this epoch (KIP-320)."""
+        """Raise if this broker does not lead, or leads in another epoch (KIP-320)."""
         if not self.is_leader:
             raise NotLeaderError(f"this broker does not lead {self.name}")
         if current_leader_epoch <= NO_EPOCH or current_leader_epoch == self.leader_epoch:
@@ -59,6 +59,6 @@ class PartitionState:
         )
 
     def validate(self) -> None:
-        """Assert what must hold."""
+        """Assert the invariants."""
         assert 0 <= self.high_watermark <= self.local_durable_offset
         assert self.leader_epoch >= 0

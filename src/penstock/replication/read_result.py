@@ -1,4 +1,4 @@
-"""What a fetch of one partition found. Values only; `replication.manager` fills them."""
+"""The result of a fetch of one partition. Values only; `replication.manager` fills them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class DivergingEpoch(NamedTuple):
 
 
 class PartitionRead:
-    """What a fetch of one partition found."""
+    """The result of a fetch of one partition."""
 
     __slots__ = (
         "aborted",
@@ -41,4 +41,4 @@ class PartitionRead:
         self.diverging_epoch = diverging_epoch
         self.last_stable_offset = high_watermark if last_stable_offset < 0 else last_stable_offset
         self.aborted = aborted
-        """Aborted transactions that have records here; for who reads committed records."""
+        """Aborted transactions that have records here; for consumers with `read_committed`."""

@@ -4,8 +4,8 @@ The table is bounded, and an event wakes exactly those that it satisfies; nothin
 registered in the same step that found it unsatisfied, so no wake-up can fall in between. Deadlines
 are in `core.deadlines`; the one timer is `replication.manager`'s.
 
-A wait calls its `on_done` once. What it means (an answer, an error, a second look at the log) is
-for whoever parked it.
+A wait calls its `on_done` once. The caller that parked it decides what follows: an answer, an
+error, or another read of the log.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class FetchWait:
     ) -> None:
         self.bytes_missing = bytes_missing
         self.reads_committed = reads_committed
-        """Whether it sees only what is below the last stable offset."""
+        """Whether it sees only records below the last stable offset."""
         self.on_done = on_done
         self.partitions: tuple[PartitionWaits, ...] = ()
         self.is_done = False
@@ -56,21 +56,21 @@ class FetchWait:
 
 
 class PartitionWaits:
-    """What waits for one partition."""
+    """The waits for one partition."""
 
     __slots__ = ("commits", "failure", "fetches", "name")
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
         self.failure: PenstockError | None = None
-        """Why it commits nothing any more. A produce in slices may be parked after that."""
+        """Set when it commits no more. A produce in slices may be parked after that."""
         self.commits: deque[tuple[int, CommitWait]] = deque()
         """(offset to reach, wait), in the order of appends and so in the order of offsets."""
         self.fetches: dict[FetchWait, None] = {}
 
 
 def _nothing() -> None:
-    """A wait that is over has nobody to tell."""
+    """The callback of a wait that is over."""
 
 
 class WaitTable:
@@ -136,8 +136,8 @@ class WaitTable:
     ) -> None:
         """The high watermark reached `high_watermark`; `new_bytes` became visible.
 
-        To who reads committed records, up to `stable_bytes` did: what is below the last stable
-        offset now and was not before.
+        To consumers with `read_committed`, up to `stable_bytes` did: those that are below the last
+        stable offset now and were not before.
         """
         commits = partition.commits
         while commits and commits[0][0] <= high_watermark:
@@ -151,7 +151,7 @@ class WaitTable:
             self._bytes_came(partition, new_bytes, stable_bytes)
 
     def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
-        """The partition commits nothing any more: its produces fail, its fetches look again."""
+        """The partition commits no more: its produces fail, its fetches read again."""
         partition.failure = error
         while partition.commits:
             _, wait = partition.commits.popleft()
@@ -179,7 +179,7 @@ class WaitTable:
             self._finish(wait)
 
     def end_fetches(self) -> None:
-        """Every fetch is answered with what there is: the broker stops."""
+        """Answer every fetch with the records available: the broker stops."""
         for wait in tuple(self._deadlines):
             if isinstance(wait, FetchWait) and not wait.is_done:
                 self._finish(wait)
@@ -207,7 +207,7 @@ class WaitTable:
 
     def _remove(self, wait: CommitWait | FetchWait) -> None:
         wait.is_done = True
-        # What is called refers to its wait: without this, every request would leave a cycle.
+        # The callback refers to its wait: without this, every request would leave a cycle.
         wait.on_done = _nothing
         self._deadlines.discard(wait, wait.deadline_key)
         if isinstance(wait, FetchWait):
@@ -216,7 +216,7 @@ class WaitTable:
                 partition.fetches.pop(wait, None)
 
     def validate(self) -> None:
-        """Assert what must hold."""
+        """Assert the invariants."""
         self._deadlines.validate()
         assert len(self._deadlines) <= self.parked_max
         assert self.fetched_partitions == sum(
