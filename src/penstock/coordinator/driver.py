@@ -1,18 +1,18 @@
 """`ShardDriver`: one shard over one partition of an internal topic.
 
 It keeps the promises of `coordinator.shard`: events one at a time, records appended then replayed,
-replies and effects when everything before them is committed. What it adds:
+replies and effects when everything before them is committed. It also guarantees:
 
 - while the log is read, requests are refused with `CoordinatorLoadingError`;
-- a shard whose append or commit failed, or that raised, is thrown away; its waiting requests get
+- a shard whose append or commit failed, or that raised, is discarded; its waiting requests get
   `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
   failed just before, so that a full disk does not make it read without end. If the log cannot be
   read, the shard stays unloaded until a request arrives after `RETRY_SECONDS`;
 - a record that cannot be decoded or replayed is skipped at a load, counted and logged: one bad
-  record must not take away the groups of its partition;
+  record must not make the groups of its partition unavailable;
 - an append that is refused because of the producer it belongs to, or of an outcome that can be
-  taken back, costs nobody else anything: the replies of that outcome are replaced. One client is at
-  fault or must come back, and others must not pay for it.
+  taken back, affects no other request: only the replies of that outcome are replaced. One client is
+  at fault or must retry.
 
 No locks: all of it runs on one event loop. It does NOT know what a record or a request means.
 """
@@ -63,14 +63,14 @@ RETRY: Final = ("driver-retry",)
 """The timer of the next attempt, for a shard that failed twice in a short time."""
 
 _BAD_RECORD: Final = (PenstockError, AssertionError, LookupError, TypeError, ValueError)
-"""What `Shard.replay` may raise for a record that no shard of ours wrote."""
+"""Exceptions of `Shard.replay` for a record that no shard of ours wrote."""
 
 Answer = Deferred[Message | PenstockError]
-"""What a request waits for."""
+"""The deferred answer to a request."""
 
 
 class Phase(Enum):
-    """What a driver does with requests."""
+    """How a driver handles requests."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -107,21 +107,21 @@ class ShardDriver:
         self._next_ticket: Ticket = 0
         self._timers: dict[TimerKey, Timer] = {}
         self._end_offset = journal.start_offset
-        """Behind everything that was replayed: what a reply must wait for."""
+        """The offset behind all replayed records: a reply waits until they are committed."""
         self._life = 0
-        """Counts shards: what was begun for an earlier one is of no concern to a later one."""
+        """Counts shards: work that was begun for an earlier one does not affect a later one."""
         self._failed_at = -math.inf
         self.phase = Phase.LOADING
 
     @property
     def shard(self) -> Shard:
-        """The state machine itself, for those who only look."""
+        """The state machine itself, for read-only use."""
         return self._shard
 
     # --- Events ---
 
     def ask(self, asked: Asked) -> Answer:
-        """Give a request to the shard."""
+        """Pass a request to the shard."""
         answer: Answer = Deferred()
         if self.phase is not Phase.ACTIVE:
             answer.set(self._refusal())
@@ -133,7 +133,7 @@ class ShardDriver:
         return answer
 
     def topics_changed(self, topics: TopicsView) -> None:
-        """Tell the shard of a newer image."""
+        """Pass a newer image to the shard."""
         if self.phase is Phase.ACTIVE:
             self._react(partial(self._shard.topics_changed, topics, self._clock.now_ms()))
 
@@ -158,7 +158,7 @@ class ShardDriver:
             self._react(partial(self._shard.timer_fired, timer.key, self._clock.now_ms()))
 
     def _react(self, event: Callable[[], Outcome], ticket: Ticket | None = None) -> None:
-        """Let the shard react, and carry out what it wants; `ticket` is of the event's request."""
+        """Let the shard react, and carry out its outcome; `ticket` is of the event's request."""
         try:
             outcome = event()
             error = self._append(outcome)
@@ -181,7 +181,7 @@ class ShardDriver:
             self._refuse(outcome, ticket, as_coordinator_error(error))
 
     def _refuse(self, outcome: Outcome, ticket: Ticket | None, refusal: PenstockError) -> None:
-        """Tell whom the outcome would have answered, and who asked, if he still waits."""
+        """Answer the requests of the outcome, and the event's request if it still waits."""
         tickets = [reply.ticket for reply in outcome.replies]
         if ticket is not None and ticket not in tickets:
             tickets.append(ticket)
@@ -233,12 +233,12 @@ class ShardDriver:
         life: int,
         error: PenstockError | None,
     ) -> None:
-        """What was decided is committed, or never will be."""
+        """The records of an outcome are committed, or never will be."""
         if error is not None:
             refusal = as_coordinator_error(error)
             for answer, _ in answers:
                 answer.set(refusal)
-            # Too many requests wait: that is no reason to distrust what was written.
+            # Too many requests wait: that is no reason to distrust the written records.
             is_harmless = isinstance(error, TooManyWaitersError) and not outcome.effects
             if life == self._life and not is_harmless:
                 logger.error("%s cannot commit: %s", self.name, error)
@@ -286,7 +286,7 @@ class ShardDriver:
         self._serve(shard)
 
     def serve_if_empty(self) -> bool:
-        """Serve at once when there is nothing to load; then no request has to wait."""
+        """Serve at once when the log is empty; then no request has to wait."""
         if self.journal.start_offset < self.journal.end_offset:
             return False
         self._begin_life()
@@ -311,7 +311,7 @@ class ShardDriver:
         self._abandon(error)
 
     def _fail(self, error: PenstockError) -> None:
-        """Throw the shard away and load it anew."""
+        """Discard the shard and load it anew."""
         if self.phase is Phase.CLOSED:
             return
         now = self._clock.monotonic()
@@ -354,7 +354,7 @@ class ShardDriver:
             self._all_timers.discard(timer)
 
     def validate(self) -> None:
-        """Assert what must hold between events."""
+        """Assert the invariants between events."""
         assert self._end_offset <= self.journal.end_offset
         assert self.phase is Phase.ACTIVE or not self._waiting
         assert self.phase is Phase.ACTIVE or self._timers.keys() <= {RETRY}
@@ -379,13 +379,14 @@ def _broken(name: str) -> PenstockError:
 
 
 def as_coordinator_error(error: PenstockError) -> PenstockError:
-    """What the log said, as Kafka's coordinators say it: the client shall find or await one."""
+    """Map an error of the log to a coordinator error, as Kafka does: the client retries."""
     kinds = (RequestTimedOutError, TooManyWaitersError, UnknownTopicOrPartitionError)
     if isinstance(error, kinds):
         return CoordinatorNotAvailableError(str(error))
     if isinstance(error, NotLeaderError | StorageError):
         return NotCoordinatorError(str(error))
     if isinstance(error, BatchTooLargeError):
-        # Kafka's coordinators do not say what was too large; clients know UNKNOWN_SERVER_ERROR.
+        # Kafka's coordinators do not report which record is too large; UNKNOWN_SERVER_ERROR is
+        # known.
         return CoordinatorError(str(error))
     return error

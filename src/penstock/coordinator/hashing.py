@@ -1,15 +1,14 @@
 """Which partition of an internal topic a key belongs to: Kafka's rule, so that its tools agree.
 
-It is Java's hash of a string over its UTF-16 units, made positive, modulo the partitions. Not for
-records of users: their partition is the client's to choose.
+It is Java's hash of a string over its UTF-16 units, as a positive number, modulo the partitions.
+Not for records of users: the client chooses their partition.
 """
 
 from functools import lru_cache
 from typing import Final
 
 KEYS_REMEMBERED: Final = 65_536
-"""Hashing takes some microseconds, and clients ask with few keys again and again; each costs about
-150 bytes."""
+"""Hashing takes some microseconds, and clients repeat few keys; each costs about 150 bytes."""
 KEY_CHARACTERS_REMEMBERED_MAX: Final = 256
 """A key may have 32,767 bytes, and a client may send as many keys as it likes: to remember long
 ones would let it fill 2 GB."""

@@ -1,7 +1,7 @@
-"""`TopicsView`: what coordinators may know of the cluster's topics.
+"""`TopicsView`: the cluster's topics as coordinators see them.
 
-A narrow port over the metadata image, so that shards can be given a plain value in tests. It is
-NOT a copy: asking for a topic looks it up in the image that the view was made of.
+A narrow port over the metadata image, so that shards can be given a plain value in tests. It is NOT
+a copy: each lookup of a topic reads the image behind the view.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
-"""`Portion`: how much of a large piece of work is written in one event.
+"""`Portion`: bounds the records of a large piece of work that are written in one event.
 
-What a coordinator forgets by itself (offsets, groups, transactional ids) may be any number of
-records. They go out in portions: each is one batch that fits into an internal topic also on Apache
-Kafka, and small enough that nobody waits long for it. The rest comes in the next event. Sizes are
-upper bounds, so that nothing has to be encoded to be counted. It writes NOTHING itself.
+A coordinator may delete any number of expired records (offsets, groups, transactional ids). It
+writes them in portions: each is one batch that fits into an internal topic also on Apache Kafka,
+and small enough that no request waits long for it. The rest follows in the next event. Sizes are
+upper bounds, so that no record has to be encoded to be counted. It writes NOTHING itself.
 """
 
 from typing import Final
@@ -25,9 +25,9 @@ class Portion:
         self._byte_count = 0
 
     def take(self, *texts: str, record_count: int = 1, more_bytes: int = 0) -> bool:
-        """Whether records with these strings still fit, each with all of them; then they count.
+        """Whether records with these strings (all in each record) still fit; if so, count them.
 
-        The first always fits: what is too large for a batch of its own fails by itself.
+        The first always fits: a record that is too large for a batch of its own fails by itself.
         """
         texts_bytes = sum(map(_bytes_max, texts))
         byte_count = self._byte_count + more_bytes

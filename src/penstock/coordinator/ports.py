@@ -1,7 +1,7 @@
-"""What coordinators need of others: a log, a timer, tasks, who carries effects out, who sets times.
+"""The ports of coordinators: a log, a timer, tasks, effects, and the times of groups.
 
-Coordinators reach the log through these ports only; `node` fills them. A `Journal` speaks in typed
-records, so batches, checksums and segments are NOT known here.
+Coordinators reach the log through these ports only; `node` fills them. A `Journal` reads and writes
+typed records, so batches, checksums and segments are NOT known here.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,18 +12,18 @@ from penstock.core.errors import PenstockError
 
 
 class OffsetRecord(NamedTuple):
-    """A record and where it is."""
+    """A record and its offset."""
 
     offset: int
     record: StoredRecord
 
 
 class LoadedBatch(NamedTuple):
-    """What one batch of the log holds."""
+    """The contents of one batch of the log."""
 
     records: Sequence[OffsetRecord]
     producer: Producer | None = None
-    """Whose transaction the records belong to, or whose transaction ended."""
+    """The producer whose transaction the records belong to, or whose transaction ended."""
     commits: bool | None = None
     """Set for the end of a transaction: whether it was committed. Such a batch has no records."""
 
@@ -33,36 +33,36 @@ class Journal(Protocol):
 
     @property
     def start_offset(self) -> int:
-        """Of the first record."""
+        """Offset of the first record."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record, durable or not."""
+        """Offset behind the last record, durable or not."""
         ...
 
     @property
     def committed_offset(self) -> int:
-        """Everything before it is committed: no crash takes it back."""
+        """All records before it are committed: no crash loses them."""
         ...
 
     def append(
         self, records: Sequence[StoredRecord], producer: Producer | None, now_ms: int
     ) -> int:
-        """Append one batch, whole or not at all; the offset of its first record."""
+        """Append one batch, whole or not at all; return the offset of its first record."""
         ...
 
     def when_committed(
         self, end_offset: int, on_done: Callable[[PenstockError | None], None]
     ) -> None:
-        """Call once, when everything before `end_offset` is committed or never will be."""
+        """Call back once, when all records before `end_offset` are committed or never will be."""
         ...
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
-        """Some batches from `offset` on, and the offset behind them.
+        """Some batches starting at `offset`, and the offset behind them.
 
-        A short piece of work at a time, so that others get a turn in between. Records that cannot
-        be decoded are left out and noted as by `note_skipped`.
+        A short piece of work at a time, so that other work gets a turn in between. Records that
+        cannot be decoded are left out and noted as by `note_skipped`.
         """
         ...
 
@@ -72,7 +72,7 @@ class Journal(Protocol):
 
 
 class ConsumerTimes(NamedTuple):
-    """What one group of KIP-848 follows."""
+    """The times of one group of KIP-848."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -86,7 +86,7 @@ class GroupTimes(Protocol):
     """
 
     def of(self, group_id: str) -> ConsumerTimes:
-        """What this group follows now, whether it exists or not."""
+        """The times of this group now, whether it exists or not."""
         ...
 
 
@@ -106,13 +106,13 @@ class Tasks(Protocol):
     """Starts coroutines whose tasks are awaited."""
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run it."""
+        """Run the coroutine."""
         ...
 
 
 class Effects(Protocol):
-    """Does what a shard wants done outside of it."""
+    """Carries out the effects of shards."""
 
     async def perform(self, effect: object) -> object:
-        """Carry an effect out; its result. A `PenstockError` is raised when it failed."""
+        """Carry an effect out and return its result; raises `PenstockError` when it failed."""
         ...

@@ -1,8 +1,8 @@
 """`Runtime`: all shards of one internal topic on this broker.
 
-It finds the shard of a partition, loads shards one after the other, and passes on what concerns all
-of them: changes of the cluster's topics, and the end. How one shard is driven is
-`coordinator.driver`'s business; which key belongs to which partition is NOT known here.
+It finds the shard of a partition, loads shards one after the other, and passes on the events of all
+of them: changes of the cluster's topics, and the stop. `coordinator.driver` runs one shard; which
+key belongs to which partition is NOT known here.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ class Runtime:
         return self._drivers.get(partition)
 
     def open(self, partition: int, journal: Journal) -> None:
-        """Serve a partition: at once when its log is empty, else when it is read."""
+        """Serve a partition: at once when its log is empty, else when the log is read."""
         assert partition not in self._drivers, partition
         if self._is_stopped:
             return
@@ -94,7 +94,7 @@ class Runtime:
             self._is_loading = False
 
     def close(self, partition: int) -> None:
-        """The partition is no longer here."""
+        """Stop serving a partition that this broker no longer has."""
         driver = self._drivers.pop(partition, None)
         if driver is not None:
             driver.close(NotCoordinatorError(f"{driver.name} was taken away from this broker"))
@@ -106,7 +106,7 @@ class Runtime:
             driver.close(NotCoordinatorError("this broker stops"))
 
     def ask(self, partition: int, asked: Asked) -> Answer:
-        """Give a request to the shard of a partition."""
+        """Pass a request to the shard of a partition."""
         driver = self._drivers.get(partition)
         if driver is None:
             answer: Answer = Deferred()
@@ -121,6 +121,6 @@ class Runtime:
             driver.marker_written(producer, commits=commits)
 
     def topics_changed(self, topics: TopicsView) -> None:
-        """Tell every shard of a newer image."""
+        """Pass a newer image to every shard."""
         for driver in tuple(self._drivers.values()):
             driver.topics_changed(topics)

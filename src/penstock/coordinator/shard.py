@@ -4,16 +4,16 @@ A `Shard` holds the state behind one partition of an internal topic. It gets one
 and answers each with an `Outcome`: records to append, replies, timers, effects. It does NOT do IO,
 read a clock, draw a random number or change replicated state outside `replay`.
 
-What the runtime guarantees:
+The runtime guarantees:
 
 - the records of an outcome are appended as one batch, then replayed at once, in order; the next
   event is handled after that;
 - replies and effects of an outcome leave when everything appended so far is committed, also when
-  the outcome itself has no records, so that nobody learns what a crash could take back;
+  the outcome itself has no records, so that no client learns of state that a crash could lose;
 - when an append fails, the records were not replayed, and nothing of that outcome happens: its
   replies are replaced by the error, and the request that led to it gets the error too. The shard
-  goes on if the outcome `is_revocable`, or says in `then` what is to be done instead; otherwise it
-  is thrown away and loaded anew;
+  goes on if the outcome `is_revocable`, or has a `then` that handles the error; otherwise it is
+  discarded and loaded anew;
 - when the log refuses the records because of the `producer` they belong to (a `ProducerError`: a
   zombie commits offsets in a transaction), the shard goes on in any case, so an outcome with a
   producer must not rest on soft state that its handler changed;
@@ -33,8 +33,8 @@ Ticket: TypeAlias = int
 TimerKey: TypeAlias = Hashable
 """Names one timer of one shard: a tuple that says what it is for."""
 REFUSED_RETRY_MS: Final = 1_000
-"""When something that nobody waits for is tried again after the log refused it. A disk stays full
-for longer, but those who were held up shall not wait long once it is not."""
+"""Delay before work without a waiting request is tried again after the log refused it. A disk stays
+full for longer, but requests that depend on the work shall not wait long once there is space."""
 
 
 class StoredRecord(NamedTuple):
@@ -45,14 +45,14 @@ class StoredRecord(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who writes a transactional batch, or whose transaction ended."""
+    """The producer of a transactional batch, or of a transaction that ended."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Asked(NamedTuple):
-    """A request and who asks."""
+    """A request and its client."""
 
     request: Message
     api_version: int
@@ -87,16 +87,16 @@ class Outcome(NamedTuple):
     replies: tuple[Reply, ...] = ()
     timers: tuple[SetTimer | CancelTimer, ...] = ()
     effects: tuple[object, ...] = ()
-    """What others are to do once the records are committed; each ends in `effect_done`."""
+    """Effects to carry out once the records are committed; each ends in `effect_done`."""
     producer: Producer | None = None
     """The records belong to this producer's transaction and are written as part of it."""
     is_revocable: bool = False
-    """The handler changed no soft state that must agree with the records. A full disk then costs
-    each request its own answer, and not every time the shard and all who wait in it."""
+    """The handler changed no soft state that must agree with the records. On a full disk then only
+    the request itself fails, and not each time the shard with all requests that wait in it."""
     then: "Callable[[PenstockError | None], Outcome] | None" = None
-    """The second half of the reaction, asked for at once: with None when the log has the records,
-    with its error when it refused them. Soft state that must agree with them is changed in it, or
-    put right. It has no records of its own."""
+    """The second half of the reaction, called at once: with None when the log has the records, with
+    its error when it refused them. It changes or corrects soft state that must agree with them. Its
+    outcome has no records."""
 
 
 NOTHING = Outcome()
@@ -123,7 +123,7 @@ class Shard(Protocol):
         ...
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """React to having become the coordinator: start timers, finish what was begun."""
+        """React to having become the coordinator: start timers, finish transitions under way."""
         ...
 
     def replay(self, record: StoredRecord, producer: Producer | None, offset: int) -> None:
@@ -135,5 +135,5 @@ class Shard(Protocol):
         ...
 
     def validate(self) -> None:
-        """Assert everything that must hold between events."""
+        """Assert the invariants between events."""
         ...

@@ -50,7 +50,7 @@ class Timers:
         return timer
 
     def discard(self, timer: Timer) -> None:
-        """The timer is not wanted any more."""
+        """Cancel the timer."""
         self._table.discard(timer, timer.bucket)
 
     def _set_alarm(self) -> None:
@@ -62,6 +62,6 @@ class Timers:
     def _ring(self) -> None:
         self._alarm_at = None
         for timer in self._table.expire(self._alarm.now()):
-            # One that fires may cancel or move the next: its owner knows which still count.
+            # A timer that fires may cancel or move the next: its owner knows which are still valid.
             timer.owner.timer_fired(timer)
         self._set_alarm()

@@ -1,1 +1,1 @@
-"""Transactions: who may write as which producer, and how each transaction ends."""
+"""Transactions: which client may write with which producer id, and how each transaction ends."""

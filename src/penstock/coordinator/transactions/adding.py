@@ -1,10 +1,10 @@
 """Adds of partitions to transactions: checked, answered, or kept for a moment.
 
 A producer's next transaction often arrives while the markers of its last one are being written.
-Kafka says CONCURRENT_TRANSACTIONS, and the client comes back after a pause. Here such an add is
+Kafka answers CONCURRENT_TRANSACTIONS, and the client retries after a pause. Here such an add is
 kept until the markers are written, and then goes into the log with the end of the last transaction;
-one that waits too long gets Kafka's answer. What is kept is NOT replicated: after a crash the
-client asks again.
+one that waits too long gets Kafka's answer. Kept adds are NOT replicated: after a crash the client
+asks again.
 """
 
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 
 BATCHED_ADD_VERSION: Final = 4
-"""From this version of AddPartitionsToTxn on, the asker speaks transaction version 2."""
+"""Starting at this version of AddPartitionsToTxn, the sender uses transaction version 2."""
 ADD_WAIT_MS: Final = 100
 """How long an add is kept: Kafka's brokers retry one for as long
 (add.partitions.to.txn.retry.backoff.max.ms)."""
 KEPT_PER_ID_MAX: Final = 64
-"""A producer sends to a few partitions before it hears of the first; the rest come back."""
+"""A producer sends to a few partitions before it gets the first answer; the rest is retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Add:
 
     @property
     def transactional_id(self) -> str:
-        """Whose transaction it is."""
+        """The transactional id of the add."""
         return self.asks.transactional_id
 
     def reply(self, code: ErrorCode) -> Reply:
@@ -63,7 +63,7 @@ class Add:
 
 
 class Completion(NamedTuple):
-    """What happens to the adds of a transactional id when its last transaction is over."""
+    """The result for the kept adds of a transactional id when its last transaction is over."""
 
     records: tuple[StoredRecord, ...]
     replies: tuple[Reply, ...]
@@ -88,7 +88,7 @@ def add_of(asked: Asked, request: AddPartitionsToTxnRequest, ticket: Ticket) -> 
 
 
 class Adds:
-    """The adds of one shard, and those that are kept."""
+    """The kept adds of one shard, and the handling of new ones."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[Add]] = {}
@@ -96,7 +96,7 @@ class Adds:
     def handle(
         self, add: Add, now: Transaction | None, *, is_awaited: bool, now_ms: int
     ) -> Outcome:
-        """React to one; `is_awaited` says that a transition of the id waits for a producer id."""
+        """React to an add; `is_awaited`: a transition of the id waits for a producer id."""
         if not add.transactional_id:
             return Outcome(replies=(add.reply(ErrorCode.INVALID_REQUEST),))
         if now is None:
@@ -126,7 +126,7 @@ class Adds:
         return Outcome(timers=(SetTimer(("adds", add.transactional_id), ADD_WAIT_MS),))
 
     def completed(self, transactional_id: str, now: Transaction, now_ms: int) -> Completion:
-        """The last transaction is over, and this is its end: go on with what was kept."""
+        """The last transaction is over, and `now` is its end: continue with the kept adds."""
         kept = self._kept.pop(transactional_id, None)
         if kept is None:
             return Completion((), (), ())
@@ -139,7 +139,7 @@ class Adds:
         return Completion(records, tuple(replies), (CancelTimer(("adds", transactional_id)),))
 
     def give_up(self, transactional_id: str) -> Outcome:
-        """They waited long enough."""
+        """Answer the kept adds with CONCURRENT_TRANSACTIONS."""
         kept = self._kept.pop(transactional_id, [])
         return Outcome(replies=tuple(add.reply(ErrorCode.CONCURRENT_TRANSACTIONS) for add in kept))
 

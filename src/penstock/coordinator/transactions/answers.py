@@ -26,7 +26,7 @@ from penstock.protocol.messages.end_txn import EndTxnResponse
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
 
 NO_ID_NOW: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-"""No producer id could be drawn: Kafka's answer, which makes clients try again."""
+"""No producer id could be allocated: Kafka's answer, after which clients retry."""
 
 
 def answer(ticket: Ticket, response: Message) -> Outcome:
@@ -42,7 +42,7 @@ def init_refused(code: ErrorCode) -> InitProducerIdResponse:
 
 
 def ended(rest: Transaction) -> EndTxnResponse:
-    """Success, with what the producer's next transaction has to use."""
+    """Success, with the producer id and epoch for the producer's next transaction."""
     return EndTxnResponse(producer_id=rest.producer_id, producer_epoch=rest.producer_epoch)
 
 

@@ -1,7 +1,7 @@
-"""What a request may do to a transaction: the checks of Apache Kafka 4.3, in its order.
+"""Checks of requests against the state of a transaction, as in Apache Kafka 4.3 and in its order.
 
-Pure functions of the present value and of what the client says. Each gives an error code or what is
-to happen; making the record of it is NOT done here.
+Pure functions of the present value and of the client's request. Each returns an error code or the
+next step; the record of it is NOT created here.
 """
 
 from collections.abc import Collection
@@ -28,20 +28,20 @@ class NewEpoch(NamedTuple):
 
     producer_epoch: int
     last_epoch: int
-    """The epoch that it came from, by which a retry is known; -1 for a new producer."""
+    """The epoch before it, by which a retry is recognized; -1 for a new producer."""
 
 
 class Step(Enum):
-    """What is to happen when it is neither an error nor a new epoch."""
+    """The next step when it is neither an error nor a new epoch."""
 
     ROTATE = auto()
-    """The epochs ran out: take a new producer id."""
+    """The epochs ran out: allocate a new producer id."""
     FENCE = auto()
     """A transaction of the previous producer is open: abort it first."""
     ADD = auto()
     END = auto()
     NOTHING = auto()
-    """It was done before: answer with what there is."""
+    """A retry: answer with the present state."""
 
 
 INVALID_STATE: Final = ErrorCode.INVALID_TXN_STATE
@@ -62,7 +62,7 @@ def on_init(
     if expected is None:
         return NewEpoch(epoch + 1, NO_PRODUCER_EPOCH)
     if epoch in (NO_PRODUCER_EPOCH, expected.producer_epoch):
-        # A producer that goes on after an error (KIP-360): nobody else came in between.
+        # A producer that goes on after an error (KIP-360): no other one came in between.
         return NewEpoch(epoch + 1, epoch)
     if expected.producer_epoch == last_epoch:
         # It did not get our answer and asks again. A new producer would have reset `last_epoch`.
@@ -96,7 +96,7 @@ def on_add(
 
 
 def on_verify(now: Transaction, claimed: Producer) -> ErrorCode | None:
-    """AddPartitionsToTxn that only asks; None when each partition may be looked up."""
+    """AddPartitionsToTxn that only verifies; None when each partition may be looked up."""
     error = _stranger(now, claimed)
     if error is not None:
         return error
@@ -133,7 +133,7 @@ def _on_end_version_0(now: Transaction, claimed: Producer, *, commits: bool) -> 
 
 
 def _on_end_version_2(now: Transaction, claimed: Producer, *, commits: bool) -> ErrorCode | Step:
-    """Every end bumps the epoch, so an epoch tells a retry from the next transaction's end."""
+    """Every end bumps the epoch, which distinguishes a retry from the next transaction's end."""
     if now.is_ending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     epoch = claimed.producer_epoch
@@ -153,6 +153,6 @@ def _on_end_version_2(now: Transaction, claimed: Producer, *, commits: bool) -> 
     if is_complete and is_retry:
         done = _S.COMPLETE_COMMIT if commits else _S.COMPLETE_ABORT
         return Step.NOTHING if now.state is done else INVALID_STATE
-    # Nothing is open. An abort is allowed anyway: its markers and its bump make sure that
-    # nothing the client has on the way can still be accepted.
+    # No transaction is open. An abort is allowed anyway: its markers and its bump ensure that no
+    # batch still in flight can be accepted.
     return INVALID_STATE if commits else Step.END

@@ -1,6 +1,6 @@
-"""What a transaction shard asks others to do.
+"""The effects of a transaction shard.
 
-Plain values. `node` carries them out and tells the shard; how that is done is NOT known here.
+Plain values. `node` carries them out and reports the result to the shard; how is NOT known here.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from penstock.core.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NextProducerId:
-    """Draw a producer id that nobody had; the result is the id."""
+    """Allocate an unused producer id; the result is the id."""
 
     transactional_id: str
 
@@ -20,7 +20,7 @@ class WriteMarkers:
     """End a transaction in its partitions; the result is None when all have their marker.
 
     A partition that no longer exists counts as done. Markers may be written again after a crash;
-    the partitions bear it.
+    the partitions ignore repeated ones.
     """
 
     transactional_id: str

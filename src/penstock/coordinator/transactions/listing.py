@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what administrators see.
+"""DescribeTransactions and ListTransactions, for administrators.
 
 Reads the state, never changes it. Which shard holds an id is NOT known here.
 """

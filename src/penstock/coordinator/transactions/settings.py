@@ -1,4 +1,4 @@
-"""What the operator decides about transactions, with Kafka's names and defaults.
+"""The operator's settings of transactions, with Kafka's names and defaults.
 
 All shards of a coordinator share one object, whose owner may change it between two events. Values
 only; where they come from is NOT known here.

@@ -1,6 +1,6 @@
 """`TransactionShard`: the transaction coordinator behind one partition of `__transaction_state`.
 
-It decides who may write as which producer, and how each transaction ends. Guarantees:
+It decides which client may write with which producer id, and how each transaction ends. Guarantees:
 
 - an answer to EndTxn means that the outcome is stored: the markers will be written, by this shard
   or by the one that loads its log;
@@ -8,8 +8,8 @@ It decides who may write as which producer, and how each transaction ends. Guara
 - at most one transition of a transactional id is under way; others get
   CONCURRENT_TRANSACTIONS, or wait for a moment (`adding`).
 
-It does NOT write markers or draw producer ids: it asks for them with effects. AddOffsetsToTxn comes
-as the add of a partition, and a batch of adds one by one: the handlers see to that.
+It does NOT write markers or allocate producer ids: it asks for them with effects. The handlers pass
+AddOffsetsToTxn as the add of a partition, and a batch of adds one by one.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ from penstock.protocol.stored.transaction_records import TransactionLogKey, Tran
 MARKER_RETRY_MS: Final = 100
 """How long after a failure markers are tried again: Kafka's retry.backoff.ms."""
 EPOCH_BUMP_END_VERSION: Final = 5
-"""From this version of EndTxn on, the client speaks transaction version 2."""
+"""Starting at this version of EndTxn, the client uses transaction version 2."""
 TIMEOUTS: Final = ("timeouts",)
 EXPIRATIONS: Final = ("expirations",)
 TIMED_OUT_PER_BATCH_MAX: Final = 100
@@ -73,7 +73,7 @@ class _Awaited:
     """A transition that cannot go on without a new producer id."""
 
     resume: Callable[[int, int], Outcome]
-    """With the id and the time."""
+    """Called with the id and the time."""
     refusal: Reply | None
 
 
@@ -110,7 +110,7 @@ class TransactionShard:
         raise AssertionError(f"no transaction coordinator answers {type(asked.request).__name__}")
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Outcome:
-        """Abort what timed out, forget what expired, or try markers again."""
+        """Abort transactions that timed out, delete expired ids, or retry markers."""
         match key:
             case ("timeouts",):
                 return self._abort_timed_out(now_ms)
@@ -131,7 +131,7 @@ class TransactionShard:
         raise AssertionError(f"the transaction coordinator has no timer {key!r}")
 
     def effect_done(self, effect: object, result: object, now_ms: int) -> Outcome:
-        """Go on with what waited for it."""
+        """Continue the transition that waited for the effect."""
         match effect:
             case NextProducerId():
                 return self._go_on(effect.transactional_id, result, now_ms)
@@ -140,12 +140,12 @@ class TransactionShard:
         raise AssertionError(f"the transaction coordinator has no effect {effect!r}")
 
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """Nothing: a marker for a partition that is gone is no longer owed, and `node` knows."""
+        """Do nothing: `node` knows that a deleted partition needs no marker."""
         del topics, now_ms
         return NOTHING
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """Finish every transaction whose outcome is stored; start to look for late ones."""
+        """Finish every transaction whose outcome is stored; start the check for late ones."""
         del topics, now_ms
         return Outcome(
             timers=(
@@ -160,7 +160,7 @@ class TransactionShard:
         )
 
     def replay(self, record: StoredRecord, producer: Producer | None, offset: int) -> None:
-        """Take the value that the record holds."""
+        """Store the value of the record."""
         del offset
         assert producer is None, "nobody writes transaction state inside a transaction"
         assert isinstance(record.key, TransactionLogKey), record
@@ -172,11 +172,11 @@ class TransactionShard:
         self.transactions[transactional_id] = moves.of_record(record.value)
 
     def replay_marker(self, producer: Producer, *, commits: bool) -> None:
-        """Nothing: no transaction writes to this partition."""
+        """Do nothing: no transaction writes to this partition."""
         del producer, commits
 
     def validate(self) -> None:
-        """Assert everything that must hold between events."""
+        """Assert the invariants between events."""
         for transactional_id, now in self.transactions.items():
             assert transactional_id
             moves.validate(now)
@@ -295,7 +295,7 @@ class TransactionShard:
     def _fence(
         self, transactional_id: str, now: Transaction, reply: Reply | None, now_ms: int
     ) -> Outcome:
-        """Abort what is open, with an epoch that its producer does not have."""
+        """Abort the open transaction, with an epoch that its producer does not have."""
 
         def end(next_producer_id: int, at_ms: int) -> Outcome:
             return self._end(
@@ -366,7 +366,7 @@ class TransactionShard:
         return self._complete(effect.transactional_id, now, now_ms)
 
     def _complete(self, transactional_id: str, now: Transaction, now_ms: int) -> Outcome:
-        """All markers are written. If that cannot be noted, it is tried again without them."""
+        """All markers are written. If that cannot be stored, only storing it is retried."""
         moved = moves.completed(now, now_ms)
         adds = self._adds.completed(transactional_id, moved, now_ms)
         retry = SetTimer(("written", transactional_id), REFUSED_RETRY_MS)
@@ -380,7 +380,7 @@ class TransactionShard:
     # --- New producer ids ---
 
     def _is_moving(self, transactional_id: str) -> bool:
-        """Whether a transition is under way, so that others have to come back."""
+        """Whether a transition is under way, so that other requests must be retried."""
         now = self.transactions.get(transactional_id)
         return transactional_id in self._awaited or (now is not None and now.is_ending)
 
@@ -405,7 +405,7 @@ class TransactionShard:
         batch = upkeep.portion_of_late(late, TIMED_OUT_PER_BATCH_MAX)
         outcomes = [self._fence(name, now, None, now_ms) for name, now in batch]
         interval_ms = self._settings.timeout_check_interval_ms
-        # Who needs a producer id first has no record yet, and asks for it in any case.
+        # A transition that needs a producer id has no record yet, and asks for one in any case.
         waiting = [outcome for outcome in outcomes if not outcome.records]
         instead = Outcome(
             timers=(SetTimer(TIMEOUTS, interval_ms),),

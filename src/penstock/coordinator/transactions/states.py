@@ -2,7 +2,7 @@
 
 One table, as Apache Kafka 4.3 has it with transaction version 2. `PREPARE_EPOCH_FENCE` and `DEAD`
 are never written: the first is the intent to abort another producer's transaction, the second is a
-tombstone. What makes a transaction move is NOT here: see `decisions`.
+tombstone. The causes of transitions are NOT here: see `decisions`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _S = TransactionState
 STATE_NAMES: Final[Mapping[TransactionState, str]] = MappingProxyType(
     {state: state.name.title().replace("_", "") for state in TransactionState}
 )
-"""What administrators see, as in Kafka: `PrepareCommit`."""
+"""The names for administrators, as in Kafka: `PrepareCommit`."""
 STATES_BY_NAME: Final[Mapping[str, TransactionState]] = MappingProxyType(
     {name: state for state, name in STATE_NAMES.items()}
 )
@@ -43,8 +43,8 @@ LAWFUL_FROM: Final[Mapping[TransactionState, frozenset[TransactionState]]] = Map
             {
                 _S.ONGOING,
                 _S.PREPARE_EPOCH_FENCE,
-                # With transaction version 2 a client may abort before the broker knows that it
-                # began, to be sure that nothing of it is still on the way.
+                # With transaction version 2 a client may abort before the broker knows that the
+                # transaction began, to ensure that no batch of it is still in flight.
                 _S.EMPTY,
                 _S.COMPLETE_COMMIT,
                 _S.COMPLETE_ABORT,
@@ -56,7 +56,7 @@ LAWFUL_FROM: Final[Mapping[TransactionState, frozenset[TransactionState]]] = Map
         _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
     }
 )
-"""For each state, those it may be entered from."""
+"""For each state, the states it may be entered from."""
 
 ENDING: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 """The outcome is decided; markers are being written."""

@@ -1,8 +1,8 @@
-"""`Transaction`: all that is kept of one transactional id, and the lawful ways to the next value.
+"""`Transaction`: the stored state of one transactional id, and its valid transitions.
 
-A frozen value. Each function here takes the present one and gives the one that a record will hold;
-the checks that come before are in `decisions`. What a record does NOT hold, because Kafka's does
-not either, is the epoch before the last bump: the shard remembers that while it lives.
+A frozen value. Each function here takes the present one and returns the one that a record will
+hold; the checks before that are in `decisions`. As in Kafka, a record does NOT hold the epoch
+before the last bump: the shard remembers it in memory.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ NO_PRODUCER_EPOCH: Final = -1
 PRODUCER_EPOCH_MAX: Final = 32_767
 """The largest int16. No client ever gets it, so that the coordinator can always fence."""
 TRANSACTION_VERSION_2: Final = 2
-"""From this version on, every end of a transaction bumps the epoch (KIP-890)."""
+"""Starting at this version, every end of a transaction bumps the epoch (KIP-890)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Transaction:
 
     producer_id: int
     previous_producer_id: int
-    """The one that the record before had; differs from `producer_id` after a rotation."""
+    """The id in the previous record; differs from `producer_id` after a rotation."""
     next_producer_id: int
-    """Taken when the markers are written, because the epochs of `producer_id` ran out."""
+    """Used once the markers are written, because the epochs of `producer_id` ran out."""
     producer_epoch: int
     timeout_ms: int
     state: TransactionState
@@ -47,7 +47,7 @@ class Transaction:
     started_ms: int
     updated_ms: int
     client_version: int
-    """The transaction version that the client spoke when it last moved the transaction."""
+    """The transaction version that the client used for its last transition."""
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -61,7 +61,7 @@ class Transaction:
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether a client with this epoch has had its last one."""
+    """Whether this is the last epoch that a client may have."""
     return epoch >= PRODUCER_EPOCH_MAX - 1
 
 
@@ -84,7 +84,7 @@ def created(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
 def initialized(
     now: Transaction, producer_id: int, producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
-    """After InitProducerId: no transaction is open, and this is who may open one."""
+    """After InitProducerId: no transaction is open, and this producer may open one."""
     return _moved(
         now,
         TransactionState.EMPTY,
@@ -116,7 +116,7 @@ def ending(
 ) -> Transaction:
     """After EndTxn: decided. With transaction version 2 the epoch grows, which fences late writes.
 
-    An epoch of 32767 can only have been left by a defect; it is aborted as it is, so that the id
+    Only a defect can leave an epoch of 32767; its transaction is aborted with it, so that the id
     can be used again.
     """
     epoch = now.producer_epoch
@@ -135,7 +135,7 @@ def ending(
 
 
 def completed(now: Transaction, now_ms: int) -> Transaction:
-    """After the markers: at rest, and the new producer id is taken if there is one."""
+    """After the markers: at rest, and the new producer id replaces the old if there is one."""
     rotates = now.client_version >= TRANSACTION_VERSION_2 and now.next_producer_id != NO_PRODUCER_ID
     return _moved(
         now,
@@ -158,7 +158,7 @@ def _moved(now: Transaction, state: TransactionState, **changes: object) -> Tran
 
 
 def validate(transaction: Transaction) -> None:
-    """Assert what holds for every value that is stored."""
+    """Assert the invariants of every stored value."""
     assert transaction.producer_id >= 0, transaction
     assert 0 <= transaction.producer_epoch <= PRODUCER_EPOCH_MAX, transaction
     assert transaction.timeout_ms > 0, transaction
@@ -175,7 +175,7 @@ def validate(transaction: Transaction) -> None:
 
 
 def record_of(transactional_id: str, transaction: Transaction) -> StoredRecord:
-    """The record that makes this value last."""
+    """The record that stores this value."""
     by_topic: dict[str, list[int]] = {}
     for partition in sorted(transaction.partitions):
         by_topic.setdefault(partition.topic, []).append(partition.partition)

@@ -1,6 +1,6 @@
-"""Which transactions are late and which transactional ids have rested too long; a portion of them.
+"""Finds transactions past their timeout and expired transactional ids, a portion at a time.
 
-Pure look-ups over the state of one shard; what is done about it is NOT decided here.
+Pure lookups over the state of one shard; what happens to them is NOT decided here.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ def late(
 def expired(
     transactions: Mapping[str, Transaction], awaited: Collection[str], updated_ms_max: int
 ) -> list[str]:
-    """At rest and not touched since."""
+    """Transactional ids at rest that were not updated after `updated_ms_max`."""
     return [
         transactional_id
         for transactional_id, transaction in transactions.items()
@@ -39,7 +39,7 @@ def expired(
 def portion_of_late(
     late: list[tuple[str, Transaction]], count_max: int
 ) -> list[tuple[str, Transaction]]:
-    """The first of them, as many as are aborted in one event: records and batch are bounded."""
+    """The first late transactions, as many as one event aborts: records and batch are bounded."""
     portion, taken = Portion(count_max), []
     for transactional_id, now in late:
         topics = {partition.topic for partition in now.partitions}
@@ -51,7 +51,7 @@ def portion_of_late(
 
 
 def portion_of_expired(expired: list[str]) -> list[str]:
-    """The first of them, as many as are forgotten in one event."""
+    """The first expired ids, as many as one event deletes."""
     portion, taken = Portion(), []
     for transactional_id in expired:
         if not portion.take(transactional_id):
