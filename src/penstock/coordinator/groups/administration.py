@@ -1,7 +1,7 @@
 """`GroupAdministration`: ListGroups and DescribeGroups for the groups of a shard.
 
-A request reaches a shard with its own group ids only; the handler that spread it merges the
-answers. Authorized operations are NOT filled in here: the handler knows who asks.
+A request reaches a shard with the shard's own group ids only; the handler that split it merges the
+answers. Authorized operations are NOT filled in here: the handler knows the client.
 """
 
 from typing import Final
@@ -28,13 +28,13 @@ GROUP_ID_NOT_FOUND_SINCE: Final = 6
 
 
 class GroupAdministration:
-    """What an administrator asks."""
+    """The requests of administrators."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
 
     def list_groups(self, request: ListGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
-        """All groups that pass the filters; an empty filter lets everything pass."""
+        """All groups that match the filters; an empty filter matches everything."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         everybody: tuple[Group, ...] = (

@@ -1,4 +1,4 @@
-"""`Group`: what any group can be asked, whatever its protocol.
+"""`Group`: the questions that a group of any protocol answers.
 
 Offsets, listing, deleting and expiry work on this alone. It is NOT the way to change a group: each
 protocol has its own parts for that.
@@ -20,7 +20,7 @@ class CommitClaim(NamedTuple):
     is_transactional: bool
     api_version: int
     partitions: tuple[tuple[UUID | None, int], ...] = ()
-    """What is committed, for groups of KIP-848: topic and partition."""
+    """Topic and partition of each committed offset, for groups of KIP-848."""
 
 
 class OffsetExpiry(NamedTuple):
@@ -31,11 +31,11 @@ class OffsetExpiry(NamedTuple):
 
 
 class Group(Protocol):
-    """What offsets and the group APIs ask of a group of either protocol."""
+    """A group of either protocol, as offsets and the group APIs see it."""
 
     @property
     def group_id(self) -> str:
-        """Its name."""
+        """The group's name."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Group(Protocol):
 
     @property
     def listed_protocol_type(self) -> str:
-        """The protocol type for ListGroups: `consumer`, or what the members said, or empty."""
+        """The protocol type for ListGroups: `consumer`, or the one of the members, or empty."""
         ...
 
     def check_offset_commit(self, claim: CommitClaim) -> ErrorCode:
@@ -62,7 +62,7 @@ class Group(Protocol):
         ...
 
     def check_offset_delete(self) -> ErrorCode:
-        """NONE, or why nobody may delete offsets now."""
+        """NONE, or why offsets cannot be deleted now."""
         ...
 
     def check_delete(self) -> ErrorCode:
@@ -74,7 +74,7 @@ class Group(Protocol):
         ...
 
     def offset_expiry(self) -> OffsetExpiry | None:
-        """When offsets expire; None: not while the group is as it is."""
+        """When offsets expire; None: not in the present state of the group."""
         ...
 
     def tombstones(self) -> list[StoredRecord]:

@@ -1,9 +1,9 @@
-"""`ClassicGroups`: all classic groups of a shard, behind one door.
+"""`ClassicGroups`: the interface to all classic groups of a shard.
 
-`join`, `sync`, `heartbeat` and `leave` are the protocol; `replay` keeps what was written; `loaded`
-creates the live groups; `forget` ends one. What others may do with a live classic group (upgrade
-it, delete it, let a commit prolong a session) goes through here. A simple consumer's group has no
-record of its own: its offsets alone restore it.
+`join`, `sync`, `heartbeat` and `leave` are the protocol; `replay` stores records; `loaded` creates
+the live groups; `forget` ends one. Other parts use this class to change a live classic group
+(upgrade it, delete it, let a commit prolong a session). A simple consumer's group has no record of
+its own: its offsets alone restore it.
 """
 
 from penstock.coordinator.groups import classic_rebalance
@@ -39,7 +39,7 @@ class ClassicGroups:
     # --- Replicated state ---
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
-        """Remember what was written of a group; the live group is changed by its handlers."""
+        """Store the record of a group; the live group is changed by its handlers."""
         state = self._state
         before = state.stored_classic.pop(key.group, None)
         if before is not None:
@@ -51,7 +51,7 @@ class ClassicGroups:
     # --- Live groups ---
 
     def loaded(self, reaction: Reaction) -> None:
-        """Create the groups that were written; members get a whole session timeout."""
+        """Create the groups of the stored records; members get a whole session timeout."""
         for group_id, value in self._state.stored_classic.items():
             if group_id not in self._state.consumer:
                 self.adopt(ClassicGroup.from_stored(group_id, value), reaction)
@@ -76,13 +76,13 @@ class ClassicGroups:
         return group
 
     def committed(self, group: ClassicGroup, member_id: str, reaction: Reaction) -> None:
-        """A member's offset commit is a sign of life."""
+        """Prolong the session of a member that commits offsets."""
         member = group.members.get(member_id)
         if member is not None and group.state is not ClassicState.COMPLETING_REBALANCE:
             self.rebalances.expect_heartbeat(group, member, reaction)
 
     def forget(self, group_id: str, reaction: Reaction) -> None:
-        """Drop a live group that was deleted or became another kind; nobody may wait in it."""
+        """Drop a live group that was deleted or became another kind; no request may wait in it."""
         group = self._state.drop_classic(group_id)
         if group is None:
             return
@@ -113,7 +113,7 @@ class ClassicGroups:
         return True
 
     def validate(self) -> None:
-        """Assert what must hold between events."""
+        """Assert the invariants between events."""
         groups, written = self._state.classic.values(), self._state.stored_classic.values()
         kept_bytes = sum(group.metadata_bytes for group in groups)
         assert self._state.classic_bytes == kept_bytes + sum(map(record_bytes, written))

@@ -1,9 +1,9 @@
-"""`ClassicGroup`: a live group of the classic protocol: its state, members and who waits.
+"""`ClassicGroup`: a live group of the classic protocol: its state, members and waiting requests.
 
-The states and how they follow on from each other are `TRANSITIONS`. Members that may vote, who
-leads, who has rejoined and who owes a SyncGroup are kept here, with the invariants in `validate`.
-It decides nothing about time and answers nobody: that is `classic_rebalance`'s business. It is soft
-state; what survives a crash is the `GroupMetadataValue` that `stored_value` makes.
+`TRANSITIONS` lists the states and their order. The members, the leader, the members that have
+rejoined and those that owe a SyncGroup are kept here, with the invariants in `validate`. It decides
+nothing about time and answers no request: `classic_rebalance` does. It is soft state; only the
+`GroupMetadataValue` of `stored_value` survives a crash.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,11 +24,11 @@ from penstock.protocol.stored.group_records import (
 
 
 class ClassicState(Enum):
-    """Where a group is; the value is Kafka's name of it."""
+    """The state of a group; the value is Kafka's name of it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to rejoin; those that did wait for their JoinGroup answer."""
+    """Members are asked to rejoin; those that have rejoined wait for their JoinGroup answer."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A new generation began; members wait for the leader's assignment."""
     STABLE = "Stable"
@@ -44,7 +44,7 @@ TRANSITIONS: Final[dict[ClassicState, frozenset[ClassicState]]] = {
     ClassicState.STABLE: frozenset({ClassicState.COMPLETING_REBALANCE}),
     ClassicState.DEAD: frozenset(ClassicState),
 }
-"""Each state and those it may follow."""
+"""For each state, the states that it may follow."""
 
 
 class ClassicGroup:
@@ -55,7 +55,7 @@ class ClassicGroup:
         self.state = ClassicState.EMPTY
         self.previous_state = ClassicState.DEAD
         self.state_since_ms = now_ms
-        """When it came into its state; -1: not known."""
+        """When it entered its state; -1: not known."""
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -64,24 +64,24 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         """Member id by group instance id."""
         self.pending_joins: set[str] = set()
-        """Ids that were given out with MEMBER_ID_REQUIRED and have not come back."""
+        """Ids that were sent with MEMBER_ID_REQUIRED and have not joined yet."""
         self.pending_syncs: set[str] = set()
         """Members of this generation that have not sent SyncGroup."""
         self.awaiting_join_count = 0
         self.protocol_counts: dict[str, int] = {}
         """How many members support a protocol."""
         self.metadata_bytes = 0
-        """Of all protocols of all members."""
+        """Size of the metadata of all protocols of all members."""
         self.on_metadata: Callable[[int], None] | None = None
         """Called with the number of bytes that were added, while a shard keeps the group."""
         self.topics: frozenset[str] | None = None
-        """What the members subscribe to; None: not known."""
+        """Topics that the members subscribe to; None: not known."""
         self.initial_delay_ms: int | None = None
         """The first rebalance of an empty group waits this long; None: it is not one."""
         self.initial_remaining_ms = 0
         """How much longer the first rebalance may be delayed by more members."""
         self.new_member_added = False
-        """A member came during the first rebalance, so that it may be delayed further."""
+        """A member joined during the first rebalance, which may therefore be delayed further."""
 
     @classmethod
     def from_stored(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
@@ -113,7 +113,7 @@ class ClassicGroup:
         group.learn_topics()
         return group
 
-    # --- What any group is asked (see `Group`) ---
+    # --- Questions that every group answers (see `Group`) ---
 
     @property
     def type_name(self) -> str:
@@ -127,7 +127,7 @@ class ClassicGroup:
 
     @property
     def listed_protocol_type(self) -> str:
-        """What the members said, or nothing."""
+        """The protocol type of the members, or an empty string."""
         return self.protocol_type or ""
 
     def check_offset_commit(self, claim: CommitClaim) -> ErrorCode:
@@ -153,11 +153,11 @@ class ClassicGroup:
         member_id: str | None,  # noqa: ARG002 - anybody may read a classic group's offsets
         member_epoch: int,  # noqa: ARG002
     ) -> ErrorCode:
-        """Anybody may."""
+        """Every client may fetch."""
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:
-        """Only a group whose subscriptions we can read may lose offsets while it has members."""
+        """A group with members loses offsets only if its subscriptions can be decoded."""
         if self.state is ClassicState.EMPTY or self.uses_consumer_protocol:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
@@ -196,7 +196,7 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Nobody ever joined: it only has offsets."""
+        """Whether no member ever joined: the group has only offsets."""
         return (
             self.protocol_type is None
             and self.state is ClassicState.EMPTY
@@ -210,12 +210,12 @@ class ClassicGroup:
 
     @property
     def has_all_joined(self) -> bool:
-        """Nobody is missing."""
+        """Whether no member is missing."""
         return len(self.members) == self.awaiting_join_count and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
@@ -238,7 +238,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol that all support and most prefer; the first voted for wins a tie."""
+        """The protocol that all support and most prefer; the first with a vote wins a tie."""
         count = len(self.members)
         candidates = {name for name, votes in self.protocol_counts.items() if votes == count}
         votes: dict[str, int] = {}
@@ -248,7 +248,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def stored_value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """What is written of this generation."""
+        """The record of this generation."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation_id,
@@ -290,7 +290,7 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     def add(self, member: ClassicMember, join_ticket: Ticket | None = None) -> None:
-        """Take a member in; the first one leads and says what kind of group it is."""
+        """Add a member; the first one leads and sets the protocol type of the group."""
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
             self.static_members[member.group_instance_id] = member.member_id
@@ -305,7 +305,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, or an id that was given out; another member leads if it led."""
+        """Remove a member, or an id that has not joined yet; another member leads if it led."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -318,7 +318,7 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, old: ClassicMember, new_id: str) -> ClassicMember:
-        """The same instance under a new member id, for a process that was restarted."""
+        """Give an instance a new member id, for a process that was restarted."""
         assert old.join_ticket is None
         assert old.sync_ticket is None
         assert old.group_instance_id is not None
@@ -355,18 +355,18 @@ class ClassicGroup:
     def set_protocols(
         self, member: ClassicMember, protocols: tuple[JoinGroupRequestProtocol, ...]
     ) -> None:
-        """What a member supports has changed."""
+        """Change the protocols that a member supports."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
 
     def wait_for_join(self, member: ClassicMember, ticket: Ticket | None) -> None:
-        """Keep, change or forget the JoinGroup that waits."""
+        """Set, replace or remove the member's waiting JoinGroup."""
         self.awaiting_join_count += (ticket is not None) - (member.join_ticket is not None)
         member.join_ticket = ticket
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one that has rejoined; False if nobody has."""
+        """Ensure that the leader is a member that has rejoined; False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_ticket is not None:
@@ -378,7 +378,7 @@ class ClassicGroup:
         return False
 
     def begin_generation(self, now_ms: int) -> None:
-        """All who are here are the members of the next generation."""
+        """Begin the next generation with the present members."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.learn_topics()
@@ -389,7 +389,7 @@ class ClassicGroup:
         self.new_member_added = False
 
     def learn_topics(self) -> None:
-        """Read what the members subscribe to from their metadata, if it can be read."""
+        """Read the members' topics from their metadata, if it can be decoded."""
         self.topics = None
         if not self.uses_consumer_protocol:
             return
@@ -413,7 +413,7 @@ class ClassicGroup:
                 del self.protocol_counts[name]
 
     def validate(self) -> None:
-        """Assert what must hold between events."""
+        """Assert the invariants between events."""
         members = self.members
         assert self.state is not ClassicState.DEAD, "a dead group is not kept"
         assert (self.state is ClassicState.EMPTY) <= (not members)

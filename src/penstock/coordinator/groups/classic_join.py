@@ -2,8 +2,8 @@
 
 A new dynamic member first gets its id (MEMBER_ID_REQUIRED, from version 4) and must join again; a
 static one replaces the member that had its instance id. A current member gets the current
-generation again if nothing changed, and starts a rebalance otherwise. It does NOT know of consumer
-groups (KIP-848): `shard` sends a JoinGroup to one of those elsewhere.
+generation again if nothing changed, and starts a rebalance otherwise. It does NOT know consumer
+groups (KIP-848): `shard` sends their JoinGroup requests elsewhere.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ MEMBER_ID_PREFIX_BYTES_MAX: Final = 32_000
 """Of the client's name in a member id. A string of a record has at most 32,767 bytes, and the name
 may be that long: the whole id would not fit, and the group could not be written."""
 SKIP_ASSIGNMENT_SINCE: Final = 9
-"""From this version an answer can tell a restarted static leader to keep the assignment."""
+"""Starting at this version an answer can make a restarted static leader keep the assignment."""
 
 
 class ClassicJoin:
@@ -76,7 +76,7 @@ class ClassicJoin:
         if is_new_group:
             reaction.when_refused(lambda _: self._forget_new(group))
         if is_new_group and reaction.record_count == count:
-            # Kafka writes a new group at once, although nothing is known of it yet.
+            # Kafka writes a new group at once, although it has no generation yet.
             value = GroupMetadataValue(
                 protocol_type="",
                 generation=0,
@@ -114,7 +114,7 @@ class ClassicJoin:
             self._join_new(group, request, asked, ticket, reaction)
         elif member_id in group.pending_joins:
             if request.group_instance_id is not None:
-                # A given-out id belongs to a dynamic member; a static one never gets such an id.
+                # A pending id belongs to a dynamic member; a static one never gets such an id.
                 reaction.reply(ticket, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
                 return
             self._add(group, request, asked, member_id, ticket, reaction)
@@ -127,8 +127,8 @@ class ClassicJoin:
             return True
         member = group.members.get(member_id)
         if group.state is ClassicState.PREPARING_REBALANCE:
-            # Who waits is counted, not who is a member: a group above a lowered limit shrinks to
-            # it, because the last to rejoin find no room.
+            # Waiting members are counted, not all: a group above a lowered limit shrinks to it,
+            # because the last members to rejoin are refused.
             is_waiting = member is not None and member.join_ticket is not None
             return is_waiting or group.awaiting_join_count < most
         return member is not None or len(group.members) < most
@@ -250,7 +250,7 @@ def _shortened(name: str) -> str:
 def _replaced(
     group: ClassicGroup, member_id: str, leader_before: str | None, api_version: int
 ) -> JoinGroupResponse:
-    """The answer to a static member that came back to a stable group: no rebalance."""
+    """The answer to a static member that rejoins a stable group: no rebalance."""
     if api_version >= SKIP_ASSIGNMENT_SINCE:
         leads = group.leader_id == member_id
         return join_response(group, member_id, skip_assignment=leads)

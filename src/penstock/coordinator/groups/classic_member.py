@@ -1,7 +1,7 @@
-"""`ClassicMember`: one member of a classic group, and the requests of it that wait.
+"""`ClassicMember`: one member of a classic group, and its waiting requests.
 
-Its group counts who waits and who supports what: after a member was added, `protocols` and
-`join_ticket` are changed through the group only. It is NOT what is stored of a member.
+Its group counts waiting members and supported protocols: after a member was added, `protocols` and
+`join_ticket` are changed through the group only. It is NOT the stored form of a member.
 """
 
 from typing import Final
@@ -58,20 +58,20 @@ class ClassicMember:
         self.sync_ticket: Ticket | None = None
         """Its SyncGroup that waits for the leader's."""
         self.is_new = False
-        """It never had a JoinGroup answered, so it cannot send heartbeats yet."""
+        """No JoinGroup of it was answered yet, so it cannot send heartbeats."""
 
     @property
     def needs_no_heartbeat(self) -> bool:
-        """It waits for us; a new one may have gone away and is not waited for without end."""
+        """Whether it waits for the coordinator; a new one may be gone, so it must expire."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata_of(self, protocol_name: str | None) -> bytes:
-        """What the member says under a protocol it supports."""
+        """The member's metadata for a protocol that it supports."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise AssertionError(f"member {self.member_id} has no protocol {protocol_name}")
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate it prefers."""
+        """The candidate that the member prefers."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)

@@ -1,7 +1,7 @@
 """`ClassicMembers`: SyncGroup, Heartbeat and LeaveGroup for classic groups; and describing one.
 
-Each checks who asks (a static member must be the latest of its instance) and of which generation,
-then what the state of the group allows. It does NOT know of consumer groups (KIP-848).
+Each checks the member (a static one must be the latest of its instance), its generation, then the
+state of the group. It does NOT know consumer groups (KIP-848).
 """
 
 from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
@@ -27,7 +27,7 @@ from penstock.protocol.messages.sync_group import SyncGroupRequest
 
 
 class ClassicMembers:
-    """What members do once they have joined."""
+    """The requests of members that have joined."""
 
     def __init__(self, state: GroupState, rebalances: Rebalances) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class ClassicMembers:
             self._rebalances.assign(group, assignments, reaction)
 
     def heartbeat(self, request: HeartbeatRequest, ticket: Ticket, reaction: Reaction) -> None:
-        """Prolong the session; tell the member if it must rejoin."""
+        """Prolong the session; the answer says whether the member must rejoin."""
         error = ErrorCode.UNKNOWN_MEMBER_ID
         group = self._state.classic.get(request.group_id)
         if group is not None:
@@ -66,7 +66,7 @@ class ClassicMembers:
         reaction.reply(ticket, HeartbeatResponse(error_code=error))
 
     def leave(self, request: LeaveGroupRequest, ticket: Ticket, reaction: Reaction) -> None:
-        """Let members go, each with its own answer, then rebalance once."""
+        """Remove members, each with its own result, then rebalance once."""
         group = self._state.classic.get(request.group_id)
         if group is None:
             reaction.reply(ticket, nobody_leaves(request))
@@ -108,7 +108,7 @@ class ClassicMembers:
 
 
 def nobody_leaves(request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """The answer where there is no such group: nobody named is a member."""
+    """The answer for a group that does not exist: no named member is a member."""
     responses = tuple(
         MemberResponse(
             member_id=identity.member_id,
@@ -121,7 +121,7 @@ def nobody_leaves(request: LeaveGroupRequest) -> LeaveGroupResponse:
 
 
 def _sync_error_of(group: ClassicGroup | None, request: SyncGroupRequest) -> ErrorCode:
-    """Why a SyncGroup cannot be taken now."""
+    """Why a SyncGroup cannot be accepted now."""
     if group is None or group.state is ClassicState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = group.check_member(request.member_id, request.group_instance_id)

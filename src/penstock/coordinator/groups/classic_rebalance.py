@@ -1,4 +1,4 @@
-"""`Rebalances`: how a classic group gets from one generation to the next, and who is answered.
+"""`Rebalances`: moves a classic group from one generation to the next, and answers its members.
 
     Empty ──join──► PreparingRebalance ──all rejoined, or time is up──► CompletingRebalance
       ▲                 ▲    │ nobody is left                                │ leader's assignment
@@ -42,7 +42,7 @@ other scripts and the lengths of all fields."""
 
 
 def heartbeat_key(group_id: str, member_id: str) -> TimerKey:
-    """The timer of a member's session, also of an id that was given out and not used yet."""
+    """The timer of a member's session, also of an id that has not joined yet."""
     return (HEARTBEAT, group_id, member_id)
 
 
@@ -62,14 +62,14 @@ def record_bytes(value: GroupMetadataValue) -> int:
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A JoinGroup that failed."""
+    """The answer to a JoinGroup that failed."""
     return JoinGroupResponse(error_code=error, leader="", member_id=member_id, members=())
 
 
 def join_response(
     group: ClassicGroup, member_id: str, *, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """A JoinGroup that succeeded: the leader learns who the members are."""
+    """The answer to a JoinGroup that succeeded; the leader's has all members."""
     members: tuple[JoinGroupResponseMember, ...] = ()
     if group.leader_id == member_id:
         members = tuple(
@@ -92,12 +92,12 @@ def join_response(
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:
-    """A SyncGroup that failed."""
+    """The answer to a SyncGroup that failed."""
     return SyncGroupResponse(error_code=error, assignment=NO_ASSIGNMENT)
 
 
 def sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
-    """A SyncGroup that succeeded."""
+    """The answer to a SyncGroup that succeeded."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -106,7 +106,7 @@ def sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupRespon
 
 
 class Rebalances:
-    """The moves between the states of classic groups."""
+    """The transitions between the states of classic groups."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
@@ -120,21 +120,21 @@ class Rebalances:
         reaction: Reaction,
         delay_ms: int | None = None,
     ) -> None:
-        """The member must be heard of within its session timeout, from now on."""
+        """Start the member's session timeout anew."""
         delay_ms = member.session_timeout_ms if delay_ms is None else delay_ms
         reaction.set_timer(heartbeat_key(group.group_id, member.member_id), delay_ms)
 
     def add_member(
         self, group: ClassicGroup, member: ClassicMember, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Take in a new member; its JoinGroup waits for the others."""
+        """Add a new member; its JoinGroup waits for the others."""
         member.is_new = True
         first = group.previous_state is ClassicState.EMPTY
         if group.state is ClassicState.PREPARING_REBALANCE and first:
             group.new_member_added = True
         group.add(member, ticket)
         # A new member cannot send heartbeats before its JoinGroup is answered. If its client has
-        # gone away it comes again as another member, so that dead ones must not be kept for long.
+        # disconnected it joins again as another member, so dead members must not be kept for long.
         delay_ms = self._state.settings.new_member_join_timeout_ms
         self.expect_heartbeat(group, member, reaction, delay_ms)
         self.prepare_or_complete(group, reaction)
@@ -147,7 +147,7 @@ class Rebalances:
         ticket: Ticket | None,
         reaction: Reaction,
     ) -> None:
-        """A member joins again; an earlier JoinGroup of it is answered, for it waits no longer."""
+        """A member joins again; its earlier waiting JoinGroup is answered."""
         error = join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self.answer_join(group, member, error, reaction)
         group.set_protocols(member, request.protocols)
@@ -156,7 +156,7 @@ class Rebalances:
         group.wait_for_join(member, ticket)
 
     def remove_member(self, group: ClassicGroup, member: ClassicMember, reaction: Reaction) -> None:
-        """Let a member go and answer whatever it waits for."""
+        """Remove a member and answer its waiting requests."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         self.answer_join(group, member, join_error("", unknown), reaction)
         self._answer_sync(member, sync_error(unknown), reaction)
@@ -164,7 +164,7 @@ class Rebalances:
         group.remove(member.member_id)
 
     def fence_member(self, group: ClassicGroup, member: ClassicMember, reaction: Reaction) -> None:
-        """Another process took over this instance: whatever the old one waits for fails."""
+        """Another process took over this instance: the old one's waiting requests fail."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self.answer_join(group, member, join_error(member.member_id, fenced), reaction)
         self._answer_sync(member, sync_error(fenced), reaction)
@@ -208,7 +208,7 @@ class Rebalances:
     # --- The phases ---
 
     def prepare_or_complete(self, group: ClassicGroup, reaction: Reaction) -> None:
-        """Something changed: begin a rebalance, or go on with the one that runs."""
+        """Members changed: begin a rebalance, or go on with the one that runs."""
         if group.can_rebalance:
             self.prepare(group, reaction)
         else:
@@ -224,7 +224,7 @@ class Rebalances:
         group.pending_syncs.clear()
         reaction.cancel_timer(sync_key(group.group_id))
         if group.state is ClassicState.EMPTY:
-            # A new group gets time for more members, so that not each of them is a rebalance.
+            # A new group waits for more members, so that not each of them causes a rebalance.
             delay_ms = self._state.settings.initial_rebalance_delay_ms
             group.initial_delay_ms = delay_ms
             group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -238,7 +238,7 @@ class Rebalances:
             reaction.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
 
     def complete_if_all_joined(self, group: ClassicGroup, reaction: Reaction) -> None:
-        """End the wait for members if nobody is missing; a first rebalance waits in any case."""
+        """End the wait if no member is missing; a first rebalance waits in any case."""
         if group.state is not ClassicState.PREPARING_REBALANCE:
             return
         if group.previous_state is not ClassicState.EMPTY and group.has_all_joined:
@@ -268,13 +268,13 @@ class Rebalances:
             if member.join_ticket is None and member.group_instance_id is None:
                 self.remove_member(group, member, reaction)
         if not group.elect_joined_leader() and group.members:
-            # Nobody has rejoined. Wait on, until sessions end and the group is empty.
+            # No member has rejoined. Wait until sessions end and the group is empty.
             reaction.set_timer(join_key(group.group_id), group.rebalance_timeout_ms)
             return
         group.begin_generation(reaction.now_ms)
         if group.state is ClassicState.EMPTY:
-            # If it cannot be written, a start finds the generation before; its members are gone, so
-            # that their sessions end, and the group is empty again.
+            # If it cannot be written, a start loads the generation before; its members are gone, so
+            # their sessions end, and the group is empty again.
             reaction.stand_when_refused()
             reaction.write(GroupMetadataKey(group=group.group_id), group.stored_value({}))
             return
@@ -288,7 +288,7 @@ class Rebalances:
     def assign(
         self, group: ClassicGroup, assignments: dict[str, bytes], reaction: Reaction
     ) -> None:
-        """The leader has decided: write it, tell it to all who wait, be stable."""
+        """Store the leader's assignment, answer all waiting members, and become stable."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         size_bytes = group.stored_bytes(complete)
         is_small = size_bytes <= SMALL_MEMBER_BYTES_MAX * len(group.members)
@@ -325,7 +325,7 @@ class Rebalances:
         self.prepare(group, reaction)
 
     def sync_time_is_up(self, group: ClassicGroup, reaction: Reaction) -> None:
-        """Members that have not sent SyncGroup by now are out."""
+        """Remove the members that have not sent SyncGroup by now."""
         if not group.pending_syncs:
             return
         for member_id in sorted(group.pending_syncs):
@@ -333,7 +333,7 @@ class Rebalances:
         self.prepare(group, reaction)
 
     def session_ended(self, group: ClassicGroup, member_id: str, reaction: Reaction) -> None:
-        """Nothing was heard of a member, or of an id that was given out, for too long."""
+        """The session of a member, or of an id that has not joined yet, timed out."""
         member = group.members.get(member_id)
         if member is None:
             if member_id in group.pending_joins:

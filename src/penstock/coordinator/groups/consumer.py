@@ -1,9 +1,9 @@
-"""`ConsumerGroups`: all groups of KIP-848 of a shard, behind one door.
+"""`ConsumerGroups`: the interface to all KIP-848 groups of a shard.
 
 `replay` alone changes the groups. Heartbeats of members, requests of classic members and timers
 lead to records; a new epoch of a group is noticed by its members in their next heartbeats, so that
-no request ever waits here. Changes of topics are looked at in the next heartbeat too, as in Kafka.
-It does NOT know offsets.
+no request ever waits here. Changes of topics take effect in the next heartbeat too, as in Kafka. It
+does NOT know offsets.
 """
 
 from functools import partial
@@ -75,7 +75,7 @@ class ConsumerGroups:
     def handle_classic_join(
         self, request: JoinGroupRequest, asked: Asked, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """JoinGroup to a consumer group; one without members becomes a classic group."""
+        """JoinGroup to a consumer group; a group without members becomes a classic group."""
         group = self._group(request.group_id)
         self._classic_members.join(group, request, asked, ticket, reaction)
 
@@ -121,10 +121,10 @@ class ConsumerGroups:
         return True
 
     def topics_changed(self, reaction: Reaction) -> None:
-        """Nothing happens now: each group looks at the topics in its next heartbeat."""
+        """Do nothing now: each group checks the topics in its next heartbeat."""
 
     def loaded(self, reaction: Reaction) -> None:
-        """Give each member a session from now on, and the time to give up what it must."""
+        """Start each member's session timer, and the timer for partitions it must give up."""
         for group_id in self._state.consumer:
             for member in self._group(group_id).members.values():
                 self._sessions.heard_of(group_id, member, reaction)
@@ -144,15 +144,15 @@ class ConsumerGroups:
             return True
         if group is None:
             if value is None:
-                return True  # what is to be forgotten is not known
+                return True  # a tombstone of an unknown group
             group = cast("Group", ConsumerGroup(group_id))
         cast("ConsumerGroup", group).apply(key, value)
-        # Afterwards: a record that cannot be applied creates no group.
+        # After the record was applied: one that cannot be applied creates no group.
         self._state.consumer[group_id] = group
         return True
 
     def validate(self) -> None:
-        """Assert what must hold between events."""
+        """Assert the invariants between events."""
         for group_id in self._state.consumer:
             group = self._group(group_id)
             assert group.group_id == group_id

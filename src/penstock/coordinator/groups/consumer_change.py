@@ -1,8 +1,8 @@
-"""`GroupChange`: the records of one event for one consumer group, in the making.
+"""`GroupChange`: collects the records of one event for one consumer group.
 
-It reads the group as it is and gathers what is to be written; the group itself changes when the
-records are replayed. The steps are those of Kafka, in its order: the member, its subscription, the
-epoch of the group, the target assignment, the member's own assignment. It does NOT check who asks
+It reads the present group and collects records; the group itself changes when they are replayed.
+The steps are those of Kafka, in its order: the member, its subscription, the epoch of the group,
+the target assignment, the member's own assignment. It does NOT check the client
 (`consumer_heartbeat`, `consumer_classic`) and sets no timers.
 """
 
@@ -34,7 +34,7 @@ EXPRESSION_REFRESH_INTERVAL_MS_MIN: Final = 10_000
 
 
 class GroupChange:
-    """What one event does to one group."""
+    """The changes of one event to one group."""
 
     def __init__(self, state: GroupState, group: ConsumerGroup, now_ms: int) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class GroupChange:
     # --- Members ---
 
     def replace_static(self, old: Member, new_id: str) -> Member:
-        """The same instance under a new member id; it keeps its partitions and its target."""
+        """Give an instance a new member id; it keeps its partitions and its target."""
         group_id = self.group.group_id
         new = replace(old, member_id=new_id, epoch=0, previous_epoch=0)
         target = self.group.targets.get(old.member_id, {})
@@ -63,7 +63,7 @@ class GroupChange:
         return new
 
     def update_member(self, old: Member, new: Member) -> None:
-        """Write what a member sent about itself, and what follows for the epoch of the group."""
+        """Write the member's metadata, and a new epoch of the group if one is due."""
         group = self.group
         if new != old:
             self.records.append(records.member_metadata(group.group_id, new))
@@ -75,7 +75,7 @@ class GroupChange:
         if is_bumped or group.checked_revision != self._state.topics.revision:
             self._update_epoch(self._names_with(old, new), is_bumped=is_bumped)
             if not self.records:
-                # What is to be written may be refused: it is looked at again then, or once more.
+                # Not with records, because the log may refuse them: the next heartbeat checks then.
                 group.checked_revision = self._state.topics.revision
 
     def remove_members(self, leaving: list[Member]) -> None:
@@ -104,11 +104,11 @@ class GroupChange:
 
     @property
     def expressions(self) -> dict[str, ResolvedExpression]:
-        """As they will be after this event."""
+        """The expressions as they will be after this event."""
         return self.group.expressions if self._expressions is None else self._expressions
 
     def _update_expressions(self, old: Member, new: Member) -> bool:
-        """Resolve what is new or out of date; whether any stands for other topics than before."""
+        """Resolve new or outdated expressions; whether any matches other topics than before."""
         group = self.group
         before, after = old.subscribed_regex, new.subscribed_regex
         if before != after:
@@ -123,7 +123,7 @@ class GroupChange:
         return self._resolve(wanted)
 
     def _are_expressions_outdated(self) -> bool:
-        """Whether topics came since, or it is long ago; not more often than the minimum."""
+        """Whether topics were added or the interval is over; not before the minimum interval."""
         if not self.expressions:
             return False
         oldest = min(self.expressions.values(), key=lambda resolved: resolved.resolved_ms)
@@ -168,7 +168,7 @@ class GroupChange:
         return names
 
     def _update_epoch(self, names: Iterable[str], *, is_bumped: bool) -> None:
-        """Begin a new epoch if something changed, also if it was a topic."""
+        """Begin a new epoch if members, subscriptions or topics changed."""
         group = self.group
         now_hash = metadata_hash(names, self._state.topics)
         if is_bumped or now_hash != group.metadata_hash:
@@ -206,13 +206,13 @@ class GroupChange:
         self.records.append(records.target_epoch(group.group_id, self.epoch, self._now_ms))
 
     def _may_compute(self) -> bool:
-        """Kafka 4.3 computes at most once in an interval, so that a crowd costs one computation."""
+        """As Kafka 4.3, compute once in an interval, so that many joins cost one computation."""
         computed_ms = self.group.target_computed_ms
         interval_ms = self._state.times.of(self.group.group_id).assignment_interval_ms
         return computed_ms == 0 or self._now_ms >= computed_ms + interval_ms
 
     def _preferred_assignor(self, old: Member, new: Member) -> str:
-        """What most members ask for; the default if none does."""
+        """The assignor that most members prefer; the default if none has one."""
         counts = dict(self.group.assignor_counts)
         is_member = old.member_id in self.group.members or self._replaced_id is not None
         if is_member and old.server_assignor is not None:
@@ -225,7 +225,7 @@ class GroupChange:
         return best
 
     def reconcile(self, member: Member, reported: ReportedPartitions | None) -> Member:
-        """Move a member towards the target, as far as it goes now."""
+        """Move a member towards the target, as far as possible now."""
         if not self.is_subscription_changed and member.is_reconciled_to(self.target_epoch):
             return member
         partitions = self._targets.get(member.member_id)

@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must satisfy, with Kafka's codes and words in Kafka's order.
+"""Checks of ConsumerGroupHeartbeat, with Kafka's codes and words in Kafka's order.
 
 Each check raises `RefusedError` or returns. They read and do NOT change anything.
 """
@@ -20,13 +20,13 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 CLIENT_MEMBER_ID_SINCE: Final = 1
-"""From this version the client makes the member id."""
+"""Starting at this version the client generates the member id."""
 
 
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, settings: GroupSettings
 ) -> None:
-    """Refuse a heartbeat that is wrong whatever the group is."""
+    """Refuse a heartbeat that is invalid for any group."""
     epoch = request.member_epoch
     if (api_version >= CLIENT_MEMBER_ID_SINCE or epoch > 0 or epoch == LEAVE_EPOCH) and (
         not request.member_id.strip()
@@ -79,7 +79,7 @@ def check_size(group: ConsumerGroup, member_id: str, settings: GroupSettings) ->
 def check_epoch(
     member: Member, epoch: int, reported: Mapping[UUID, tuple[int, ...]] | None
 ) -> None:
-    """Fence a member that is not in its epoch. One that lost an answer may repeat the last."""
+    """Fence a member with a wrong epoch. One that lost an answer may send the previous epoch."""
     if epoch in {JOIN_EPOCH, member.epoch}:
         return
     if epoch > member.epoch:

@@ -1,9 +1,9 @@
 """`ClassicMembersOfConsumerGroups`: members that speak the classic protocol, in consumer groups.
 
-A classic member's JoinGroup is a heartbeat, its generation an epoch, its SyncGroup fetches what it
-may have now. It must rejoin when the group moved on, when it must give something up, and when
-what it waits for is free. Checks, codes and their order are Kafka's. It does NOT serve classic
-groups; a JoinGroup to a consumer group without members turns it into one.
+A classic member's JoinGroup is a heartbeat, its generation an epoch, its SyncGroup fetches the
+partitions it may have now. It must rejoin when the group has a new epoch, when it must give up
+partitions, and when partitions it waits for are free. Checks, codes and their order are Kafka's. It
+does NOT serve classic groups; a JoinGroup to a consumer group without members turns it into one.
 """
 
 from dataclasses import replace
@@ -67,7 +67,7 @@ class ClassicMembersOfConsumerGroups:
         ticket: Ticket,
         reaction: Reaction,
     ) -> None:
-        """Take a classic member in, or take it further."""
+        """Add a classic member, or let it continue in the group's epoch."""
         reaction.make_revocable()
         if not group.members:
             self._become_classic_when_empty(group, request, asked, ticket, reaction)
@@ -95,7 +95,7 @@ class ClassicMembersOfConsumerGroups:
         ticket: Ticket,
         reaction: Reaction,
     ) -> None:
-        """Nobody is in the group: it goes on as a classic one, if the JoinGroup is let in."""
+        """Convert an empty group to a classic one, if the JoinGroup is accepted."""
         self._classic.join(request, asked, ticket, reaction)
         if group.group_id in self._state.classic:
             reaction.write_all(group.tombstones())
@@ -174,7 +174,7 @@ class ClassicMembersOfConsumerGroups:
     def sync(
         self, group: ConsumerGroup, request: SyncGroupRequest, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Answer with what the member may have now."""
+        """Answer with the partitions that the member may have now."""
         try:
             member = _classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
@@ -197,7 +197,7 @@ class ClassicMembersOfConsumerGroups:
         )
 
     def _check_rebalance(self, group: ConsumerGroup, member: Member, reaction: Reaction) -> None:
-        """A member of an older epoch rejoins first, unless it has yet to give something up."""
+        """A member of an older epoch rejoins first, unless it still has to give up partitions."""
         is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
         if group.epoch > member.epoch and not is_revoking:
             self._sessions.must_rejoin(group.group_id, member, reaction)
@@ -212,7 +212,7 @@ class ClassicMembersOfConsumerGroups:
     def heartbeat(
         self, group: ConsumerGroup, request: HeartbeatRequest, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Prolong the session; tell the member if it must rejoin."""
+        """Prolong the session; the answer says whether the member must rejoin."""
         error = ErrorCode.NONE
         try:
             member = _classic_member(group, request.member_id, request.group_instance_id)
@@ -235,7 +235,7 @@ class ClassicMembersOfConsumerGroups:
     def leave(
         self, group: ConsumerGroup, request: LeaveGroupRequest, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Let members go, each with its own answer, in one new epoch."""
+        """Remove members, each with its own result, in one new epoch."""
         reaction.make_revocable()
         leaving: dict[str, Member] = {}
         responses = []

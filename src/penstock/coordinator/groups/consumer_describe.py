@@ -1,7 +1,7 @@
-"""ConsumerGroupDescribe: a consumer group as an administrator sees it.
+"""ConsumerGroupDescribe: describes a consumer group to administrators.
 
-Reads only. What a member has includes what it is still giving up, as in Kafka 4.3: it may read
-it. Topics that are gone are left out.
+Reads only. A member's assignment includes partitions that it is still giving up, as in Kafka 4.3:
+it may still read them. Deleted topics are left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ def describe_group(
 
 
 def not_found(group_id: str, *, exists: bool) -> describing.DescribedGroup:
-    """The answer for a group that is not there, or is of the other protocol."""
+    """The answer for a group that does not exist, or is of the other protocol."""
     reason = "is not a consumer group" if exists else "not found"
     return describing.DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,

@@ -1,9 +1,9 @@
 """`ConsumerGroup`: the replicated state of one group of KIP-848, changed by its records alone.
 
 `apply` is the only way in: live, on load, and on a scratch copy while a group is being converted.
-Everything that can be derived is kept up to date by it: who owns which partition, how many members
-subscribe to a topic, how many speak the classic protocol. It decides NOTHING: what is to be written
-is the business of `consumer_change`; who waits and until when is soft and elsewhere.
+It also keeps derived state up to date: the owner of each partition, how many members subscribe to a
+topic, how many use the classic protocol. It decides NOTHING: `consumer_change` decides which
+records to write; timers are soft state and elsewhere.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.stored import group_records as stored
 
 INITIAL_EPOCH: Final = 1
-"""Of a group and of its target assignment before either was written, as in Kafka 4.3."""
+"""The epoch of a group and of its target assignment before either was written, as in Kafka 4.3."""
 NO_TARGET: Final[PartitionSets] = {}
 MEMBER_EPOCH_COMMITS_SINCE: Final = 9
 """From this version OffsetCommit can carry the epoch of a member of a consumer group."""
@@ -31,11 +31,11 @@ MEMBER_EPOCH_COMMITS_SINCE: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class ResolvedExpression:
-    """The topics that a regular expression stood for at a moment."""
+    """The topics that a regular expression matched at one revision."""
 
     topics: frozenset[str]
     revision: int
-    """Of the cluster's topics it was resolved against."""
+    """The revision of the cluster's topics it was resolved against."""
     resolved_ms: int
 
 
@@ -45,23 +45,23 @@ class ConsumerGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = INITIAL_EPOCH
-        """Grows when members, subscriptions or topics change; asks for a new target."""
+        """Grows when members, subscriptions or topics change; a new target is computed then."""
         self.metadata_hash = 0
-        """Of the topics the group subscribes to, as of `epoch`."""
+        """Hash of the topics the group subscribes to, as of `epoch`."""
         self.target_epoch = INITIAL_EPOCH
         self.target_computed_ms = 0
         self.members: dict[str, Member] = {}
         self.targets: dict[str, PartitionSets] = {}
         self.expressions: dict[str, ResolvedExpression] = {}
         self.has_partition_metadata = False
-        """A broker before 4.1 left a record that is to be deleted."""
+        """A Kafka broker before 4.1 left a record that must be deleted."""
         self.checked_revision = -1
-        """Soft: the revision of the cluster's topics that `epoch` takes account of."""
+        """Soft: the revision of the cluster's topics that `epoch` includes."""
         # Derived from the replicated state.
         self.static_members: dict[str, str] = {}
         """Member id by instance id."""
         self.owners: dict[UUID, dict[int, str]] = {}
-        """Who has a partition, or may still be reading it."""
+        """The member that has a partition, or may still be reading it."""
         self.name_counts: Counter[str] = Counter()
         """Members that subscribe to a topic by its name."""
         self.expression_counts: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class ConsumerGroup:
         self.classic_count = 0
         self.classic_protocol_counts: Counter[str] = Counter()
 
-    # --- What any group is asked (see `Group`) ---
+    # --- Questions that every group answers (see `Group`) ---
 
     @property
     def type_name(self) -> str:
@@ -90,11 +90,11 @@ class ConsumerGroup:
 
     @property
     def listed_protocol_type(self) -> str:
-        """Always that of consumers."""
+        """Always `consumer`."""
         return CONSUMER_PROTOCOL_TYPE
 
     def check_offset_commit(self, claim: CommitClaim) -> ErrorCode:
-        """A member commits in its epoch; anybody may while there are no members."""
+        """A member commits in its epoch; any client may while there are no members."""
         epoch = claim.generation_or_epoch
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
@@ -108,11 +108,11 @@ class ConsumerGroup:
         if is_old_client and not claim.is_transactional and not member.is_classic:
             return ErrorCode.UNSUPPORTED_VERSION
         if epoch < member.epoch and _has_had(member, claim.partitions, epoch):
-            return ErrorCode.NONE  # KIP-1251: nobody else can have committed since
+            return ErrorCode.NONE  # KIP-1251: no other member can have committed since
         return _epoch_error(member, epoch)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Anybody who does not say who he is may; a member must be in its epoch."""
+        """A client without a member id may fetch; a member must be in its epoch."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")
@@ -150,7 +150,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member_id: str, instance_id: str | None) -> PartitionSets:
-        """What a member is to have; a static one inherits it from whom it replaces."""
+        """The target of a member; a static one inherits it from the member it replaces."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, member_id)
         return self.targets.get(member_id, NO_TARGET)
@@ -160,7 +160,7 @@ class ConsumerGroup:
         return partition in self.owners.get(topic_id, ())
 
     def is_waiting_for_others(self, member: Member) -> bool:
-        """Whether something that the member is to get is still another's."""
+        """Whether another member still has a partition of the member's target."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         return any(
@@ -186,7 +186,7 @@ class ConsumerGroup:
     # --- The only way in ---
 
     def apply(self, key: Message, value: Message | None) -> None:
-        """Change the group as a record of it says. Its own tombstone is for who keeps it."""
+        """Apply a record to the group. The owner of the group handles the group's own tombstone."""
         match key:
             case stored.ConsumerGroupMetadataKey():
                 if isinstance(value, stored.ConsumerGroupMetadataValue):
@@ -241,7 +241,7 @@ class ConsumerGroup:
         else:
             self.expressions.pop(expression, None)
 
-    # --- What is derived ---
+    # --- Derived state ---
 
     def _put(self, old: Member | None, new: Member) -> None:
         if old is not None:
@@ -295,7 +295,7 @@ class ConsumerGroup:
         )
 
     def validate(self) -> None:
-        """Assert what must hold between events."""
+        """Assert the invariants between events."""
         owned_by: dict[tuple[UUID, int], str] = {}
         for member_id, member in self.members.items():
             assert member_id == member.member_id

@@ -1,8 +1,8 @@
-"""`Heartbeats`: the one request of KIP-848's members: join, go on, leave.
+"""`Heartbeats`: ConsumerGroupHeartbeat, with which KIP-848 members join, stay and leave.
 
 A heartbeat that joins may create a group, take over an empty classic one or upgrade a live one.
-Nothing is changed before everything is decided: a refusal leaves no trace. The answer carries the
-assignment when it changed or when the member said all there is to say. It does NOT speak to classic
+No state is changed before everything is decided: a refusal changes nothing. The answer has the
+assignment when it changed or when the member sent a full request. It does NOT handle classic
 members: `consumer_classic` does.
 """
 
@@ -45,10 +45,10 @@ class _Found(NamedTuple):
     """The group of a heartbeat."""
 
     group: ConsumerGroup
-    """As it will be after `records`: a scratch copy if there are any."""
+    """The group as it will be after `records`: a scratch copy if there are any."""
     records: list[StoredRecord]
     converted: ClassicGroup | None
-    """The classic group it is made of."""
+    """The classic group that it is converted from."""
 
 
 class Heartbeats:
@@ -124,7 +124,7 @@ class Heartbeats:
         )
 
     def _find(self, group_id: str, *, is_joining: bool) -> _Found:
-        """The group; one that joins makes it if need be."""
+        """The group; created for a joining member if it does not exist."""
         group = self._state.consumer.get(group_id)
         if group is not None:
             return _Found(cast("ConsumerGroup", group), [], None)
@@ -146,7 +146,7 @@ class Heartbeats:
         return _Found(scratch, made, classic)
 
     def _retire(self, classic: ClassicGroup, reaction: Reaction) -> None:
-        """The classic group is no more: who waits in it rejoins, into the consumer group."""
+        """Drop the converted classic group: its waiting members rejoin, into the consumer group."""
         again = ErrorCode.REBALANCE_IN_PROGRESS
         for member in classic.members.values():
             if member.join_ticket is not None:
@@ -164,7 +164,7 @@ class Heartbeats:
         member_id: str,
         reported: dict[UUID, tuple[int, ...]] | None,
     ) -> Member:
-        """The member as it is, or as it begins."""
+        """The existing member, or a new one."""
         group = change.group
         epoch = request.member_epoch
         if request.instance_id is None:
@@ -218,7 +218,7 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, tuple[int, .
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says all there is to say, as after an error."""
+    """Whether the request has all fields, as after an error."""
     names_topics = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
@@ -228,7 +228,7 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _described(member: Member, request: ConsumerGroupHeartbeatRequest, asked: Asked) -> Member:
-    """The member as it describes itself now; what it does not say stays."""
+    """The member with the fields of the request; absent fields stay unchanged."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return replace(

@@ -1,6 +1,6 @@
-"""`Leaving`: members of consumer groups go, by their own will or by a timer.
+"""`Leaving`: removes members of consumer groups, on their request or by a timer.
 
-Fencing removes a member for good; the others learn of it in their next heartbeats. When only
+Fencing removes a member permanently; the others are informed in their next heartbeats. When only
 classic members remain, the group becomes a classic one again. A static member that will come back
 keeps its partitions: that is NOT leaving in this sense.
 """

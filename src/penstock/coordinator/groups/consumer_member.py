@@ -1,8 +1,8 @@
 """`Member`: one member of a consumer group (KIP-848), as a value.
 
-It is what the records of a member say together: what it sent about itself
-(`ConsumerGroupMemberMetadataValue`) and how far it has come (`ConsumerGroupCurrentMemberAssignment
-Value`). A change makes a new value. Deadlines and tickets are NOT here: those are timers.
+It joins the records of a member: its metadata (`ConsumerGroupMemberMetadataValue`) and its current
+assignment (`ConsumerGroupCurrentMemberAssignment Value`). A change creates a new value. Deadlines
+and tickets are NOT here: those are timers.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from penstock.protocol.stored.group_records import (
 JOIN_EPOCH: Final = 0
 """The epoch of a member that joins."""
 LEAVE_EPOCH: Final = -1
-"""The epoch of a member that leaves for good."""
+"""The epoch of a member that leaves permanently."""
 STATIC_LEAVE_EPOCH: Final = -2
 """The epoch of a static member that will come back."""
 UNKNOWN_TIMEOUT_MS: Final = -1
@@ -32,12 +32,12 @@ OwnedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """How far a member has come; the numbers are those of Kafka's records."""
+    """The reconciliation state of a member; the numbers are those of Kafka's records."""
 
     STABLE = 0
-    """It has what it is meant to have."""
+    """It has its target assignment."""
     UNREVOKED_PARTITIONS = 1
-    """It must give partitions up and has not said that it did."""
+    """It must give partitions up and has not confirmed it."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others still have."""
     UNKNOWN = 127
@@ -59,20 +59,20 @@ class Member:
     """The regular expression it subscribes to; empty: none."""
     server_assignor: str | None = None
     classic: ConsumerGroupMemberMetadataValueClassicMemberMetadata | None = None
-    """Set for a member that speaks the classic protocol."""
+    """Set for a member that uses the classic protocol."""
 
     epoch: int = JOIN_EPOCH
     previous_epoch: int = LEAVE_EPOCH
     """The epoch before, which a member may repeat when an answer was lost."""
     state: MemberState = MemberState.STABLE
     assigned: OwnedPartitions = field(default_factory=dict)
-    """What it may read now."""
+    """Partitions that it may read now."""
     pending_revocation: OwnedPartitions = field(default_factory=dict)
-    """What it must give up, and may still be reading."""
+    """Partitions that it must give up, and may still be reading."""
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether it uses the classic protocol."""
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
@@ -80,7 +80,7 @@ class Member:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "Member":
-        """The member as a record says that it describes itself."""
+        """The member with the metadata of a record."""
         return replace(
             self,
             instance_id=value.instance_id,
@@ -95,7 +95,7 @@ class Member:
         )
 
     def with_current_assignment(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "Member":
-        """The member as a record says that it has come."""
+        """The member with the current assignment of a record."""
         return replace(
             self,
             epoch=value.member_epoch,
@@ -106,7 +106,7 @@ class Member:
         )
 
     def without_assignment(self) -> "Member":
-        """The member after its current assignment was deleted: on its way out."""
+        """The member after its current assignment was deleted: it is being removed."""
         return replace(
             self,
             epoch=LEAVE_EPOCH,
@@ -116,7 +116,7 @@ class Member:
         )
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        """What it sent about itself, to be stored."""
+        """The member's metadata, to be stored."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -130,7 +130,7 @@ class Member:
         )
 
     def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """How far it has come, to be stored."""
+        """The member's current assignment, to be stored."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -141,7 +141,7 @@ class Member:
 
 
 def same_partitions(first: OwnedPartitions, second: OwnedPartitions) -> bool:
-    """Whether both have the same partitions, whenever they came."""
+    """Whether both have the same partitions, whatever their epochs."""
     return first.keys() == second.keys() and all(
         partitions.keys() == second[topic_id].keys() for topic_id, partitions in first.items()
     )

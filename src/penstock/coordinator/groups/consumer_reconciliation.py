@@ -1,4 +1,4 @@
-"""Reconciliation: how a member of a consumer group moves from what it has to what it is to have.
+"""Reconciliation: how a member of a consumer group moves from its assignment to its target.
 
 ```
                target is newer, must give up         says it gave up
@@ -10,8 +10,8 @@
 ```
 
 Guarantees: a partition is given to a member only when no other member has it; a member that must
-give something up stays in its epoch until it says that it did; one that need not, goes to the epoch
-of the target at once. Pure: a member and a target in, a member out. It does NOT write or count.
+give up partitions stays in its epoch until it confirms that; any other member moves to the epoch of
+the target at once. Pure: a member and a target in, a member out. It does NOT write or count.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -25,16 +25,16 @@ from penstock.coordinator.groups.refused import RefusedError
 from penstock.protocol.error_codes import ErrorCode
 
 ReportedPartitions: TypeAlias = Mapping[UUID, Collection[int]]
-"""What a member says that it reads now."""
+"""The partitions that a member reports to read now."""
 
 
 class Target(NamedTuple):
-    """What a member is to have, and what it may have."""
+    """The target of a member, and the limits on it."""
 
     epoch: int
     partitions: PartitionSets
     subscribed: Collection[UUID]
-    """The topics it subscribes to; of others it may have nothing."""
+    """The topics it subscribes to; it may have no partition of others."""
     is_owned: Callable[[UUID, int], bool]
     """Whether any member has a partition, or may still be reading it."""
 
@@ -75,7 +75,7 @@ def reconcile(
 
 
 def _still_has(reported: ReportedPartitions | None, partitions: OwnedPartitions) -> bool:
-    """Whether the member may still read any of them; it may, if it says nothing."""
+    """Whether the member may still read any of them; so also if it reports nothing."""
     if reported is None:
         return True
     return any(
@@ -107,13 +107,13 @@ def _drop_unsubscribed(
 
 
 class _Step(NamedTuple):
-    """What one topic's partitions become."""
+    """The new state of one topic's partitions."""
 
     kept: dict[int, int]
     revoked: dict[int, int]
     added: list[int]
     is_waiting: bool
-    """Some partitions are still another's."""
+    """Another member still has some of the partitions."""
 
 
 def _advance(
@@ -164,7 +164,7 @@ def _step(member: Member, topic_id: UUID, target: Target) -> _Step:
     kept = {number: since for number, since in owned.items() if number in wanted}
     revoked = {number: since for number, since in owned.items() if number not in wanted}
     missing = sorted(wanted - owned.keys())
-    # What it is itself about to give up is its own: it may have it back.
+    # Partitions that it is about to give up are its own: it may keep them.
     own = member.pending_revocation.get(topic_id, {})
     added = [number for number in missing if number in own or not target.is_owned(topic_id, number)]
     return _Step(kept, revoked, added, is_waiting=len(added) < len(missing))

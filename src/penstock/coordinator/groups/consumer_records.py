@@ -1,7 +1,7 @@
-"""The records of a consumer group, made of what they say.
+"""Creates the records of a consumer group.
 
-One function for each record that Kafka writes; the order of several is the caller's business, and
-what a record does to a group is `ConsumerGroup.apply`'s.
+One function for each record that Kafka writes; the caller orders them, and `ConsumerGroup.apply`
+applies them.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ def member_metadata(group_id: str, member: Member) -> StoredRecord:
 
 
 def current_assignment(group_id: str, member: Member) -> StoredRecord:
-    """How far a member has come."""
+    """The current assignment of a member."""
     key = stored.ConsumerGroupCurrentMemberAssignmentKey(
         group_id=group_id, member_id=member.member_id
     )
@@ -71,7 +71,7 @@ def current_assignment(group_id: str, member: Member) -> StoredRecord:
 
 
 def member_target(group_id: str, member_id: str, target: PartitionSets) -> StoredRecord:
-    """What a member is to have."""
+    """The target assignment of a member."""
     key = stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     value = stored.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=tuple(
@@ -87,7 +87,7 @@ def member_target(group_id: str, member_id: str, target: PartitionSets) -> Store
 def expression(
     group_id: str, pattern: str, topics: frozenset[str], revision: int, resolved_ms: int
 ) -> StoredRecord:
-    """The topics that a regular expression stands for."""
+    """The topics that a regular expression matches."""
     key = stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     value = stored.ConsumerGroupRegularExpressionValue(
         topics=tuple(sorted(topics)), version=revision, timestamp=resolved_ms
@@ -99,18 +99,18 @@ def expression(
 
 
 def no_expression(group_id: str, pattern: str) -> StoredRecord:
-    """Nobody subscribes to a regular expression any more."""
+    """No member subscribes to the regular expression any more."""
     key = stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     return StoredRecord(key, None)
 
 
 def no_partition_metadata(group_id: str) -> StoredRecord:
-    """Deletes what a broker before 4.1 kept."""
+    """Deletes the partition metadata of a Kafka broker before 4.1."""
     return StoredRecord(stored.ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def no_member(group_id: str, member_id: str) -> list[StoredRecord]:
-    """All that is known of a member goes."""
+    """Delete all records of a member."""
     return [
         _no_current(group_id, member_id),
         _no_target(group_id, member_id),
@@ -121,7 +121,7 @@ def no_member(group_id: str, member_id: str) -> list[StoredRecord]:
 def group_tombstones(
     group_id: str, member_ids: Iterable[str], expressions: Iterable[str]
 ) -> list[StoredRecord]:
-    """All that is known of a group goes."""
+    """Delete all records of a group."""
     ids = list(member_ids)
     target_key = stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
     return [

@@ -1,9 +1,9 @@
 """`Sessions`: the timers of members of consumer groups.
 
-Four for each member: it must be heard of (session); it must give up what it is asked to give up
-(rebalance); a classic member that must rejoin has to do so (join), and one that joined must
-fetch its assignment (sync). It decides nothing: what happens when one fires is `consumer`'s
-business. Timers do NOT outlive the shard: `consumer.loaded` sets them anew.
+Four for each member: it must send heartbeats (session); it must give up revoked partitions
+(rebalance); a classic member that must rejoin has to do so (join), and one that joined must fetch
+its assignment (sync). It decides nothing: `consumer` reacts when one fires. Timers do NOT outlive
+the shard: `consumer.loaded` sets them anew.
 """
 
 from collections.abc import Iterable
@@ -27,10 +27,10 @@ class Sessions:
     def __init__(self, times: GroupTimes) -> None:
         self._times = times
         self._must_rejoin: set[TimerKey] = set()
-        """Join timers that run: telling a member twice does not give it more time."""
+        """Join timers that run: a repeated request to rejoin does not extend the time."""
 
     def heard_of(self, group_id: str, member: Member, reaction: Reaction) -> None:
-        """The member must be heard of again within its session timeout."""
+        """Start the session timeout of the member anew."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
@@ -38,7 +38,7 @@ class Sessions:
         reaction.set_timer((SESSION, group_id, member.member_id), timeout_ms)
 
     def reconciled(self, group_id: str, member: Member, reaction: Reaction) -> None:
-        """The member took a step: it has a time to give partitions up, if it must."""
+        """After a reconciliation: start the time to give up partitions, if the member must."""
         if member.is_classic:
             return  # it has the join and the sync timer instead
         key = (REBALANCE, group_id, member.member_id)
@@ -48,7 +48,7 @@ class Sessions:
             reaction.cancel_timer(key)
 
     def must_rejoin(self, group_id: str, member: Member, reaction: Reaction) -> None:
-        """Start the time in which a classic member must rejoin."""
+        """Start the timeout in which a classic member must rejoin."""
         key = (JOIN, group_id, member.member_id)
         if key not in self._must_rejoin:
             self._must_rejoin.add(key)
@@ -69,7 +69,7 @@ class Sessions:
         self.heard_of(group_id, member, reaction)
 
     def ended(self, group_id: str, member_ids: Iterable[str], reaction: Reaction) -> None:
-        """The members are gone, or are those of a classic group now."""
+        """Cancel the timers of members that left, or that are in a classic group now."""
         for member_id in member_ids:
             for kind in (SESSION, REBALANCE, JOIN, SYNC):
                 reaction.cancel_timer((kind, group_id, member_id))
@@ -79,10 +79,10 @@ class Sessions:
         """The timer runs no more."""
         self._must_rejoin.discard(key)
 
-    # --- When the log refuses what was decided ---
+    # --- When the log refuses the records ---
 
     def tried(self, group_id: str, member: Member, reaction: Reaction) -> None:
-        """The member did what it must, and nothing came of it: it has all its time again."""
+        """The member did its part, but the log refused the records: restart its timeouts."""
         self.heard_of(group_id, member, reaction)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self.reconciled(group_id, member, reaction)
@@ -91,7 +91,7 @@ class Sessions:
             reaction.set_timer(key, member.rebalance_timeout_ms)
 
     def postpone(self, key: TimerKey, reaction: Reaction) -> None:
-        """A member whose time is up could not be let go: it is tried again soon."""
+        """A member whose time is up could not be removed: retry soon."""
         if isinstance(key, tuple) and key[0] == JOIN:
             self._must_rejoin.add(key)
         reaction.set_timer(key, REFUSED_RETRY_MS)

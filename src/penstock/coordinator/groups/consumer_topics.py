@@ -1,8 +1,8 @@
-"""What a consumer group subscribes to, looked up in the cluster's topics.
+"""The subscriptions of a consumer group, looked up in the cluster's topics.
 
 Names and regular expressions become topic ids; all topics of a group become one number that changes
 when any of them does, so that a group need not remember them (Kafka's metadata hash; the numbers
-are our own, nobody compares them with another broker's). Pure over a `TopicsView`; it keeps
+are our own, and are never compared with another broker's). Pure over a `TopicsView`; it keeps
 NOTHING.
 """
 
@@ -23,7 +23,7 @@ Expressions = Mapping[str, ResolvedExpression]
 
 
 def subscribed_names(member: Member, expressions: Expressions) -> frozenset[str]:
-    """The topics of a member; an expression that is not resolved stands for nothing."""
+    """The topics of a member; an expression that is not resolved matches none."""
     resolved = expressions.get(member.subscribed_regex) if member.subscribed_regex else None
     if resolved is None or not resolved.topics:
         return member.subscribed_names
@@ -31,7 +31,7 @@ def subscribed_names(member: Member, expressions: Expressions) -> frozenset[str]
 
 
 def subscribed_ids(member: Member, expressions: Expressions, topics: TopicsView) -> frozenset[UUID]:
-    """The same as ids; topics that do not exist are left out."""
+    """The ids of the member's topics; topics that do not exist are left out."""
     return _ids(subscribed_names(member, expressions), topics)
 
 

@@ -1,8 +1,8 @@
 """The embedded protocol of classic consumers: subscriptions and assignments inside of bytes.
 
 Two bytes of version, then a message of Kafka's schema. A version that is newer than ours is read as
-the newest we know, as Kafka does: later versions only add at the end. What cannot be read is
-refused. It does NOT know groups.
+the newest we know, as Kafka does: later versions only add at the end. Bytes that cannot be decoded
+are refused. It does NOT know groups.
 """
 
 from typing import Final, cast
@@ -25,17 +25,17 @@ _VERSION_BYTES: Final = 2
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """What a classic consumer subscribes to and has."""
+    """Decode the subscription and the owned partitions of a classic consumer."""
     return cast("ConsumerProtocolSubscription", _decode(ConsumerProtocolSubscription, data))
 
 
 def decode_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """What a classic consumer was given."""
+    """Decode the assignment of a classic consumer."""
     return cast("ConsumerProtocolAssignment", _decode(ConsumerProtocolAssignment, data))
 
 
 def encode_assignment(partitions: PartitionSets, topics: TopicsView, version: int) -> bytes:
-    """What a classic consumer is given; topics that are gone are left out."""
+    """Encode the assignment of a classic consumer; deleted topics are left out."""
     named = []
     for topic_id, numbers in partitions.items():
         topic = topics.by_id(topic_id)
@@ -59,7 +59,7 @@ def version_of(data: bytes) -> int:
 def to_ids(
     named: ConsumerProtocolAssignment | ConsumerProtocolSubscription, topics: TopicsView
 ) -> dict[UUID, frozenset[int]]:
-    """Partitions by topic id; topics that do not exist and partitions they do not have are not."""
+    """Partitions by topic id; topics and partitions that do not exist are left out."""
     given = (
         named.assigned_partitions
         if isinstance(named, ConsumerProtocolAssignment)

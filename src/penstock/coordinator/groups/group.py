@@ -1,12 +1,12 @@
-"""`GroupState`: what the parts of a group shard share.
+"""`GroupState`: the state that the parts of a group shard share.
 
 Replicated state is changed by `replay` alone: `offsets`, `stored_classic`, `consumer`. The live
 classic groups in `classic` are soft state: a classic group is written only when a generation is
 complete, as in Kafka, so a rebalance that was under way is NOT remembered after a crash. `loaded`
-makes the live groups from what was stored.
+creates the live groups from the stored ones.
 
-Who owns what: `offsets` -> `offsets.py`; `stored_classic`, `classic` -> `classic*.py`; `consumer`
--> `consumer*.py`. A part reads the others' tables, and changes them only through their owner.
+Owners: `offsets` -> `offsets.py`; `stored_classic`, `classic` -> `classic*.py`; `consumer` ->
+`consumer*.py`. A part reads the others' tables, and changes them only through their owner.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ __all__ = ["CommitClaim", "Group", "GroupState", "NoTopics", "OffsetExpiry"]
 
 
 class NoTopics:
-    """The view before any image came: there are no topics."""
+    """The view before the first image: there are no topics."""
 
     revision = -1
 
@@ -37,7 +37,7 @@ class NoTopics:
         return None
 
     def names(self) -> tuple[str, ...]:
-        """There are none."""
+        """No names."""
         return ()
 
 
@@ -56,7 +56,7 @@ class GroupState:
         self.times: GroupTimes = times or SameTimes(settings)
         """Times of groups with settings of their own; without it all groups have the same."""
         self.new_id = member_ids
-        """A new random id (a UUID as text) each time; the only randomness there is."""
+        """Returns a new random id (a UUID as text) each time; the only randomness here."""
         self.topics: TopicsView = NoTopics()
         """The cluster's topics as last reported."""
         self.offsets = offsets

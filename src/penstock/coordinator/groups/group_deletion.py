@@ -1,10 +1,11 @@
 """`GroupDeletion`: DeleteGroups, in portions.
 
-A group without members goes with all its offsets. A group may have more of them than fit into one
-batch, which Kafka cannot delete: here the offsets go first, portion by portion, and the group with
-the last of them. That is not one step: after a crash a part of the offsets may be gone, and when
-a member joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One request is carried
-out after the other. It does NOT decide which group may be deleted: the group does.
+A group without members is deleted with all its offsets. A group may have more of them than fit into
+one batch, which Kafka cannot delete: here the offsets are deleted first, portion by portion, and
+the group with the last of them. That is not atomic: after a crash a part of the offsets may be
+deleted, and when a member joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One
+request is carried out after the other. It does NOT decide which group may be deleted: the group
+does.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ DELETIONS: Final = ("group-deletions",)
 
 
 class _Deletion:
-    """One request while it is being carried out."""
+    """One request that is being carried out."""
 
     __slots__ = ("codes", "has_begun", "left", "ticket")
 
@@ -38,11 +39,11 @@ class _Deletion:
         self.codes: dict[str, ErrorCode] = {}
         self.left = deque(dict.fromkeys(group_ids))
         self.has_begun = False
-        """Whether offsets of the first group that is left are gone already."""
+        """Whether some offsets of the first remaining group are deleted already."""
 
 
 class GroupDeletion:
-    """What an administrator wants to be gone."""
+    """The deletions that administrators requested."""
 
     def __init__(self, state: GroupState, classic: ClassicGroups) -> None:
         self._state = state
@@ -50,7 +51,7 @@ class GroupDeletion:
         self._deletions: deque[_Deletion] = deque()
 
     def delete(self, request: DeleteGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
-        """Delete groups; the answer comes when the last one is gone."""
+        """Delete groups; the request is answered when the last one is deleted."""
         self._deletions.append(_Deletion(ticket, request.groups_names))
         if len(self._deletions) == 1:
             self._go_on(reaction)
@@ -76,7 +77,7 @@ class GroupDeletion:
     def _delete(
         self, deletion: _Deletion, portion: Portion, reaction: Reaction
     ) -> ErrorCode | None:
-        """Write what deletes the next group; None: there is more than fits."""
+        """Write the tombstones of the next group; None: not all of them fit."""
         group_id = deletion.left[0]
         if group_id == "":
             return ErrorCode.INVALID_GROUP_ID
@@ -99,14 +100,14 @@ class GroupDeletion:
         return ErrorCode.NONE
 
     def _written(self, reaction: Reaction) -> None:
-        """Answer a request that is done; go on with what is left of it, or with the next one."""
+        """Answer a request that is done; continue with its other groups, or the next request."""
         if not self._deletions[0].left:
             self._answer(reaction)
         if self._deletions:
             reaction.set_timer(DELETIONS, 0)
 
     def _refused(self, reaction: Reaction) -> None:
-        """There is no room: answer with an error that clients retry."""
+        """The log has no room: answer with an error that clients retry."""
         deletion = self._deletions[0]
         group_ids = (*deletion.codes, *deletion.left)
         deletion.codes = dict.fromkeys(group_ids, ErrorCode.NOT_COORDINATOR)

@@ -1,11 +1,11 @@
-"""`OffsetCleanup`: offsets and groups that nobody needs any more are forgotten.
+"""`OffsetCleanup`: deletes expired offsets and groups.
 
 Offsets expire when the retention has passed since their commit, or since their group became empty;
 never while a member reads their topic or a transaction holds one. A group without members and
-without offsets is deleted. Offsets of a deleted topic are deleted with it, unless something was
+without offsets is deleted. Offsets of a deleted topic are deleted with it, unless an offset was
 committed since for a topic of the same name. Work is done in portions, so that no batch of
-tombstones is too large and nobody waits long for one pass; a log that has no room for them is tried
-again later. It does NOT run by itself: timers that it sets drive it.
+tombstones is too large and no request waits long for one pass; if the log has no room for them,
+they are retried later. It does NOT run by itself: timers that it sets drive it.
 """
 
 from collections import deque
@@ -23,14 +23,14 @@ from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey
 from penstock.protocol.error_codes import ErrorCode
 
 EXPIRY: Final = ("offset-expiry",)
-"""The timer of the next look at all groups, or of its next portion."""
+"""The timer of the next check of all groups, or of its next portion."""
 DELETED_TOPICS: Final = ("offsets-of-deleted-topics",)
 """The timer of the next portion of tombstones for deleted topics."""
 GROUPS_PER_PASS_MAX: Final = 1_000
-"""Groups that are looked at in one turn: some milliseconds of work."""
+"""Groups that are checked in one turn: some milliseconds of work."""
 OFFSETS_PER_PASS_MAX: Final = 10_000
-"""Offsets that are looked at in one turn, for the same reason; the last group is looked at whole,
-and has at most as many as the broker has partitions."""
+"""Offsets that are checked in one turn, for the same reason; the last group is checked whole, and
+has at most as many as the broker has partitions."""
 
 
 class _Gone:
@@ -40,13 +40,13 @@ class _Gone:
 
     def __init__(self) -> None:
         self.limits: dict[str, int] = {}
-        """By topic: what was written before this offset of the log is of the deleted one."""
+        """By topic: records before this offset of the log belong to the deleted topic."""
         self.groups: deque[str] | None = None
         """None until the search begins; topics may be added until then."""
 
 
 class OffsetCleanup:
-    """Forgets what is old."""
+    """Deletes expired offsets and groups."""
 
     def __init__(self, state: GroupState, classic: ClassicGroups) -> None:
         self._state = state
@@ -89,12 +89,12 @@ class OffsetCleanup:
         reaction.when_refused(self._expire_later)
 
     def _expire_later(self, reaction: Reaction) -> None:
-        """There is no room: the next look at all groups comes when it is due."""
+        """The log has no room: wait for the next regular check of all groups."""
         self._groups_to_check.clear()
         reaction.set_timer(EXPIRY, self._state.settings.offsets_retention_check_interval_ms)
 
     def _expire_group(self, group_id: str, portion: Portion, reaction: Reaction) -> bool:
-        """Write what forgets a group, or some of its offsets; False: there is more than fits."""
+        """Write the tombstones of a group, or of some of its offsets; False: not all fit."""
         group = self._state.find(group_id)
         if group is None:
             return True
@@ -112,7 +112,7 @@ class OffsetCleanup:
         return True
 
     def _expired(self, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], bool]:
-        """Topic and partition of what is old; whether anything stays or a transaction holds it."""
+        """Expired topics and partitions; whether any offset stays or a transaction holds one."""
         group_id = group.group_id
         offsets, expiry = self._store.of_group(group_id), group.offset_expiry()
         if expiry is None:
@@ -140,7 +140,7 @@ class OffsetCleanup:
     # --- Deleted topics ---
 
     def topics_changed(self, before: TopicsView, after: TopicsView, reaction: Reaction) -> None:
-        """Forget the offsets of topics that are gone, or gone and made anew."""
+        """Delete the offsets of topics that were deleted, or deleted and created anew."""
         gone = []
         for name in self._store.topics():
             old, new = before.by_name(name), after.by_name(name)
@@ -174,7 +174,7 @@ class OffsetCleanup:
     def _forget_gone_of(
         self, group_id: str, limits: dict[str, int], portion: Portion, reaction: Reaction
     ) -> bool:
-        """Write what forgets the offsets of deleted topics; False: there is more than fits."""
+        """Write tombstones for the offsets of deleted topics; False: not all of them fit."""
         for topic, partition in self._store.keys_of_group(group_id):
             limit = limits.get(topic)
             if limit is None or self._store.last_written(group_id, topic, partition) >= limit:
@@ -191,7 +191,7 @@ class OffsetCleanup:
             reaction.set_timer(DELETED_TOPICS, 0)
 
     def _search_again(self, searched: list[str], reaction: Reaction) -> None:
-        """There is no room: what was found is found again later."""
+        """The log has no room: search these groups again later."""
         groups = self._gone[0].groups
         assert groups is not None
         groups.extendleft(reversed(searched))

@@ -2,13 +2,13 @@
 
 Replicated state: `replay` and `replay_marker` are the only ways to change it. Rules:
 
-- an offset written in a transaction is pending until that producer's marker; a commit moves it in,
-  an abort forgets it;
+- an offset written in a transaction is pending until that producer's marker; a commit stores it, an
+  abort drops it;
 - when both exist, the record that was written later wins, whenever the marker comes, so that the
-  answer does not depend on what compaction has removed;
+  answer does not depend on records that compaction has removed;
 - a tombstone removes the committed offset and every pending one of that partition.
 
-It does NOT know groups or members, and checks nobody's rights.
+It does NOT know groups or members, and checks no permissions.
 """
 
 from collections.abc import Iterator
@@ -37,13 +37,13 @@ class OffsetStore:
     def __init__(self) -> None:
         self._committed: dict[str, TopicOffsets] = {}
         self._pending: dict[int, dict[PartitionKey, CommittedOffset]] = {}
-        """By producer id. A producer has an entry exactly while something of it is pending."""
+        """By producer id. A producer has an entry exactly while an offset of it is pending."""
         self._open: dict[str, dict[tuple[str, int], set[int]]] = {}
-        """By group, then by partition: the producers with something pending."""
+        """By group, then by partition: the producers with a pending offset."""
         self._groups_by_topic: dict[str, int] = {}
         """How many groups have committed offsets of a topic: deleted topics are found by it."""
         self.end_offset = 0
-        """Behind the last record: what comes later is written there or after it."""
+        """The offset behind the last record: later records are written there or after it."""
 
     # --- Questions ---
 
@@ -187,7 +187,7 @@ class OffsetStore:
         return committed, {producer: dict(pending) for producer, pending in self._pending.items()}
 
     def validate(self) -> None:
-        """Assert that the indexes agree with what they index."""
+        """Assert that the indexes agree with the offsets."""
         counts: dict[str, int] = {}
         for topics in self._committed.values():
             assert topics, "a group without offsets is not kept"

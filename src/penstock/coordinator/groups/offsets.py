@@ -1,9 +1,9 @@
 """`Offsets`: OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
 
-Who commits must be a member of the current generation or epoch, or nobody (a simple consumer) while
-the group has no members. An offset that a transaction wrote is not visible before its end;
-requests for stable offsets get UNSTABLE_OFFSET_COMMIT until then. Whether topics exist is NOT asked
-here: the handlers did, and Kafka's coordinator does not know either.
+A client that commits must be a member of the current generation or epoch, or a simple consumer
+while the group has no members. An offset that a transaction wrote is not visible before its end;
+requests for stable offsets get UNSTABLE_OFFSET_COMMIT until then. Whether topics exist is NOT
+checked here: the handlers did, and Kafka's coordinator does not know either.
 """
 
 from collections.abc import Callable
@@ -52,13 +52,13 @@ from penstock.protocol.stored.group_records import OffsetCommitKey, OffsetCommit
 
 NO_OFFSET: Final = -1
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
-"""What a record can hold: a client may ask for a retention of that many milliseconds."""
+"""The largest value of a record: a client may request a retention of that many milliseconds."""
 GROUP_ID_NOT_FOUND_SINCE: Final = 9
 """From this version of OffsetCommit a missing group is named as such."""
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> StoredRecord:
-    """The record that forgets an offset."""
+    """The record that deletes an offset."""
     return StoredRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
@@ -75,7 +75,7 @@ class Offsets:
     def commit(
         self, request: OffsetCommitRequest, asked: Asked, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Write what a member has processed."""
+        """Store the offsets of a member."""
         claim = CommitClaim(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
@@ -119,7 +119,7 @@ class Offsets:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, asked: Asked, ticket: Ticket, reaction: Reaction
     ) -> None:
-        """Write offsets as part of a producer's transaction: they count when it is committed."""
+        """Store offsets as part of a producer's transaction: they count when it is committed."""
         claim = CommitClaim(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
@@ -159,7 +159,7 @@ class Offsets:
     def _claimed(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest
     ) -> tuple[tuple[UUID | None, int], ...]:
-        """What is committed, for a group that wants to know: one of KIP-848."""
+        """The committed partitions, for a KIP-848 group, which checks them."""
         if request.group_id not in self._state.consumer:
             return ()
         claimed: list[tuple[UUID | None, int]] = []
@@ -249,7 +249,7 @@ class Offsets:
     # --- Delete ---
 
     def delete(self, request: OffsetDeleteRequest, ticket: Ticket, reaction: Reaction) -> None:
-        """Forget offsets of topics that nobody in the group reads."""
+        """Delete offsets of topics that no member of the group reads."""
         reaction.make_revocable()
         group = self._state.find(request.group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND

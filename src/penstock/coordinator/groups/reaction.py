@@ -1,9 +1,9 @@
 """`Reaction`: gathers the outcome of one event while parts of the shard decide.
 
-It is handed down, filled, and turned into the frozen `Outcome` at the end. Live state that must
-agree with the records is not changed by the decision but in a step that comes when the log has
-them, or is put right in a step that comes when it refused them. A reaction is NOT kept: a part that
-wants to answer later keeps the ticket and answers in a later one.
+It is passed down, filled, and turned into the frozen `Outcome` at the end. Live state that must
+agree with the records is not changed by the decision but in a step that runs when the log has them,
+or is corrected in a step that runs when it refused them. A reaction is NOT kept: a part that
+answers later keeps the ticket and answers in a later reaction.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Step: TypeAlias = "Callable[[Reaction], None]"
 
 
 class Reaction:
-    """What one event leads to, in the making."""
+    """Collects the outcome of one event."""
 
     __slots__ = (
         "_effects",
@@ -55,12 +55,12 @@ class Reaction:
 
     @property
     def records(self) -> tuple[StoredRecord, ...]:
-        """What is to be written so far."""
+        """The records to write so far."""
         return tuple(self._records)
 
     @property
     def record_count(self) -> int:
-        """How much is to be written so far."""
+        """The number of records to write so far."""
         return len(self._records)
 
     def write(self, key: Message, value: Message | None) -> None:
@@ -76,20 +76,20 @@ class Reaction:
         self._producer = producer
 
     def make_revocable(self) -> None:
-        """Nothing but the records is changed by this event: a log that refuses them undoes it."""
+        """This event changes only the records: if the log refuses them, it is undone."""
         self._is_revocable = True
 
     def when_written(self, step: Step) -> None:
-        """Do this once the log has the records, before anything else happens."""
+        """Run `step` once the log has the records, before the next event."""
         self._when_written += (step,)
 
     def when_refused(self, step: Step) -> None:
-        """Do this instead of all else when the log refuses the records; it undoes the event."""
+        """Run only `step` when the log refuses the records; it undoes the event."""
         self._is_revocable = True
         self._when_refused += (step,)
 
     def stand_when_refused(self) -> None:
-        """Go on without the records: what they tell is not worth keeping the members waiting."""
+        """Go on if the log refuses the records: the members need not wait for them."""
         self.when_refused(lambda rest: rest._timers.update(self._timers))
 
     def reply(self, ticket: Ticket, response: Message) -> None:
@@ -97,17 +97,17 @@ class Reaction:
         self._replies.append(Reply(ticket, response))
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
-        """Fire `key` after a while; the last word on a timer within one reaction counts."""
+        """Fire `key` after `delay_ms`; the last change of a timer within one reaction counts."""
         self._timers.pop(key, None)
         self._timers[key] = SetTimer(key, delay_ms)
 
     def cancel_timer(self, key: TimerKey) -> None:
-        """Forget a timer."""
+        """Cancel a timer."""
         self._timers.pop(key, None)
         self._timers[key] = CancelTimer(key)
 
     def outcome(self) -> Outcome:
-        """All of it, as the runtime takes it."""
+        """The `Outcome` for the runtime."""
         return Outcome(
             records=tuple(self._records),
             replies=tuple(self._replies),

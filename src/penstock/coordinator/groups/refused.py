@@ -1,7 +1,7 @@
-"""`RefusedError`: why a coordinator does not do what it was asked.
+"""`RefusedError`: why a coordinator refuses a request.
 
-Raised by a handler before anything is decided, caught where the answer is made. It carries the code
-and the words of the answer. It is NOT an error of ours: nothing is logged.
+Raised by a handler before anything is decided, caught where the answer is built. It has the code
+and the message of the answer. It is NOT an error of ours: nothing is logged.
 """
 
 from penstock.core.errors import PenstockError

@@ -1,10 +1,10 @@
-"""The one door to RE2: regular expressions over topic names (KIP-848).
+"""The only module that uses RE2: regular expressions over topic names (KIP-848).
 
-RE2 runs in time linear in its input, so that nobody can stop a broker with an expression; Kafka
-uses it for the same reason, and its syntax is the promise made to clients. An expression is matched
-against the whole name. The library is imported when the first one arrives. Matching is bounded
-three ways: length of the expression, memory of the compiled one, and topics that exist. It does NOT
-know who may see a topic.
+RE2 runs in time linear in its input, so that no client can stop a broker with an expression; Kafka
+uses it for the same reason, and promises its syntax to clients. An expression is matched against
+the whole name. The library is imported when the first one arrives. Matching is bounded three ways:
+length of the expression, memory of the compiled one, and topics that exist. It does NOT know
+permissions on topics.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ COMPILED_COUNT_MAX: Final = 256
 
 
 def check(expression: str) -> None:
-    """Refuse an expression that RE2 does not take."""
+    """Raise for an expression that RE2 rejects."""
     _compiled(expression)
 
 

@@ -1,8 +1,8 @@
 """`GroupSettings`: the settings of a group coordinator, with Kafka 4.3's defaults.
 
 All shards of a coordinator share one object, whose owner may change it between two events; a shard
-reads it when it needs it and keeps no copy. Where values come from (file, environment, flags) is
-`core.settings`' business, and how many partitions the offsets topic has is NOT a matter of a shard.
+reads it when it needs it and keeps no copy. `core.settings` reads the values (file, environment,
+flags), and the number of partitions of the offsets topic is NOT known to a shard.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class GroupSettings:
     classic_group_members_max: int = 2_147_483_647
     """group.max.size."""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
-    """Not to be set in Kafka either: how long a member that joins for the first time may wait."""
+    """No setting in Kafka either: how long a member that joins for the first time may wait."""
 
     # --- Consumer groups (KIP-848) ---
 
@@ -68,5 +68,5 @@ class SameTimes:
         )
 
     def of(self, group_id: str) -> ConsumerTimes:  # noqa: ARG002 - the port's signature
-        """The same for all."""
+        """The same times for all groups."""
         return self._times

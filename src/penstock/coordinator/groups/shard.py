@@ -154,7 +154,7 @@ class GroupShard:
         result: object,  # noqa: ARG002 - the port's signature
         now_ms: int,  # noqa: ARG002
     ) -> Outcome:
-        """Groups ask nobody to do anything."""
+        """Do nothing: groups have no effects."""
         raise AssertionError(f"a group shard has no effects: {effect}")
 
     def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
@@ -168,7 +168,7 @@ class GroupShard:
         return reaction.outcome()
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """Create the live groups from what was replayed and start their timers."""
+        """Create the live groups from the replayed records and start their timers."""
         reaction = Reaction(now_ms)
         self.state.topics = topics
         self._classic.loaded(reaction)
@@ -196,7 +196,7 @@ class GroupShard:
         self.state.offsets.replay_marker(producer, commits=commits)
 
     def validate(self) -> None:
-        """Assert everything that must hold between events."""
+        """Assert the invariants between events."""
         self.state.offsets.validate()
         self._classic.validate()
         self._consumer.validate()

@@ -1,8 +1,8 @@
 """Reading the topics out of a classic consumer's metadata.
 
-The metadata is the consumers' own business; its first version is a prefix of all later ones, and
-that is all that is read: version, then the names of topics. What cannot be read is not an error of
-ours: the answer is then that nothing is known. It is NOT the full codec of the embedded protocol.
+The consumers define the metadata; its first version is a prefix of all later ones, and only that is
+read: version, then the names of topics. Metadata that cannot be decoded is not an error of ours:
+the topics are then unknown. It is NOT the full codec of the embedded protocol.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Turning a live classic group into a consumer group, and back (KIP-848's migration).
 
-`upgrade` and `downgrade` say what the other kind of group looks like and which records make it so.
-Assignments survive both ways: no partition changes hands by the conversion itself. They do NOT
-change the live groups; `consumer_heartbeat` and `consumer_leaving` do, when everything is decided.
+`upgrade` and `downgrade` return the records that convert a group to the other kind. Assignments
+survive both ways: no partition changes hands by the conversion itself. They do NOT change the live
+groups; `consumer_heartbeat` and `consumer_leaving` do, when everything is decided.
 """
 
 from collections.abc import Collection
@@ -60,7 +60,7 @@ def check_upgrade(group: ClassicGroup, settings: GroupSettings) -> None:
 
 
 def upgrade(group: ClassicGroup, topics: TopicsView) -> list[StoredRecord]:
-    """The records that delete the classic group and make the consumer group of it."""
+    """The records that delete the classic group and create the consumer group from it."""
     try:
         return _upgrade(group, topics)
     except RefusedError as error:
@@ -96,7 +96,7 @@ def _upgrade(group: ClassicGroup, topics: TopicsView) -> list[StoredRecord]:
 
 
 def _partitions_of(member: ClassicMember, topics: TopicsView) -> PartitionSets:
-    """What the member has; nothing if it never fetched an assignment."""
+    """The member's partitions; none if it never fetched an assignment."""
     if not member.assignment:
         return {}
     assignment = decode_assignment(member.assignment)
@@ -110,7 +110,7 @@ def _partitions_of(member: ClassicMember, topics: TopicsView) -> PartitionSets:
 
 
 def _free(partitions: PartitionSets, taken: dict[UUID, set[int]]) -> PartitionSets:
-    """Without what an earlier member has: a leader of clients may have given one thing twice."""
+    """The partitions that no earlier member has: the leader may have assigned one twice."""
     free = {}
     for topic_id, numbers in partitions.items():
         others = taken.setdefault(topic_id, set())
@@ -145,7 +145,7 @@ def _upgraded(
 def classic_metadata(
     session_timeout_ms: int, protocols: Collection[JoinGroupRequestProtocol]
 ) -> ConsumerGroupMemberMetadataValueClassicMemberMetadata:
-    """What is kept of a classic member in a consumer group."""
+    """The stored data of a classic member in a consumer group."""
     return ConsumerGroupMemberMetadataValueClassicMemberMetadata(
         session_timeout_ms=session_timeout_ms,
         supported_protocols=tuple(
@@ -191,9 +191,10 @@ def downgrade(
 ) -> ClassicGroup:
     """The classic group of the members that stay, stable.
 
-    `replaced` gives for a new member id the id whose target it takes over: everybody is given the
-    target then, for no rebalance follows. When a member left, one does: until then each is noted
-    with what it still reads, so that an upgrade in between gives none of it to another.
+    `replaced` maps a new member id to the id whose target it takes over: every member gets its
+    target then, because no rebalance follows. When a member left, one does: until then each is
+    stored with the partitions it still reads, so that an upgrade in between assigns none of them to
+    another.
     """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.state = ClassicState.STABLE
@@ -227,7 +228,7 @@ def downgrade(
 
 
 def _held(member: Member) -> PartitionSets:
-    """What a member may be reading: given to it, or to be given up and not yet."""
+    """Partitions that a member may be reading: assigned, or not given up yet."""
     held: dict[UUID, frozenset[int]] = {}
     for owned in (member.assigned, member.pending_revocation):
         for topic_id, numbers in owned.items():

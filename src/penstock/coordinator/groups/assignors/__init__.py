@@ -1,7 +1,7 @@
 """Server-side assignors: pure functions from a group to an assignment.
 
 `uniform` spreads partitions evenly and moves few; `range` gives neighbours of every topic to one
-member. The names are Kafka's and are what a member asks for.
+member. The names are Kafka's; members choose by them.
 """
 
 from typing import Final

@@ -42,7 +42,7 @@ def _rank(entry: tuple[str, MemberSpecification]) -> tuple[bool, str]:
 def _subscribers(
     group: GroupSpecification, members: list[tuple[str, MemberSpecification]]
 ) -> dict[UUID, list[str]]:
-    """Who subscribes to each topic, in the order of the members."""
+    """The subscribers of each topic, in the order of the members."""
     if not members:
         return {}
     if is_homogeneous(group):
@@ -61,12 +61,12 @@ def _cut(
     subscribers: list[str],
     assigned: dict[str, dict[UUID, frozenset[int]]],
 ) -> None:
-    """Give each subscriber its range; the first ones get what is left over, one each."""
+    """Give each subscriber its range; the first ones get one of the remaining partitions each."""
     quota, extra = divmod(partition_count, len(subscribers))
     start = 0
     for position, member_id in enumerate(subscribers):
         end = start + quota + (position < extra)
         if end == start:
-            return  # more members than partitions: the others get nothing of this topic
+            return  # more members than partitions: the others get no partition of this topic
         assigned[member_id][topic_id] = frozenset(range(start, end))
         start = end

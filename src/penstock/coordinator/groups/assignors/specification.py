@@ -1,7 +1,7 @@
-"""What an assignor is given and what it answers.
+"""The input and the result of an assignor.
 
-Values only. Assignments are shared between old and new: nobody changes one in place. An assignor
-does NOT see topic names, leaders or how far a member has come: only who may have what.
+Values only. Old and new assignments share objects: never change one in place. An assignor does NOT
+see topic names, leaders or the state of a member: only subscriptions and assignments.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ class MemberSpecification(NamedTuple):
     subscribed: frozenset[UUID]
     """Topics it subscribes to and that exist."""
     assigned: PartitionSets
-    """What it was last meant to have."""
+    """Its last target assignment."""
     instance_id: str | None = None
     """The id of a static member."""
 
@@ -32,7 +32,7 @@ class GroupSpecification(NamedTuple):
 
 
 Assignor: TypeAlias = Callable[[GroupSpecification], dict[str, PartitionSets]]
-"""Says for each member what it is to have; one whose partitions stay gets the same object."""
+"""Returns the assignment of each member; one whose partitions stay gets the same object."""
 
 
 def is_homogeneous(group: GroupSpecification) -> bool:

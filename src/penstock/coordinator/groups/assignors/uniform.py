@@ -22,7 +22,7 @@ from penstock.coordinator.groups.assignors.uniform_heterogeneous import assign_h
 
 
 class _Share(NamedTuple):
-    """What a member keeps and how many more it is to get."""
+    """The partitions that a member keeps, and how many more it gets."""
 
     member_id: str
     kept: PartitionSets
@@ -49,7 +49,7 @@ def assign_uniformly(group: GroupSpecification) -> dict[str, PartitionSets]:
 
 
 def _claim(member: MemberSpecification, free: dict[UUID, set[int]]) -> PartitionSets:
-    """What the member had and may keep; takes it out of `free`."""
+    """The partitions that the member had and may keep; removes them from `free`."""
     kept: dict[UUID, frozenset[int]] = {}
     is_whole = True
     for topic_id, partitions in member.assigned.items():
@@ -73,7 +73,7 @@ def _quotas(kept: dict[str, PartitionSets], total: int) -> dict[str, int]:
 
 
 def _trim(member_id: str, kept: PartitionSets, quota: int, free: dict[UUID, set[int]]) -> _Share:
-    """Give back what is above the quota: the highest partitions of the last topics."""
+    """Release the partitions above the quota: the highest ones of the last topics."""
     surplus = sum(map(len, kept.values())) - quota
     if surplus <= 0:
         return _Share(member_id, kept, -surplus)

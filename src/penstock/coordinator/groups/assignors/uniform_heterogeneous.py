@@ -2,8 +2,8 @@
 
 Guarantees: every partition of a subscribed topic has exactly one owner, who subscribes to it; no
 single move from one subscriber of a topic to another makes the two more even, unless
-`ROUNDS_MAX` was reached. What a member has stays with it where balance allows. Balance over chains
-of members that share only some topics is NOT perfect: that would take moves of several at once.
+`ROUNDS_MAX` was reached. A member keeps its partitions where balance allows. Balance over chains of
+members that share only some topics is NOT perfect: that would take moves of several at once.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from uuid import UUID
 from penstock.coordinator.groups.assignors.specification import GroupSpecification, PartitionSets
 
 ROUNDS_MAX: Final = 16
-"""Passes over all topics; each about halves what is uneven, so more would gain next to nothing."""
+"""Passes over all topics; each about halves the imbalance, so more would gain next to nothing."""
 
 
 def assign_heterogeneously(group: GroupSpecification) -> dict[str, PartitionSets]:
@@ -33,7 +33,7 @@ def assign_heterogeneously(group: GroupSpecification) -> dict[str, PartitionSets
 
 
 class _Balance:
-    """Who owns what, and how much each member has. Members are numbered in the order of ids."""
+    """The owner of each partition, and the load of each member, numbered in the order of ids."""
 
     def __init__(self, group: GroupSpecification) -> None:
         self._group = group
@@ -58,7 +58,7 @@ class _Balance:
         return sorted(self.subscribers, key=rank)
 
     def keep_assigned(self) -> None:
-        """Start from what the members have, as far as they still subscribe to it."""
+        """Start from the members' partitions, as far as they still subscribe to them."""
         for index, member_id in enumerate(self._member_ids):
             member = self._group.members[member_id]
             for topic_id, partitions in member.assigned.items():
@@ -87,14 +87,14 @@ class _Balance:
             heapreplace(queue, (load + 1, index))
 
     def even_out(self, topic_id: UUID) -> int:
-        """Move partitions of one topic from those who have most to those who have least."""
+        """Move partitions of one topic from the members with most to those with least."""
         loads = self._loads
         subscribers = self.subscribers[topic_id]
         most = max(
             (loads[owner] for owner in self._owners[topic_id] if owner is not None), default=0
         )
         if most - min(loads[index] for index in subscribers) <= 1:
-            return 0  # as is usual: nothing is gained by any move
+            return 0  # the usual case: no move improves the balance
         owned: dict[int, list[int]] = {}
         for partition, owner in enumerate(self._owners[topic_id]):
             assert owner is not None, "free partitions were assigned before"
