@@ -1,1 +1,1 @@
-"""The log engine in Apache Kafka's format: plain blocking code with one asyncio door, `service`."""
+"""The log engine in Apache Kafka's format: blocking code; only `service` uses asyncio."""

@@ -1,7 +1,7 @@
 """Walking over the batches in a buffer: lengths and offsets only, no header objects. Pure.
 
-A walk step reads 27 bytes of a header: base offset, length and last offset delta. It is what reads
-of the log need to keep batches whole; recovery needs more and uses `records.batch`.
+A walk step reads 27 bytes of a header: base offset, length and last offset delta. Reads of the log
+need no more to keep batches whole; recovery needs more and uses `records.batch`.
 """
 
 from struct import Struct
@@ -20,7 +20,7 @@ _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class Walk(NamedTuple):
-    """Where a walk stopped."""
+    """The end of a walk."""
 
     size: int
     """Bytes of whole batches that were passed."""
@@ -29,7 +29,7 @@ class Walk(NamedTuple):
 
 
 def batch_bytes(length: int) -> int:
-    """Size of a batch by its length field; `CorruptBatchError` when that cannot be."""
+    """Size of a batch by its length field; `CorruptBatchError` when that is impossible."""
     if not _LENGTH_MIN <= length <= STORED_BATCH_BYTES_MAX:
         raise CorruptBatchError(f"a batch in the log has length {length}")
     return length + LOG_OVERHEAD_BYTES
@@ -52,9 +52,9 @@ def whole_batches(buffer: Buffer, start: int, end: int) -> Walk:
 def find_offset(buffer: Buffer, offset: int) -> tuple[int, int]:
     """Pass the batches that end before `offset`.
 
-    Gives the position of the first batch that reaches it and that batch's base offset. When no
-    header in the buffer does, the base offset is -1 and the position is where the walk has to go
-    on, which may lie behind the buffer.
+    Returns the position of the first batch that reaches it and that batch's base offset. When no
+    header in the buffer does, the base offset is -1 and the walk has to continue at the position,
+    which may lie behind the buffer.
     """
     position, end = 0, len(memoryview(buffer))
     while end - position >= STEP_BYTES:

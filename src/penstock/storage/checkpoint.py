@@ -1,7 +1,7 @@
 """Small files replaced atomically, and Kafka's text format for offsets by partition.
 
-`replace_file` gives all or nothing at any crash: write `<name>.tmp`, sync it, rename it over the
-old one, sync the directory. Only then is the new content durable.
+`replace_file` is atomic at any crash: write `<name>.tmp`, sync it, rename it over the old one, sync
+the directory. Only then is the new content durable.
 
 An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `cleaner-offset-checkpoint`) is text:
@@ -50,7 +50,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Read an offset checkpoint; `StorageError` when it is not one.
 
-    Apache Kafka makes the files empty at its first start, so an empty one has no entries.
+    Apache Kafka creates empty files at its first start, so an empty one has no entries.
     """
     if not data:
         return {}

@@ -1,15 +1,16 @@
 """`close_directory`: a clean close of one data directory, until a deadline.
 
-Order: what logs owe is synced, caches are written, log starts and recovery points are replaced, and
-only then the clean-shutdown marker. The marker says that everything is on the disk that a start
-cannot find out by itself: records, leader epochs, aborted transactions, their names, checkpoints.
+Order: unsynced data of logs is synced, caches are written, log starts and recovery points are
+replaced, and only then the clean-shutdown marker is written. The marker says that all state is on
+the disk that a start cannot derive: records, leader epochs, aborted transactions, their names,
+checkpoints.
 
-Most logs owe nothing. In flush mode `always` the last round synced all records, so only a log whose
-names, epochs or start changed since has something to sync. A log without records owes nothing at
-all: a start makes it again from the metadata, and its first batch syncs its names.
+Most logs owe no sync. In flush mode `always` the last round synced all records, so only a log whose
+names, epochs or start changed since needs one. A log without records needs none: a start creates it
+again from the metadata, and its first batch syncs its names.
 
 Indexes and producer snapshots are caches. They are written for a quick start, and where they are
-small neither their files nor their names are synced, because a start needs no trust in them:
+small neither their files nor their names are synced, because a start does not depend on them:
 
 - An index of one page is whole after a power cut, or it counts as shorter than it was. The start
   walks over the batches behind its last entry. A larger index is synced: with a hole in it each
@@ -21,9 +22,9 @@ A log is small when a start without its caches reads at most `SMALL_LOG_BYTES` m
 files for each of ten thousand small logs takes seconds, so those get a second in all, and the stop
 is clean with or without them.
 
-At the deadline nothing more is synced and no marker is written. The recovery points are, because
-they say only what is synced. The files are then what a crash of the process leaves: no acknowledged
-record is lost, and the next start verifies what is past the recovery points.
+After the deadline no more files are synced and no marker is written. The recovery points are
+written, because they cover only synced data. The files are then as after a crash of the process: no
+acknowledged record is lost, and the next start verifies the data past the recovery points.
 """
 
 import logging
@@ -42,15 +43,15 @@ from penstock.storage.segment import segment_name
 logger = logging.getLogger(__name__)
 
 _LOGS_SYNCED_AT_ONCE: Final = 64
-"""Logs between two looks at the deadline: four times the threads that sync, so that they never
+"""Logs between two checks of the deadline: four times the threads that sync, so that they never
 wait, and few enough to take a fraction of a second on a busy disk."""
 _FILES_OF_LOG: Final = 4
 """Files that a log holds open meanwhile."""
 SMALL_LOG_BYTES: Final = 65_536
-"""What a start reads at most of a log whose caches were not written. Uncompiled, that took 1.4 ms
+"""The most that a start reads of a log whose caches were not written. Uncompiled, that took 1.4 ms
 of CPU with batches of 98 bytes, and no time that could be measured with a single batch."""
 _SMALL_LOGS_SECONDS: Final = 1.0
-"""For the caches of all small logs: about 2,000 of one batch each, uncompiled, on a busy
+"""Time for the caches of all small logs: about 2,000 of one batch each, uncompiled, on a busy
 machine."""
 _SMALL_INDEX_BYTES: Final = 4_096
 """An index of this size is written in one piece: a page of memory and a block of the disk."""
@@ -59,7 +60,7 @@ _SMALL_INDEX_BYTES: Final = 4_096
 def close_directory(
     directory: ManagedDirectory, logs: Sequence[PartitionLog], deadline: StopDeadline | None
 ) -> bool:
-    """Sync and write what is needed for a clean start; whether all of it is done.
+    """Sync and write everything for a clean start; return whether all of it is done.
 
     Raises `OSError` when the disk fails. Lack of room is not a failure: the stop is not clean.
     """
@@ -100,7 +101,7 @@ def close_directory(
 def _sync_owed(
     directory: ManagedDirectory, logs: Sequence[PartitionLog], deadline: StopDeadline | None
 ) -> int:
-    """Sync what logs owe; the number of logs that are done."""
+    """Sync the unsynced data of logs; return the number of logs that are done."""
     files_max = directory.shared.open_files.files_max
     at_once = max(1, min(_LOGS_SYNCED_AT_ONCE, files_max // _FILES_OF_LOG))
     for start in range(0, len(logs), at_once):
@@ -135,7 +136,7 @@ def _write_caches(
     deadline: StopDeadline | None,
     reserved_seconds: float,
 ) -> int:
-    """Write indexes and producers; the number of logs that are done.
+    """Write indexes and producers; return the number of logs that are done.
 
     Stops when only `reserved_seconds` are left until the deadline.
     """
@@ -160,7 +161,7 @@ def _write_caches(
 
 
 def _finish_indexes(log: PartitionLog) -> list[File]:
-    """Write the indexes of the active segment; the files that are too large to go unsynced."""
+    """Write the indexes of the active segment; return the files too large to stay unsynced."""
     active = log.active
     indexes = (active.offset_index, active.time_index)
     return [
@@ -171,7 +172,7 @@ def _finish_indexes(log: PartitionLog) -> list[File]:
 
 
 def _write_producers(directory: ManagedDirectory, log: PartitionLog) -> None:
-    """Write the producers as they are at the end of the log, unless a snapshot has them."""
+    """Write a producer snapshot at the end of the log, unless there is one."""
     if log.end_offset == log.snapshots.stored_offset:
         return
     log.producers.map_end_offset = log.end_offset

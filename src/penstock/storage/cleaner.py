@@ -1,13 +1,13 @@
-"""`CleaningJob`: one pass of compaction over one log: read, keep what stays, write new segments.
+"""`CleaningJob`: one pass of compaction over one log: read, filter records, write new segments.
 
-Guarantees: nothing of the log changes while a pass reads and writes; new segments are complete and
-synced under names that a start removes, until their `SegmentSwap` is carried out. Every batch that
-is read is verified; damage ends the pass with `CorruptBatchError`, and the old segments stay.
+Guarantees: the log is unchanged while a pass reads and writes; new segments are complete and synced
+under names that a start removes, until their `SegmentSwap` is carried out. Every batch that is read
+is verified; damage ends the pass with `CorruptBatchError`, and the old segments stay.
 
-The work comes in small steps (`steps`), so that the caller can do a little at a time on a thread,
-stop between any two, and rest. A step is a few records of a batch, which may hold a million. A
-group of segments that is ready is handed out as a `SegmentSwap`; the caller carries it out or
-discards it.
+The work is split into small steps (`steps`), so that the caller can do a little at a time on a
+thread, stop between any two, and rest. A step is a few records of a batch, which may hold a
+million. A group of segments that is ready is returned as a `SegmentSwap`; the caller carries it out
+or discards it.
 
 It decides nothing (`compaction`) and knows neither threads nor when to clean (`log_cleaner`).
 """
@@ -46,10 +46,10 @@ AbortedIn = Callable[[int, int], Iterable[AbortedTransaction]]
 
 @dataclass(slots=True)
 class CleaningStatistics:
-    """What a pass did."""
+    """The statistics of a pass."""
 
     bytes_read: int = 0
-    """By both looks at the log: for keys, and for what stays."""
+    """By both reads of the log: for keys, and for the records that stay."""
     bytes_copied: int = 0
     """Of the segments that were replaced."""
     bytes_written: int = 0
@@ -60,7 +60,7 @@ class CleaningStatistics:
 
 @dataclass(frozen=True, slots=True)
 class CleaningSource:
-    """A log as a pass sees it: all of this stays what it is while the pass runs."""
+    """A log as a pass sees it; it does not change while the pass runs."""
 
     filesystem: FileSystem
     open_files: OpenFiles
@@ -73,7 +73,7 @@ class CleaningSource:
 
 @contextmanager
 def _reading(directory: str) -> Iterator[None]:
-    """Tell a disk that cannot be read from one that cannot be written."""
+    """Distinguish a disk that cannot be read from one that cannot be written."""
     try:
         yield
     except FileNotFoundError:
@@ -144,11 +144,11 @@ class CleaningJob:
         self._header_time_ms = NO_TIMESTAMP
         """Highest timestamp in the headers of the segment that is being written."""
         self.end_offset = cleanable.first_dirty_offset
-        """Everything below is clean when the pass is done."""
+        """All records below are clean when the pass is done."""
         self.statistics = CleaningStatistics()
 
     def steps(self) -> Generator[SegmentSwap | None, None, None]:
-        """The pass, step by step. Each step blocks a little; not on the loop."""
+        """Run the pass, step by step. Each step blocks a little; not on the loop."""
         yield from self._read_keys()
         if self._latest.latest_offset < self._range.first_dirty_offset:
             return
@@ -177,7 +177,7 @@ class CleaningJob:
         self.end_offset = end_offset
 
     def _next_base(self, segment: Segment) -> int:
-        """Where the segment after this one begins."""
+        """The base offset of the segment after this one."""
         segments = self._source.segments
         return segments[segments.index(segment) + 1].base_offset
 
@@ -186,7 +186,7 @@ class CleaningJob:
             return self._source.aborted_in(first, limit)
 
     def _read_keys(self) -> Iterator[None]:
-        """Find the last offset of each key in what is dirty, as much as the map holds."""
+        """Find the last offset of each key in the dirty part, until the map is full."""
         first, limit = self._range.first_dirty_offset, self._range.first_uncleanable_offset
         transactions = TransactionFilter()
         for segment in self._source.segments[:-1]:
@@ -203,11 +203,11 @@ class CleaningJob:
                     transactions.kept.clear()
                 self.statistics.bytes_read += len(batch)
                 yield None
-            # Offsets that are missing at its end count as looked at.
+            # Offsets that are missing at its end count as read.
             self._latest.latest_offset = max(self._latest.latest_offset, following - 1)
 
     def _clean_group(self, group: list[Segment]) -> Iterator[SegmentSwap | None]:
-        """Write one segment of what stays of several."""
+        """Write one segment with the remaining records of several."""
         source = self._source
         new = Segment.create(
             source.filesystem,
@@ -237,7 +237,7 @@ class CleaningJob:
         yield swap
 
     def _fill(self, new: Segment, group: list[Segment]) -> Iterator[None]:
-        """Copy what stays into the new segment."""
+        """Copy the remaining records into the new segment."""
         assert self._filter is not None
         transactions, statistics = self._filter.transactions, self.statistics
         interval_bytes = self._source.settings.index_interval_bytes
@@ -255,10 +255,10 @@ class CleaningJob:
                 yield None
 
     def _append(self, new: Segment, batch: Buffer, interval_bytes: int) -> None:
-        """Write one batch and what the indexes need of it."""
+        """Write one batch and its index entries."""
         assert self._filter is not None
         header = read_header(batch)
-        # Kafka's tool holds the time index against records; a header alone has none to point at.
+        # Kafka's tool checks the time index against records; a header alone has none.
         timestamp_ms = header.max_timestamp_ms if header.record_count else NO_TIMESTAMP
         self._header_time_ms = max(self._header_time_ms, header.max_timestamp_ms)
         new.append(batch, header.size_bytes, header.last_offset, timestamp_ms, interval_bytes)

@@ -1,19 +1,20 @@
-"""What compaction keeps: which stretch of a log, which records of a batch. Pure.
+"""Decides what compaction keeps: which range of a log, which records of a batch. Pure.
 
 Rules, as Apache Kafka's cleaner has them:
 
-- Of each key the last record below the boundary stays; a record without a key goes.
-- The boundary lies at the beginning of a segment: never in the active one, never past what is
-  synced and decided (the last stable offset), never in a segment younger than the shortest lag.
+- The last record of each key below the boundary stays; a record without a key is removed.
+- The boundary lies at the beginning of a segment: never in the active one, never past the last
+  stable offset (all below it is synced and decided), never in a segment younger than the shortest
+  lag.
 - A record without a value (a tombstone) stays for `delete.retention.ms` after it was first cleaned;
-  when that ends is written into its batch as the delete horizon (KIP-534).
-- Records of aborted transactions go. A marker goes when nothing of its transaction is left, after
-  the same horizon.
+  the end of that time is written into its batch as the delete horizon (KIP-534).
+- Records of aborted transactions are removed. A marker is removed when no record of its transaction
+  is left, after the same horizon.
 - The last batch of each known producer stays, empty if need be: it has the last sequence number.
 
 One rule is ours: the last batch of each group of segments stays, empty if need be, so that the file
-itself says how far it reaches. A crash in the middle of a swap can then tell which old segments the
-new one replaces.
+itself says how far it reaches. A start after a crash in the middle of a swap then knows which old
+segments the new one replaces.
 
 It reads no file (`cleaner`) and knows no names (`segment_swap`).
 """
@@ -39,7 +40,7 @@ from penstock.storage.retention import newest_ms
 
 
 class CompactedSegment(Protocol):
-    """A segment, as the choice of a stretch sees it."""
+    """A segment, as the choice of a range sees it."""
 
     base_offset: int
     size: int
@@ -65,14 +66,14 @@ AnySegment = TypeVar("AnySegment", bound=CompactedSegment)
 
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
-    """A log in terms of what was cleaned and what may be."""
+    """The clean and the cleanable part of a log."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """Where a segment begins."""
+    """The base offset of a segment."""
     clean_bytes: int
     dirty_bytes: int
-    """What may be cleaned; what may not counts nowhere."""
+    """Bytes that may be cleaned; bytes that may not are not counted."""
     is_overdue: bool
     """Whether a dirty record is older than `max.compaction.lag.ms`."""
 
@@ -99,7 +100,7 @@ def cleanable_range(
     now_ms: int,
     first_timestamp_ms: Callable[[int], int],
 ) -> CleanableRange:
-    """What may be cleaned of a log whose last segment is the active one.
+    """The cleanable part of a log whose last segment is the active one.
 
     `cleaned_offset` is the checkpoint, `offset_limit` the last stable offset, and
     `first_timestamp_ms` reads the first timestamp of the segment with that number.
@@ -167,7 +168,7 @@ def group_segments(
 
 
 class _OpenAbort:
-    """An aborted transaction whose marker has not come yet."""
+    """An aborted transaction whose marker was not read yet."""
 
     __slots__ = ("aborted", "is_seen")
 
@@ -182,15 +183,15 @@ class TransactionFilter:
 
     def __init__(self) -> None:
         self._committed: set[int] = set()
-        """Producers of which a batch came that is not aborted, since their last marker."""
+        """Producers with a batch since their last marker that is not aborted."""
         self._aborted: dict[int, _OpenAbort] = {}
         self._coming: list[tuple[int, AbortedTransaction]] = []
         """By first offset."""
         self.kept: list[AbortedTransaction] = []
-        """Transactions whose markers stay because of what is left of them; the caller takes it."""
+        """Transactions whose markers stay because records are left; the caller takes them."""
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Make known which transactions in what comes next were aborted."""
+        """Add the aborted transactions of the next batches."""
         for transaction in aborted:
             heappush(self._coming, (transaction.first_offset, transaction))
 
@@ -213,7 +214,7 @@ class TransactionFilter:
         return True
 
     def is_marker_useless(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether nothing is left of the transaction that this control batch ends."""
+        """Whether no record is left of the transaction that this control batch ends."""
         self._begin(header.last_offset)
         if header.record_count == 0:
             return True
@@ -232,16 +233,16 @@ class TransactionFilter:
 
 
 class ProducerEnd(NamedTuple):
-    """The last that the log knows of a producer."""
+    """The last batch of a producer in the log."""
 
     last_offset: int
-    """Of its last batch with records, or -1."""
+    """Last offset of its last batch with records, or -1."""
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """What one pass goes by."""
+    """The parameters of one pass."""
 
     latest: OffsetMap
     producers: Mapping[int, ProducerEnd]
@@ -252,7 +253,7 @@ class CompactionRules:
 
 
 class BatchFilter:
-    """Decides batch by batch what stays of a log."""
+    """Decides batch by batch which records stay in a log."""
 
     def __init__(self, rules: CompactionRules) -> None:
         self._rules = rules
@@ -261,7 +262,7 @@ class BatchFilter:
     def filtered(
         self, header: BatchHeader, batch: Buffer, *, is_last: bool
     ) -> Generator[None, None, Buffer | None]:
-        """What stays of a batch: itself, another one, or nothing; in steps. `is_last` of its group.
+        """The remaining batch: itself, a rewritten one, or none; in steps. `is_last` of its group.
 
         A step is a few records, because a batch may hold a million.
         """
@@ -296,7 +297,7 @@ class BatchFilter:
     def _filtered_records(
         self, header: BatchHeader, batch: Buffer, *, is_useless_marker: bool
     ) -> Generator[None, None, Buffer | None]:
-        """Two looks at the records: the first decides, the second copies."""
+        """Read the records twice: the first pass decides, the second copies."""
         section = memoryview(records_section(batch, header))
         yield None
         kept = bytearray()
@@ -318,7 +319,7 @@ class BatchFilter:
         return (yield from _rewritten(header, section, kept, horizon_ms))
 
     def _is_kept(self, header: BatchHeader, span: RecordSpan) -> bool:
-        """Whether the record is the last of its key and not deleted for good."""
+        """Whether the record is the last of its key and not an expired tombstone."""
         latest = self._rules.latest
         offset = header.base_offset + span.offset_delta
         if offset > latest.latest_offset:
@@ -357,10 +358,10 @@ def add_batch(
     batch: Buffer,
     first_dirty_offset: int,
 ) -> Generator[None, None, bool]:
-    """Take the keys of one dirty batch into the map, in steps; False when the map became full.
+    """Add the keys of one dirty batch to the map, in steps; False when the map became full.
 
-    It may be full in the middle of a batch: what follows is looked at by the next pass, and until
-    then stays, because it lies above the map's latest offset.
+    It may be full in the middle of a batch: the next pass reads the rest, which stays until then,
+    because it lies above the map's latest offset.
     """
     if header.last_offset < latest.latest_offset:
         raise CorruptBatchError(f"offsets go back at {header.base_offset}")

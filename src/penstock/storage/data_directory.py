@@ -8,8 +8,8 @@
     <topic>-<partition>/                one log, with partition.metadata (version, topic_id)
     <topic>-<partition>.<id>-delete/    a log being deleted
 
-The clean-stop marker is taken away durably before anything is loaded, so that a crash while loading
-counts as one. A recovery checkpoint that cannot be read counts as zero: everything is verified.
+The clean-stop marker is removed durably before any log is loaded, so that a crash while loading
+counts as a crash. A recovery checkpoint that cannot be read counts as zero: everything is verified.
 """
 
 import re
@@ -49,7 +49,7 @@ def parse_log_name(name: str) -> TopicPartition | None:
 
 
 def deleted_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Name of a log's directory while it is being deleted; cut to what a file name may have."""
+    """Name of a log's directory while it is being deleted; cut to the length of a file name."""
     return _renamed(topic_partition, unique, DELETE_SUFFIX)
 
 
@@ -69,7 +69,7 @@ def format_topic_id(topic_id: UUID) -> str:
 
 
 def parse_topic_id(text: str) -> UUID:
-    """Read Kafka's text for an id; `ValueError` when it is none."""
+    """Read Kafka's text for an id; `ValueError` when it is not one."""
     return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
@@ -79,7 +79,7 @@ def format_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def parse_partition_metadata(data: bytes) -> UUID | None:
-    """The topic id of a log, or None when the file does not tell."""
+    """The topic id of a log, or None when the file has none."""
     for line in data.decode("ascii", "replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "topic_id":
@@ -119,7 +119,7 @@ def write_properties(filesystem: FileSystem, path: str, properties: dict[str, st
 
 
 def take_clean_marker(filesystem: FileSystem, path: str) -> bool:
-    """Whether the last stop was clean. The marker is durably gone afterwards."""
+    """Remove the marker durably; return whether the last stop was clean."""
     if CLEAN_FILE not in filesystem.list_directory(path):
         return False
     filesystem.remove_file(f"{path}/{CLEAN_FILE}")
@@ -128,7 +128,7 @@ def take_clean_marker(filesystem: FileSystem, path: str) -> bool:
 
 
 def write_clean_marker(filesystem: FileSystem, path: str) -> None:
-    """Say that everything is synced and checkpointed."""
+    """Record that everything is synced and checkpointed."""
     replace_file(filesystem, path, CLEAN_FILE, b'{"version":0,"brokerEpoch":-1}')
 
 
@@ -145,7 +145,7 @@ def read_offsets(
 
 
 def make_directories(filesystem: FileSystem, path: str) -> None:
-    """Make a directory and those above it, durably."""
+    """Create a directory and its parents, durably."""
     if filesystem.is_directory(path):
         return
     parent = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")

@@ -1,8 +1,8 @@
 """Sync the names in many directories at the same time.
 
 One after the other, 500 new logs take 500 commits of a journal; a file system commits once for all
-that wait. Directories need fsync, not the fdatasync of `sync_pool`: a new name in a directory that
-does not grow is metadata, which fdatasync may leave out.
+waiting threads. Directories need fsync, not the fdatasync of `sync_pool`: a new name in a directory
+that does not grow is metadata, which fdatasync may leave out.
 """
 
 import threading

@@ -1,14 +1,14 @@
-"""`DiskGuard`: free-space watermarks: what is refused and what is still allowed. Pure.
+"""`DiskGuard`: free-space watermarks that stop and resume produce. Pure.
 
 Below the hard mark new data is refused with a retriable error, while fetches, deletions and
 retention go on: a full disk stops produce, nothing else, and space that is freed resumes it. Below
-twice the hard mark the disk is low: retention should run early, and an operator should know.
-Resuming needs a little more room than stopping did, or the guard would flap.
+twice the hard mark the disk is low: retention should run early, and operators should be warned.
+Produce resumes only with a little more space than it stopped at, or the guard would flap.
 
 The hard mark is a number of bytes or a share of the disk, whichever is more. The number of bytes is
 cut to a tenth of a small disk: a broker on a disk of 1 GiB must not refuse everything.
 
-`disk_watch` samples the disk; nobody asks it for each append.
+`disk_watch` samples the disk; appends do not.
 """
 
 from enum import Enum
@@ -24,7 +24,7 @@ _RESUME_FACTOR: Final = 1.2
 
 
 class DiskState(Enum):
-    """How much room there is."""
+    """How much free space a disk has."""
 
     OPEN = "room enough"
     LOW = "retention should run"
@@ -32,7 +32,7 @@ class DiskState(Enum):
 
 
 class DiskMarks(NamedTuple):
-    """Free bytes at which something changes."""
+    """Free bytes at which the state changes."""
 
     refuse_below_bytes: int
     resume_at_bytes: int
@@ -51,10 +51,10 @@ class DiskGuard:
         self._free_share_min = free_share_min
         self.state = DiskState.OPEN
         self.space = Space(0, 0)
-        """As it was last measured; all zero before that."""
+        """The last measurement; all zero before the first."""
 
     def change_marks(self, *, free_bytes_min: int, free_share_min: float) -> None:
-        """Use other marks from the next sample on; the state stays what it is until then."""
+        """Use other marks starting with the next sample; the state is unchanged until then."""
         self._free_bytes_min = free_bytes_min
         self._free_share_min = free_share_min
 
@@ -71,7 +71,7 @@ class DiskGuard:
         )
 
     def sample(self, space: Space) -> DiskState:
-        """Take a measurement into account; the new state."""
+        """Apply a measurement; return the new state."""
         self.space = space
         marks = self.marks
         is_full = self.state is DiskState.FULL

@@ -1,9 +1,9 @@
-"""`DiskWatch`: measures the free space of every data directory and logs what changed.
+"""`DiskWatch`: measures the free space of every data directory and logs changes.
 
-Each directory has a `DiskGuard`, which decides; this asks the disk and writes the log. A disk is
-measured once when the broker starts, so that it refuses produce from the first request if it must,
-and then in each call of `sample`. A measurement that fails changes nothing. What is done
-about a low disk is the caller's business.
+Each directory has a `DiskGuard`, which decides; this class measures the disk and writes the log. A
+disk is measured once when the broker starts, so that it refuses produce from the first request if
+it must, and then in each call of `sample`. A measurement that fails changes nothing. The caller
+decides what to do about a low disk.
 """
 
 import logging
@@ -24,12 +24,12 @@ class Measured(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Path of the directory."""
         ...
 
     @property
     def filesystem(self) -> FileSystem:
-        """What it is on."""
+        """The file system of the directory."""
         ...
 
 
@@ -45,7 +45,7 @@ class DiskWatch:
             for directory in self._directories
         }
         self._relieved: set[str] = set()
-        """Directories that were low or full when `sample` last said so."""
+        """Directories that were low or full at the last report of `sample`."""
 
     def measure_all(self) -> None:
         """Measure now, on this thread."""

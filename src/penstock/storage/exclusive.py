@@ -1,7 +1,7 @@
-"""`Exclusive`: a lock that coroutines wait for, as `service` gives it to others. A port only.
+"""`Exclusive`: a lock for coroutines, which `service` passes to other modules. A port only.
 
-Storage is plain blocking code with one asyncio door; what must be awaited elsewhere in it comes
-through arguments: this, and functions that run a call on a thread or rest a while.
+Storage is plain blocking code with one asyncio module; other modules get awaitables as arguments:
+this lock, and functions that run a call on a thread or sleep.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ Result = TypeVar("Result")
 
 
 class Exclusive(Protocol):
-    """Held by one at a time: `async with`."""
+    """Held by one coroutine at a time: `async with`."""
 
     async def __aenter__(self) -> None:
-        """Wait for it."""
+        """Acquire the lock."""
         ...
 
     async def __aexit__(
@@ -24,7 +24,7 @@ class Exclusive(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         ...
 
 
@@ -32,13 +32,13 @@ class Work(Protocol):
     """Runs blocking calls on a worker thread."""
 
     async def __call__(self, call: Callable[[], Result]) -> Result:
-        """What the call gives."""
+        """Return the result of the call."""
         ...
 
 
 class Rest(Protocol):
-    """Lets others have the loop for a while."""
+    """Sleeps, so that other tasks run."""
 
     async def __call__(self, seconds: float, /) -> None:
-        """Return after so long."""
+        """Return after `seconds`."""
         ...

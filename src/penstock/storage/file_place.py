@@ -1,13 +1,13 @@
 """`FilePlace`: where one file of a segment is, also while compaction gives it its name.
 
 A file is opened when it is needed, perhaps long after its segment became part of a log, by any
-thread. Compaction puts another file under the same name meanwhile. So:
+thread. Compaction may put another file under the same name meanwhile. So:
 
 - the file of a new segment is looked for under its early name (`.cleaned`, later `.swap`), and from
   `.swap` on also under its own: it leaves the early name by a rename, so one of them is always it;
 - the file of a segment that was replaced is `left` before any name changes, and opening it raises
-  `FileNotFoundError` from then on, also for a thread that was on its way: what has its name now is
-  not it. Handles that are open stay good.
+  `FileNotFoundError` from then on, also for a thread that is just opening it: another file has its
+  name now. Open handles stay valid.
 
 It does not rename anything durably; `segment_swap` does, in its order.
 """
@@ -30,7 +30,7 @@ class FilePlace:
         self._is_left = False
 
     def begin_early(self, suffix: str) -> None:
-        """The file is made under another name first."""
+        """The file is created under another name first."""
         self._early_suffix = suffix
 
     def open(self) -> File:
@@ -42,13 +42,13 @@ class FilePlace:
                 if not self._is_moving:
                     raise
         file = self._filesystem.open_file(self.path)
-        # After the file is open, so that a name that changed before it is noticed.
+        # Checked after opening, so that an earlier change of the name is noticed.
         if self._is_left:
             raise FileNotFoundError(f"{self.path} is another file now")
         return file
 
     def create(self) -> File:
-        """The file, made anew and opened."""
+        """Create the file anew and open it."""
         if self._is_left:
             raise FileNotFoundError(f"{self.path} is another file now")
         return self._filesystem.create_file(self.path + self._early_suffix)
@@ -85,5 +85,5 @@ class FilePlace:
         self._is_left = True
 
     def remove(self) -> None:
-        """Take the present name away."""
+        """Remove the present name."""
         self._filesystem.remove_file(self.path + self._early_suffix)

@@ -19,8 +19,8 @@ import time
 from typing import Final, Protocol
 
 CHECK_TRUSTED_SECONDS: Final = 1.0
-"""How long a range that was found in the page cache is taken to be there. The kernel evicts what
-was not used for longest; a page that it takes sooner costs one wait for the disk."""
+"""How long a range that was found in the page cache is assumed to be there. The kernel evicts the
+least recently used pages; a page that it evicts sooner costs one wait for the disk."""
 
 _PREFIX_BYTES: Final = 16
 """Base offset, length and leader epoch of a batch: no two batches of a segment begin alike."""
@@ -35,7 +35,7 @@ class Sendable(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the descriptor is still there."""
+        """Whether the descriptor is still open."""
         ...
 
     def is_cached(self, position: int, size: int) -> bool:
@@ -47,7 +47,7 @@ class Sendable(Protocol):
         ...
 
     def send_to(self, descriptor: int, position: int, size: int) -> int:
-        """Send bytes of the file to a socket; how many were sent, 0 at the end of the file."""
+        """Send bytes of the file to a socket; return the number sent, 0 at the end of file."""
         ...
 
 

@@ -1,20 +1,21 @@
-"""The `FileSystem` port and the real one: everything that storage asks of a disk.
+"""The `FileSystem` port and its implementation for a real disk.
 
-Guarantees that every implementation gives (tests/contracts/test_filesystem.py):
+Guarantees of every implementation (tests/contracts/test_filesystem.py):
 
-- `File.write_at` may write less than it was given, as `pwrite` may; it says how much it wrote.
+- `File.write_at` may write less than it was given, as `pwrite` may; it returns how much it wrote.
 - Bytes are durable after `File.sync`, and not before. A name (new, renamed or removed) is durable
   after `sync_directory` of the directory it is in, and not before. Syncing a file says nothing
   about its name: ext4 often keeps both, POSIX promises neither.
-- `File.read_into_nowait` raises `BlockingIOError` instead of waiting for the disk; it may give less
-  than was asked for even when more is there.
-- `File.view_nowait` gives bytes that stay what they were while the file is not cut below them.
+- `File.read_into_nowait` raises `BlockingIOError` instead of waiting for the disk; it may return
+  less than requested even when more is there.
+- `File.view_nowait` returns bytes that do not change while the file is not truncated below them.
   On a real disk they can be sent to a socket without being read (`file_range`).
-- A `File` stays readable after its name is gone, and closes itself when nobody holds it: dropping
+- A `File` stays readable after its name is removed, and closes itself with its last reference:
+  dropping
   the last reference is the normal way to close, because another thread may be inside a call.
 
 It is not an abstraction of paths: they are plain `str` with `/`. Errors are `OSError` as the system
-raises them; what an error means for a log is decided in `partition_log` and `flusher`.
+raises them; `partition_log` and `flusher` decide what an error means for a log.
 """
 
 import errno
@@ -31,19 +32,19 @@ from penstock.core.errors import DataDirectoryLockedError
 from penstock.storage.file_range import map_range
 
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
-"""What a file system answers that has no RWF_NOWAIT."""
+"""Errors of a file system without RWF_NOWAIT."""
 
 _PROBE_BYTES: Final = 65_536
-"""Distance between the bytes that are looked at before a mapping is trusted to be in memory, where
-the kernel cannot be asked. It reads ahead and drops pages in larger pieces; a piece that is missed
-costs one wait."""
+"""Distance between the bytes that are checked before a mapping is trusted to be in memory, where
+the kernel cannot be asked. It reads ahead and drops pages in larger pieces; a missed piece costs
+one wait."""
 
 FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No room, no quota, or a size limit of this process: the disk itself is well."""
+"""No space, no quota, or a size limit of this process: the disk itself is healthy."""
 DESCRIPTOR_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
-"""Nothing could be opened: no write or sync was tried, so nothing is lost."""
+"""A file could not be opened: no write or sync was tried, so no data is lost."""
 RETRIABLE_ERRNOS: Final = (*FULL_ERRNOS, *DESCRIPTOR_ERRNOS, errno.ENOMEM)
-"""What passes when something else gives way. It never excuses a failed sync of data."""
+"""Errors that pass when space or memory is freed. They never excuse a failed sync of data."""
 
 
 def _native_question() -> Callable[[int, int, int], int] | None:
@@ -76,11 +77,11 @@ class File(Protocol):
         ...
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """Fill `buffer` from `position`; how many bytes came, 0 at the end."""
+        """Fill `buffer` from `position`; return the bytes read, 0 at the end."""
         ...
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
-        """The same from memory only; `BlockingIOError` when the disk would be needed."""
+        """Read into `buffer` from memory only; `BlockingIOError` when the disk would be needed."""
         ...
 
     def view_nowait(self, position: int, size: int) -> memoryview:
@@ -100,7 +101,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back now; closing twice is harmless."""
+        """Close the descriptor now; closing twice is harmless."""
         ...
 
 
@@ -108,7 +109,7 @@ class Lock(Protocol):
     """A lock that ends with the process or with `release`."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         ...
 
 
@@ -120,7 +121,7 @@ class FileSystem(Protocol):
         ...
 
     def create_file(self, path: str) -> File:
-        """Open a file for reading and writing, empty; what was there under this name is gone."""
+        """Open an empty file for reading and writing; an existing one of this name is truncated."""
         ...
 
     def read_file(self, path: str) -> bytes:
@@ -140,7 +141,7 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name, atomically; a file of that name is replaced."""
+        """Rename, atomically; an existing file of the target name is replaced."""
         ...
 
     def remove_file(self, path: str) -> None:
@@ -148,7 +149,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; its parent exists."""
+        """Create a directory; its parent exists."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -187,7 +188,7 @@ class DiskFile:
 
     @property
     def descriptor(self) -> int:
-        """For `sync_pool`, which syncs many files at once. It stays open while this is held."""
+        """For `sync_pool`, which syncs many files at once. Open while this object is held."""
         return self._descriptor
 
     def write_at(self, data: Buffer, position: int) -> int:
@@ -195,11 +196,11 @@ class DiskFile:
         return os.pwrite(self._descriptor, data, position)
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """Fill `buffer` from `position`; how many bytes came."""
+        """Fill `buffer` from `position`; return the bytes read."""
         return os.preadv(self._descriptor, (buffer,), position)
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
-        """The same from the page cache only."""
+        """Read into `buffer` from the page cache; raise `BlockingIOError` on a miss."""
         try:
             return os.preadv(self._descriptor, (buffer,), position, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -226,13 +227,13 @@ class DiskFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether the descriptor is still there."""
+        """Whether the descriptor is still open."""
         return self._descriptor >= 0
 
     def is_cached(self, position: int, size: int) -> bool:
         """Whether the range is in the page cache: touching a page that is not waits for the disk.
 
-        On kernels without `cachestat` only some pages of the range are looked at.
+        On kernels without `cachestat` only some pages of the range are checked.
         """
         if (
             _ask_kernel is not None
@@ -250,7 +251,7 @@ class DiskFile:
         except OSError as error:
             if error.errno not in _NO_NOWAIT:
                 raise
-            # Nobody can tell; it is read as it would be without the question.
+            # Unknown; the range is read as if it were cached.
             return self.size() > last
 
     def load(self, position: int, size: int) -> None:
@@ -262,7 +263,7 @@ class DiskFile:
         return os.sendfile(descriptor, self._descriptor, position, size)
 
     def sync(self) -> None:
-        """fdatasync: bytes and size, not the times, which nobody needs after a crash."""
+        """fdatasync: bytes and size, not the times, which no recovery needs."""
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
@@ -274,7 +275,7 @@ class DiskFile:
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -312,7 +313,7 @@ class DiskFileSystem:
 
     `is_mapped` is for a consumer of views that lets the kernel copy them, as uvloop does. A page
     that cannot be read is then an error of the send. A copy by the process itself, as in asyncio's
-    transports, would be the end of it (SIGBUS).
+    transports, would end the process (SIGBUS).
     """
 
     __slots__ = ("_is_mapped",)
@@ -347,7 +348,7 @@ class DiskFileSystem:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name, atomically."""
+        """Rename, atomically."""
         os.rename(source, target)
 
     def remove_file(self, path: str) -> None:
@@ -355,7 +356,7 @@ class DiskFileSystem:
         os.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         os.mkdir(path)
 
     def remove_directory(self, path: str) -> None:
@@ -395,7 +396,7 @@ class DiskFileSystem:
 
 
 def write_fully(file: File, data: Buffer, position: int) -> None:
-    """Write all of `data`, going on after short writes, or raise `OSError`."""
+    """Write all of `data`, continuing after short writes, or raise `OSError`."""
     view = memoryview(data).cast("B")
     while view:
         written = file.write_at(view, position)

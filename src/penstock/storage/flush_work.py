@@ -1,8 +1,8 @@
-"""What a round of the flusher does on the disk, in the order that durability needs.
+"""The disk operations of a flush round, in the order that durability needs.
 
-Epochs, data, names. Lack of room for a small file, or of a
-descriptor, is a `ShortageError`: nothing is lost and the jobs are owed again. Every other error,
-and any error of a sync of data, is raised as it is and takes the directory out of service.
+Epochs, data, names. Lack of space for a small file, or of a descriptor, is a `ShortageError`: no
+data is lost and the jobs are owed again. Every other error, and any error of a sync of data, is
+raised unchanged and takes the directory out of service.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from penstock.storage.log_loader import LEADER_EPOCH_FILE
 
 
 class ShortageError(Exception):
-    """A small file found no room, or nothing could be opened; caught by the flusher."""
+    """No space for a small file, or no file could be opened; caught by the flusher."""
 
 
 def sync_in_turn(files: list[File]) -> None:
@@ -35,10 +35,10 @@ def execute_jobs(
     jobs: list[FlushJob],
     sync_files: Callable[[list[File]], None] = sync_in_turn,
 ) -> None:
-    """Put the work of several logs on the disk, in the order that durability needs.
+    """Write and sync the jobs of several logs, in the order that durability needs.
 
-    Step by step over all jobs, not job by job: a file system with a journal commits for the first
-    file of a step what the others then find done.
+    Step by step over all jobs, not job by job: a file system with a journal commits the other files
+    of a step with the first one.
     """
     _replace_epochs(filesystem, jobs, sync_files)
     sync_files([file for job in jobs for file in job.files])
@@ -75,7 +75,7 @@ def _replace_epochs(
 
 @contextmanager
 def _telling_full() -> Iterator[None]:
-    """Tell a full disk from a broken one while a small file is written."""
+    """Distinguish a full disk from a broken one while a small file is written."""
     try:
         yield
     except OSError as error:

@@ -1,22 +1,22 @@
 """Group commit: one `Flusher` for each data directory.
 
-A round is: take the jobs of all dirty logs (owner's thread), do them (other threads), tell the logs
-(owner's thread). What is appended meanwhile shares the next round. The owner's thread is the one
-that appends, so no log needs a lock: other threads see only `FlushJob`s and descriptors.
+A round is: take the jobs of all dirty logs (owner's thread), do them (other threads), report to the
+logs (owner's thread). Batches that are appended meanwhile share the next round. The owner's thread
+is the one that appends, so no log needs a lock: other threads see only `FlushJob`s and descriptors.
 
-Where a round is done is decided by `choose_path`: a hop to a thread and back costs as much as a
-sync on a fast disk, so a lone append on a fast disk is synced by its own thread. Jobs that are
-nothing but syncs go to the `SyncPool`, which syncs all their files at the same time. Jobs with
-names or small files go to the flusher's thread, which is woken by a queue.
+`choose_path` decides which thread does a round: a hop to a thread and back costs as much as a sync
+on a fast disk, so a lone append on a fast disk is synced by its own thread. Jobs of syncs only go
+to the `SyncPool`, which syncs all their files at the same time. Jobs with names or small files go
+to the flusher's thread, which is woken by a queue.
 
 One log has one job under way at a time; rounds under way have no log in common. The next round
 begins when the one before has ended, so that many appends share a sync, or when it lasted for
 `ROUND_ALONE_SECONDS`: then each of its logs is completed as soon as its own files are synced.
 
-The order inside a job is the law of durability: epochs, data, names; only then does the
-durable offset move. Files of data are synced in any order: the offset moves after all of them. A
-failed sync is final (fsyncgate: a retry may succeed with the data gone): the directory is offline,
-nothing after it is acknowledged. Lack of room for the small files is not, nor is a lack of
+Durability requires this order inside a job: epochs, data, names; only then does the durable offset
+move. Files of data are synced in any order: the offset moves after all of them. A failed sync is
+final (fsyncgate: a retry may succeed with the data gone): the directory is offline, and no later
+append is acknowledged. Lack of space for the small files is not final, nor is a lack of
 descriptors: the job is owed again.
 """
 
@@ -43,11 +43,11 @@ from penstock.storage.snapshot_writer import SnapshotWriter
 from penstock.storage.sync_pool import SyncPool
 
 _MEAN_WEIGHT = 0.2
-"""Weight of the newest sync in the mean: five slow ones in a row move it, a single one hardly."""
+"""Weight of the newest sync in the mean: five slow ones in a row change it, a single one hardly."""
 
 
 class SyncPath(Enum):
-    """Who does the next round."""
+    """The thread that does the next round."""
 
     NOBODY = "nothing to do, or a round is under way"
     CALLER = "the thread that asks"
@@ -63,12 +63,12 @@ def choose_path(
     mean_seconds: float,
     is_overdue: bool = False,
 ) -> SyncPath:
-    """Who does the next round. Pure.
+    """Choose the thread of the next round. Pure.
 
     The caller syncs only for one log with one small append, and only while syncs are fast: with
     more waiting, the loop is better used for reading more requests into the next round. A large
-    append seldom comes alone: its client sends the next one before the answer. A round under way
-    that is overdue holds nobody up, and the loop does not sync beside it.
+    append is seldom alone: its client sends the next one before the answer. A round under way that
+    is overdue delays no other, and the loop does not sync beside it.
     """
     if jobs == 0 or (is_round_under_way and not is_overdue):
         return SyncPath.NOBODY
@@ -97,22 +97,22 @@ class FlushRound:
     def __init__(self, jobs: list[FlushJob], size_bytes: int) -> None:
         self.jobs = jobs
         self.outcomes: list[int] = []
-        """Of a round in the pool: what became of each file, in the order of the jobs."""
+        """Of a round in the pool: the result of each file, in the order of the jobs."""
         self.size_bytes = size_bytes
-        """What was appended since the round before it."""
+        """Bytes appended since the round before it."""
         self.is_waited_for = False
         """Whether its appends are acknowledged after it: mode `always`."""
         self.error: BaseException | None = None
-        """Why the directory is dead, or None."""
+        """The error that took the directory offline, or None."""
         self.is_full = False
-        """No room for a small file, or no descriptor: nothing is lost, the jobs are owed again."""
+        """No space for a small file, or no descriptor: no data is lost, the jobs are owed again."""
         self.began_at = 0.0
-        """On the monotonic clock; 0 until a thread has taken it up."""
+        """On the monotonic clock; 0 until a thread has begun it."""
         self.seconds = 0.0
 
 
 def _descriptors(files: list[File]) -> list[int] | None:
-    """Of files on the disk of this machine; None when one is of another kind."""
+    """The descriptors of files on a real disk; None when one is of another kind."""
     descriptors = []
     for file in files:
         if not isinstance(file, DiskFile):
@@ -126,7 +126,7 @@ def _sync_error(number: int) -> OSError:
 
 
 class Flusher:
-    """Syncs what the logs of one data directory wrote."""
+    """Syncs the logs of one data directory."""
 
     def __init__(self, directory: LogDirectory, clock: Clock) -> None:
         self._directory = directory
@@ -135,18 +135,18 @@ class Flusher:
         """Rounds that are begun and not completed, the oldest first."""
         self._pool: SyncPool | None = None
         self._in_pool: dict[int, FlushRound] = {}
-        """By ticket."""
+        """Rounds in the pool by ticket."""
         self._owed: dict[Flushable, None] = {}
         """Logs whose appends were acknowledged and not synced: modes `interval` and `os`."""
         self._owed_bytes = 0
         self.moved: set[Flushable] = set()
-        """Logs whose synced offset moved since the last recovery-point checkpoint, who empties
+        """Logs whose synced offset moved since the last recovery-point checkpoint, which empties
         it."""
         self._mean_seconds = 0.0
         self.durations: Final = Histogram(SECONDS_BOUNDS)
-        """How long rounds took, those that failed too."""
+        """Durations of rounds, also of failed ones."""
         self.flushed_bytes = 0
-        """What was appended and is on the disk by a round of ours."""
+        """Appended bytes that rounds have synced."""
         self._rounds: SimpleQueue[FlushRound | None] = SimpleQueue()
         self._syncer: threading.Thread | None = None
         self._report: Callable[[FlushRound], None] | None = None
@@ -165,11 +165,11 @@ class Flusher:
 
     @property
     def is_round_under_way(self) -> bool:
-        """Whether a thread is at work or its report is not yet taken."""
+        """Whether a round runs or its report is not yet taken."""
         return bool(self._under_way)
 
     def under_way_seconds(self) -> float:
-        """How long the oldest round that is under way takes already; 0 when there is none."""
+        """Seconds since the oldest round under way began; 0 when there is none."""
         for oldest in self._under_way:
             if oldest.began_at:
                 return self._clock.monotonic() - oldest.began_at
@@ -181,7 +181,7 @@ class Flusher:
         return self.under_way_seconds() >= ROUND_ALONE_SECONDS
 
     def path(self) -> SyncPath:
-        """Who should do the next round."""
+        """The thread for the next round."""
         directory = self._directory
         jobs, is_overdue = len(directory.dirty), False
         if self._under_way:
@@ -255,7 +255,7 @@ class Flusher:
         flush_round.seconds = self._clock.monotonic() - started
 
     def complete_round(self, flush_round: FlushRound) -> list[Flushable]:
-        """Tell the logs; those whose durable offset moved. Raises when the directory is dead."""
+        """Report to the logs; return those that moved. Raises when the directory is offline."""
         del self._under_way[flush_round]
         jobs = [job for job in flush_round.jobs if not job.is_done]
         for job in jobs:
@@ -279,7 +279,7 @@ class Flusher:
         return moved
 
     def sync_now(self) -> list[Flushable]:
-        """A whole round on the caller's thread; the logs whose durable offset moved."""
+        """Do a whole round on the caller's thread; return the logs whose durable offset moved."""
         flush_round = self.begin_round()
         self.execute(flush_round)
         return self.complete_round(flush_round)
@@ -298,7 +298,7 @@ class Flusher:
         return logs
 
     def begin_owed_round(self) -> FlushRound | None:
-        """Take what is owed: everything in mode `interval`, sealed segments in mode `os`."""
+        """Take the owed syncs: all in mode `interval`, sealed segments in mode `os`."""
         assert not self._under_way, "one owed round at a time"
         self.take_acknowledged()
         sealed_only = self._directory.flush_mode is FlushMode.OS
@@ -319,18 +319,18 @@ class Flusher:
 
     @property
     def is_owing_much(self) -> bool:
-        """Whether the sync of what was acknowledged should not wait for its time."""
+        """Whether acknowledged data should be synced before its time."""
         return self._owed_bytes > OWED_BYTES_MAX
 
     def forget(self, log: Flushable) -> None:
-        """A log is deleted: nothing of it is owed any more."""
+        """Forget a log that is deleted."""
         self._owed.pop(log, None)
         self.moved.discard(log)
 
     # --- The pool ---
 
     def sync_files(self, files: list[File]) -> None:
-        """Sync all of these, at the same time where the pool can."""
+        """Sync all of these files, at the same time where the pool can."""
         pool = self._pool
         descriptors = _descriptors(files) if pool is not None and len(files) > 1 else None
         if pool is None or descriptors is None:
@@ -341,7 +341,7 @@ class Flusher:
                 raise _sync_error(outcome)
 
     def take_synced(self) -> list[FlushRound]:
-        """Rounds that the pool has finished; they are to be completed."""
+        """Rounds that the pool has finished; the caller completes them."""
         assert self._pool is not None
         rounds = []
         for ticket, seconds, outcomes in self._pool.take():
@@ -355,7 +355,7 @@ class Flusher:
         return rounds
 
     def complete_early(self) -> list[Flushable]:
-        """Tell the logs whose files are synced in rounds that are overdue; those that moved.
+        """Report synced files of overdue rounds to their logs; return the logs that moved.
 
         A sync that failed is left to the end of its round, which is near.
         """
@@ -382,7 +382,7 @@ class Flusher:
     def start(self, report: Callable[[FlushRound], None], pool: SyncPool | None = None) -> None:
         """Start the thread; `report` is called on it once for each finished round.
 
-        With a `pool`, `take_synced` gives the rounds that it finished.
+        With a `pool`, `take_synced` returns the rounds that it finished.
         """
         assert self._syncer is None
         self._pool = pool
@@ -393,7 +393,7 @@ class Flusher:
         self._syncer.start()
 
     def submit(self, flush_round: FlushRound) -> None:
-        """Have a round done that was begun: plain jobs by the pool, others by the thread."""
+        """Start a round's work: plain jobs on the pool, others on the thread."""
         assert self._syncer is not None
         pool = self._pool
         if pool is not None:
@@ -411,14 +411,14 @@ class Flusher:
         self._rounds.put(flush_round)
 
     def stop(self) -> None:
-        """End the thread; no round is under way. The pool goes on: a clean close uses it."""
+        """End the thread; no round is under way. The pool keeps running: a clean close uses it."""
         if self._syncer is not None:
             self._rounds.put(None)
             self._syncer.join()
             self._syncer = None
 
     def stop_pool(self) -> None:
-        """End the pool's threads; nothing is in it."""
+        """End the pool's threads; the pool is empty."""
         if self._pool is not None:
             self._pool.stop()
             self._pool = None
@@ -428,5 +428,5 @@ class Flusher:
         while (flush_round := self._rounds.get()) is not None:
             self.execute(flush_round)
             self._report(flush_round)
-            # While the thread waits it holds no file: a deleted one would keep its room.
+            # While the thread waits it holds no file: a deleted one would keep its disk space.
             flush_round = None

@@ -1,12 +1,12 @@
 """`GroupCommit`: drives the flushers of all data directories from an event loop.
 
-The decision when a round begins falls at the end of a turn of the loop, so all appends of one turn
-share a round; what is appended during a round shares the next. `on_durable` is called with the logs
-that moved, `on_failure` with a directory that died; both on the loop. Producer snapshots are stored
-beside the rounds (`snapshot_writer`), one at a time for each directory, and never delay one.
+Rounds begin at the end of a turn of the loop, so all appends of one turn share a round; appends
+during a round share the next. `on_durable` is called with the logs that moved, `on_failure` with a
+directory that failed; both on the loop. Producer snapshots are stored beside the rounds
+(`snapshot_writer`), one at a time for each directory, and never delay one.
 
-It decides nothing about files: which path a round takes is `flusher.choose_path`'s decision, and
-what a log owes is the log's.
+It decides nothing about files: `flusher.choose_path` chooses the thread of a round, and a log knows
+its unsynced data.
 """
 
 from collections.abc import Callable
@@ -26,38 +26,38 @@ from penstock.storage.snapshot_writer import SnapshotJob
 from penstock.storage.sync_pool import open_sync_pool
 
 FULL_RETRY_SECONDS: Final = 1.0
-"""Until a flush or a snapshot that found no room is tried again."""
+"""Until a flush or a snapshot that found no disk space is retried."""
 
 
 class Timer(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None:
-        """Never make it."""
+        """Cancel the call."""
         ...
 
 
 class Loop(Protocol):
-    """What is used of an event loop."""
+    """The part of an event loop that is used here."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call it in the next turn."""
+        """Call `callback` in the next turn."""
         ...
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> object:
-        """The same, from any thread."""
+        """As `call_soon`, from any thread."""
         ...
 
     def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> object:
-        """Call it whenever the descriptor can be read."""
+        """Call `callback` whenever the descriptor can be read."""
         ...
 
     def remove_reader(self, fd: int) -> object:
-        """Watch the descriptor no more."""
+        """Stop watching the descriptor."""
         ...
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Timer:
-        """Call it after so many seconds."""
+        """Call `callback` after `delay` seconds."""
         ...
 
 
@@ -86,7 +86,7 @@ class GroupCommit:
         self._watched: dict[Flusher, int] = {}
         """Descriptors by which pools report."""
         self._is_looking: set[Flusher] = set()
-        """Flushers whose round is looked at when it is overdue."""
+        """Flushers with a scheduled check for an overdue round."""
         self._reported: set[str] = set()
         """Directories whose failure was reported."""
 
@@ -96,7 +96,7 @@ class GroupCommit:
         for flusher in self._flushers:
 
             def report(flush_round: FlushRound, flusher: Flusher = flusher) -> None:
-                # A loop that is closed: a stop abandoned this round.
+                # The loop is closed: a stop abandoned this round.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._finish_round, flusher, flush_round)
 
@@ -143,12 +143,12 @@ class GroupCommit:
             self._loop.remove_reader(self._watched.pop(flusher))
 
     def _fail_late(self, directory: LogDirectory) -> None:
-        """Answer what waits for a sync that comes too late; it was never acknowledged."""
+        """Fail the appends that wait for a late sync; they were never acknowledged."""
         directory.fail(TimeoutError("syncs did not end before the deadline of the stop"))
         self.report_failure(directory)
 
     def _finish_appends(self, flusher: Flusher, deadline: StopDeadline) -> None:
-        """The last rounds of a directory, on this thread."""
+        """Do the last rounds of a directory, on this thread."""
         while flusher.directory.dirty and flusher.directory.failure is None:
             if self._flush_mode is not FlushMode.ALWAYS:
                 logs = flusher.take_acknowledged()
@@ -183,25 +183,25 @@ class GroupCommit:
         return is_storing
 
     def hold(self) -> None:
-        """Begin nothing until `let_go`, so that the rounds under way come to an end."""
+        """Begin no round until `let_go`, so that the rounds under way end."""
         self._holds += 1
 
     def let_go(self) -> None:
-        """Go on; the caller's own turn ends first."""
+        """Resume rounds; the caller's own turn ends first."""
         self._holds -= 1
         self.schedule()
 
     # --- Rounds ---
 
     def schedule(self) -> None:
-        """Have what was appended synced; call it after every append."""
+        """Schedule the sync of appended batches; call it after every append."""
         if not self._is_scheduled and not self._is_stopping:
             self._is_scheduled = True
             assert self._loop is not None
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Begin rounds for all directories that have something to sync."""
+        """Begin rounds for all directories with unsynced data."""
         self._is_scheduled = False
         if self._holds:
             return
@@ -237,21 +237,21 @@ class GroupCommit:
             self._finish_round(flusher, flush_round)
 
     def _take_synced(self, flusher: Flusher) -> None:
-        """The pool has news: rounds that are finished, or logs of one that is overdue."""
+        """The pool reports finished rounds, or synced logs of an overdue one."""
         for flush_round in flusher.take_synced():
             self._finish_round(flusher, flush_round)
         if flusher.is_round_under_way:
             self._look_at_overdue(flusher)
 
     def _look_again(self, flusher: Flusher) -> None:
-        """Appends may have waited for a round that takes long."""
+        """Begin the next round if appends wait for an overdue one."""
         self._is_looking.discard(flusher)
         self._look_at_overdue(flusher)
         if flusher.directory.dirty:
             self.schedule()
 
     def _look_at_overdue(self, flusher: Flusher) -> None:
-        """Acknowledge what is synced of a round that takes long, and let the others go on."""
+        """Acknowledge the synced logs of an overdue round, and begin the next round."""
         moved = flusher.complete_early()
         if moved:
             self._on_durable([log for log in moved if isinstance(log, PartitionLog)])
@@ -259,7 +259,7 @@ class GroupCommit:
                 self.schedule()
 
     def _acknowledge(self, flusher: Flusher) -> None:
-        """The modes that sync later: tell at once; sealed segments are synced behind it."""
+        """Modes that sync later: acknowledge at once, then sync sealed segments."""
         logs = flusher.take_acknowledged()
         if self._flush_mode is FlushMode.OS:
             is_due = any(log.owes_sealed for log in logs)
@@ -270,7 +270,7 @@ class GroupCommit:
         self._on_durable([log for log in logs if isinstance(log, PartitionLog)])
 
     def begin_owed(self, flusher: Flusher) -> None:
-        """Sync what was acknowledged without a sync."""
+        """Sync data that was acknowledged without a sync."""
         if not flusher.is_round_under_way and flusher.directory.failure is None:
             try:
                 flush_round = flusher.begin_owed_round()
@@ -281,7 +281,7 @@ class GroupCommit:
                 flusher.submit(flush_round)
 
     def _finish_round(self, flusher: Flusher, flush_round: FlushRound) -> None:
-        """A round is done: tell the logs and the requests that wait, and begin the next."""
+        """A round is done: notify the logs and the waiting requests, and begin the next."""
         try:
             moved = flusher.complete_round(flush_round)
         except LogDirectoryOfflineError:
@@ -298,14 +298,14 @@ class GroupCommit:
             self.schedule()
 
     def _try_again(self) -> None:
-        """Look again in a second: room may have been made."""
+        """Retry in a second: disk space may be free then."""
         assert self._loop is not None
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._loop.call_later(FULL_RETRY_SECONDS, self.schedule)
 
     def report_failure(self, directory: LogDirectory) -> None:
-        """Report a directory that is dead, once; on the loop."""
+        """Report a directory that failed, once; on the loop."""
         if directory.failure is not None and directory.path not in self._reported:
             self._reported.add(directory.path)
             self._on_failure(directory.path, directory.failure)
@@ -318,7 +318,7 @@ class GroupCommit:
             flusher.snapshots.submit(job)
 
     def _finish_snapshot(self, flusher: Flusher, job: SnapshotJob) -> None:
-        """A snapshot is stored, or could not be: begin the next, or try again later."""
+        """A snapshot is stored, or failed: begin the next, or retry later."""
         is_owed = flusher.snapshots.complete(job)
         self._on_idle()
         if flusher.directory.failure is not None:

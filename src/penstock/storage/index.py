@@ -6,10 +6,10 @@ Offset index, 8 bytes an entry, big-endian: last offset of a batch relative to t
 Time index, 12 bytes an entry: the highest timestamp so far (int64), last offset of the batch that
 has it relative to the base (int32). Timestamps grow strictly, offsets grow.
 
-An entry is made for a batch when more than `index.interval.bytes` went by since the last one.
-Apache Kafka reserves index files in advance, so a file may end in zeros; `trimmed_size` finds its
-end. There is no checksum: an index is a cache, checked when it is used and rebuilt from the data
-when wrong.
+A batch gets an entry when more than `index.interval.bytes` were appended since the last one. Apache
+Kafka reserves index files in advance, so a file may end in zeros; `trimmed_size` finds its end.
+There is no checksum: an index is a cache, checked when it is used and rebuilt from the data when
+wrong.
 
 This module knows no files; `index_file` does.
 """

@@ -1,8 +1,8 @@
 """`IndexFile`: one index on disk with a short tail in memory.
 
 Entries are collected in memory and written in small groups, so an append of a batch costs no system
-call for its index, and the memory is bounded however large the segment grows. A search looks at the
-tail first, where nearly all readers are, then at blocks of the file. Reads honour `nowait`: a cold
+call for its index, and the memory is bounded however large the segment grows. A search reads the
+tail first, where nearly all readers are, then blocks of the file. Reads honour `nowait`: a cold
 index sends the whole read to a thread, like cold data.
 
 The file is a cache. It is synced when its segment is sealed or closed, never for an append.
@@ -49,11 +49,11 @@ class IndexFile:
 
     @property
     def place(self) -> FilePlace:
-        """Where the file is."""
+        """The path of the file."""
         return self._place
 
     def begin_empty(self) -> None:
-        """The segment is new: whatever the file holds is not of it."""
+        """The segment is new: entries in an existing file do not belong to it."""
         self._stored_bytes = 0
 
     @property
@@ -68,7 +68,7 @@ class IndexFile:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of entries in the file. Zeros at its end do not count; found out once."""
+        """Bytes of entries in the file. Zeros at its end do not count; measured once."""
         if self._stored_bytes < 0:
             try:
                 self._stored_bytes = self._measure()
@@ -77,7 +77,7 @@ class IndexFile:
         return self._stored_bytes
 
     def _measure(self) -> int:
-        """Size of what is in the file, looking for zeros from its end."""
+        """Size of the entries in the file, searching for zeros from its end."""
         file = self._opened()
         end = file.size()
         end -= end % self._entry_bytes
@@ -95,11 +95,11 @@ class IndexFile:
 
     @property
     def wants_write(self) -> bool:
-        """Whether enough has gathered to be written."""
+        """Whether enough entries have gathered to be written."""
         return len(self._pending) >= INDEX_PENDING_BYTES_MAX
 
     def write_pending(self) -> None:
-        """Write what has gathered, creating the file at need."""
+        """Write the gathered entries, creating the file if needed."""
         start = self.stored_bytes
         file = self._opened_or_created()
         if self._pending:
@@ -108,7 +108,7 @@ class IndexFile:
             self._pending = bytearray()
 
     def finish(self) -> File:
-        """Write everything, cut the reserved zeros, and give the file to be synced."""
+        """Write everything, cut the reserved zeros, and return the file, which must be synced."""
         self.write_pending()
         file = self._opened()
         if file.size() != self.stored_bytes:
@@ -156,7 +156,7 @@ class IndexFile:
         return b"" if number < 0 else self._block(number, nowait=nowait)
 
     def blocks_from(self, first_bytes: bytes, field: slice, *, nowait: bool) -> Iterator[bytes]:
-        """The same run and all after it, the entries in memory last.
+        """As `block_for`, with all later entries, those in memory last.
 
         On a thread that does not own the index, the last entries of the file and those in memory
         may overlap; none is left out.
@@ -219,7 +219,7 @@ class IndexFile:
 
     @property
     def is_dirty(self) -> bool:
-        """Never: an index is made anew from the data."""
+        """Never: an index can be rebuilt from the data."""
         return False
 
     def release_file(self) -> None:
@@ -227,7 +227,7 @@ class IndexFile:
         self._file = None
 
     def close(self) -> None:
-        """Drop the handle and the place in the table."""
+        """Drop the handle and the entry in the table."""
         if self._file is not None:
             self._file = None
             self._open_files.closed(self)

@@ -7,9 +7,9 @@ Entries (epoch, start offset) grow strictly in both. The file `leader-epoch-chec
     0 0                    epoch, start offset
     3 1200
 
-Answers follow KIP-101 and KIP-279 as Apache Kafka's `LeaderEpochFileCache.endOffsetFor` gives them.
-The file must be durable before the first batch of a new epoch counts as durable;
-`partition_log` and `flusher` see to it.
+Answers follow KIP-101 and KIP-279, as in Apache Kafka's `LeaderEpochFileCache.endOffsetFor`. The
+file must be durable before the first batch of a new epoch counts as durable; `partition_log` and
+`flusher` ensure it.
 """
 
 from bisect import bisect_right
@@ -59,7 +59,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; whether anything changed.
 
-        An entry that the new one contradicts goes: an epoch without records, or a lost history.
+        An entry that the new one contradicts is removed: an epoch without records, or a lost
+        history.
         """
         entries = self._entries
         if entries and entries[-1].epoch == epoch:
@@ -122,7 +123,7 @@ class LeaderEpochs:
         return cls(entries)
 
     def validate(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         for earlier, later in zip(self._entries, self._entries[1:], strict=False):
             assert earlier.epoch < later.epoch
             assert earlier.start_offset < later.start_offset

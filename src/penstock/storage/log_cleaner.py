@@ -1,14 +1,14 @@
-"""`LogCleaner`: which compacted log is cleaned next, and the cleaning of it beside all other work.
+"""`LogCleaner`: chooses the next compacted log and cleans it beside all other work.
 
 Guarantees: the loop never waits for a file; a pass runs on a worker thread in slices of a few
 milliseconds with a rest between them. The log with the largest dirty share comes first. A log that
-cannot be cleaned is set aside, reported in `LogManager.problems`, and served as it is; the others
-go on. On a dead disk nothing is cleaned; on a full one the pass is given up and tried again later.
+cannot be cleaned is set aside, reported in `LogManager.problems`, and served uncleaned; the others
+go on. On a failed disk no log is cleaned; on a full one the pass is given up and retried later.
 
 While a half of a swap is carried out the lock over file removals is held, so that neither retention
-nor a deletion touches the same names. A half that finds no room gives the lock back until it tries
-again, for others may make the room; `PartitionLog.is_swapping` keeps them from this log's segments.
-A swap that the end of the process interrupts is finished or undone by the next start
+nor a deletion touches the same names. A half that finds no disk space releases the lock until it is
+retried, because deletions may free some; `PartitionLog.is_swapping` keeps them from this log's
+segments. A swap that the end of the process interrupts is finished or undone by the next start
 (`segment_swap`).
 
 It is NOT retention, which drops whole segments, and decides nothing about records (`compaction`).
@@ -43,18 +43,18 @@ logger = logging.getLogger(__name__)
 
 
 _RETRY_SECONDS: Final = 1.0
-"""Until a half of a swap that found no room or no descriptor is tried again."""
+"""Until a half of a swap that found no disk space or no descriptor is retried."""
 
 
 class _Done:
-    """What a slice gives when the pass has ended."""
+    """The result of a slice when the pass has ended."""
 
 
 _DONE: Final = _Done()
 
 
 class LogView(NamedTuple):
-    """A log as it was at one moment of the loop; a thread may look at it."""
+    """A log as it was at one moment of the loop; a thread may read it."""
 
     log: PartitionLog
     segments: list[Segment]
@@ -62,12 +62,12 @@ class LogView(NamedTuple):
     log_start_offset: int
     end_offset: int
     offset_limit: int
-    """Below it everything is synced and decided."""
+    """All records below it are synced and decided."""
     truncations: int
-    """The log's count: what was cut off and written anew is not what a pass has read."""
+    """The log's count of truncations: a pass must not use records that were cut off since."""
 
     def cleanable(self, now_ms: int) -> CleanableRange:
-        """What of it may be cleaned. May read a little; not on the loop."""
+        """The cleanable part of the log. May read a little; not on the loop."""
         settings = self.log.settings
         return cleanable_range(
             self.segments,
@@ -100,7 +100,7 @@ def view_of(log: PartitionLog, home: ManagedDirectory) -> LogView:
 
 
 def source_of(view: LogView, home: ManagedDirectory) -> CleaningSource:
-    """What a pass reads; on the owner's thread."""
+    """The input of a pass; on the owner's thread."""
     log = view.log
     return CleaningSource(
         home.shared.filesystem,
@@ -136,7 +136,7 @@ class LogCleaner:
         """Logs that could not be cleaned."""
 
     async def clean_logs(self) -> int:
-        """Clean until no log is due; how many passes were made."""
+        """Clean until no log is due; return the number of passes."""
         passes = 0
         while (chosen := await self._choose()) is not None:
             if not await self._clean(*chosen):
@@ -157,7 +157,7 @@ class LogCleaner:
             try:
                 cleanable = await self._work(partial(view.cleanable, now_ms))
             except FileNotFoundError:
-                # Retention was faster; the next look sees what is left.
+                # Retention was faster; the next check sees the remaining segments.
                 continue
             except (OSError, PenstockError) as error:
                 self._put_aside(view.log, error)
@@ -177,7 +177,7 @@ class LogCleaner:
         )
 
     def _is_same(self, view: LogView) -> bool:
-        """Whether a pass over what was seen still makes sense."""
+        """Whether the log is still as it was in the view."""
         log = view.log
         return self._is_well(log) and log.settings.compacts and log.truncations == view.truncations
 
@@ -222,7 +222,7 @@ class LogCleaner:
     ) -> None:
         """Checkpoint how far the log is clean.
 
-        It has an entry before its first gap, so that a start knows that gaps are no damage even if
+        It has an entry before its first gap, so that a start knows that gaps are not damage even if
         the topic is not compacted any more.
         """
         name = view.log.topic_partition
@@ -234,12 +234,12 @@ class LogCleaner:
             await self._work(home.write_cleaned_offsets)
         except OSError:
             if not is_noted:
-                # The next pass must not take it for written.
+                # The next pass must not treat it as written.
                 home.cleaned_offsets.pop(name, None)
             raise
 
     async def _run(self, job: CleaningJob, view: LogView) -> bool:
-        """Do a pass in slices; False when the log has changed under it."""
+        """Do a pass in slices; False when the log has changed meanwhile."""
         steps = job.steps()
         while True:
             begun = self._clock.monotonic()
@@ -267,7 +267,7 @@ class LogCleaner:
         return _DONE
 
     async def _swap(self, view: LogView, swap: SegmentSwap) -> bool:
-        """Put a new segment in the place of old ones; False when they are not there any more."""
+        """Replace old segments by a new one; False when the log does not have them any more."""
         log = view.log
         async with self._file_removal:
             if not self._is_same(view) or not swap.fits(log):
@@ -284,7 +284,7 @@ class LogCleaner:
             log.is_swapping = False
 
     async def _insist(self, log: PartitionLog, half: Callable[[], None]) -> bool:
-        """Do one half of a swap, again if only room or descriptors were short: none may stay half.
+        """Do one half of a swap; retry it until done if only space or descriptors are short.
 
         False when the log was deleted, and all its files with it. Any other error takes the
         directory out of service; the next start finishes or undoes it.
@@ -303,7 +303,7 @@ class LogCleaner:
             await self._rest(_RETRY_SECONDS)
 
     def _put_aside(self, log: PartitionLog, error: Exception) -> None:
-        """Clean this log no more until the next start, and say so."""
+        """Exclude this log from cleaning until the next start, and report it."""
         self._set_aside[log.topic_partition] = log
         text = f"is not compacted any more until a restart: {error}"
         logger.error("%s %s", log.topic_partition, text)
@@ -313,6 +313,6 @@ class LogCleaner:
 
 
 def _finish(log: PartitionLog, swap: SegmentSwap) -> None:
-    """The second half of a swap. No thread makes an index anew meanwhile: it has the same name."""
+    """The second half of a swap. No thread rebuilds an index meanwhile: it has the same name."""
     with log.rebuild_lock:
         swap.finish()

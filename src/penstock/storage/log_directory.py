@@ -1,9 +1,9 @@
-"""`LogDirectory`: a data directory as its logs see it; `FlushJob`: what one log needs synced.
+"""`LogDirectory`: a data directory as its logs see it; `FlushJob`: the unsynced data of one log.
 
-It carries what all logs of a directory share: the file system, the table of open files, the list of
-logs with unsynced data, and the failure. A failure is for ever: after one failed write or sync
-nothing in the directory is written or acknowledged again, because the kernel may have dropped the
-dirty pages and a second sync would lie.
+It holds the state that all logs of a directory share: the file system, the table of open files, the
+list of logs with unsynced data, and the failure. A failure is permanent: after one failed write or
+sync no append in the directory is written or acknowledged again, because the kernel may have
+dropped the dirty pages and a second sync would wrongly succeed.
 
 It does no scheduling (`flusher`) and knows no partitions (`log_manager`).
 """
@@ -25,7 +25,7 @@ from penstock.storage.transaction_index import TransactionIndex
 
 
 class LogMark(NamedTuple):
-    """An offset at which a batch begins or the log ends, and where that is in the files."""
+    """An offset at which a batch begins or the log ends, and its position in the files."""
 
     offset: int
     segment: Segment
@@ -33,7 +33,7 @@ class LogMark(NamedTuple):
 
 
 class FlushJob:
-    """What must be on the disk before the log's durable offset may reach `mark`.
+    """The work that must be on the disk before the log's durable offset may reach `mark`.
 
     The order is fixed: epochs, data files, then names (`flush_work`).
     """
@@ -65,17 +65,17 @@ class FlushJob:
         self.log = log
         self.mark = mark
         self.truncations = truncations
-        """The log's count when the job was made; a job that a truncation overtook moves nothing."""
+        """The log's count when the job was created; after a truncation the job moves no offset."""
         self.files = files
         self.segments = segments
         self.segment_files = segment_files
-        """Those of `segments`: written and not synced, so they stay open if they are owed again."""
+        """Files of `segments`: written and not synced, so they stay open if they are owed again."""
         self.epochs: bytes | None = None
         """Content of the leader-epoch checkpoint, when an epoch is new."""
         self.small_paths: Sequence[str] = ()
-        """Where some of `files` are, in case they are owed again."""
+        """Paths of some of `files`, in case they are owed again."""
         self.aborting: Sequence[TransactionIndex] = ()
-        """Whose files are among `files`, in case they are owed again."""
+        """Indexes whose files are among `files`, in case they are owed again."""
         self.sync_directory = False
         self.sync_parent = False
         self.is_done = False
@@ -83,26 +83,26 @@ class FlushJob:
 
     @property
     def is_plain(self) -> bool:
-        """Whether syncing `files`, in any order, is all there is to do."""
+        """Whether the job consists only of syncing `files`, in any order."""
         return not (self.sync_directory or self.sync_parent or self.epochs is not None)
 
 
 @dataclass(slots=True)
 class OwedWork:
-    """What a log has written and not synced; becomes a `FlushJob`."""
+    """The unsynced writes of a log; becomes a `FlushJob`."""
 
     segments: list[Segment] = field(default_factory=list)
     """Each once; the active one, if it is there, is the last."""
     small_paths: list[str] = field(default_factory=list)
     """Small files of a new log. Paths, because a log without data should hold no descriptor."""
     epochs: bool = False
-    """The leader-epoch checkpoint is behind."""
+    """The leader-epoch checkpoint is outdated."""
     directory: bool = False
     """Names in the log's directory are new."""
     parent: bool = False
     """The log's directory itself is new."""
     birth: bool = False
-    """The log never had a record; what is owed waits for its first batch."""
+    """The log never had a record; the owed work waits for its first batch."""
 
     @property
     def is_empty(self) -> bool:
@@ -113,7 +113,7 @@ class OwedWork:
 
     @property
     def is_birth(self) -> bool:
-        """Whether the log has no records yet: losing all of it loses nothing."""
+        """Whether the log has no records yet: its loss loses no data."""
         return self.birth and not self.segments
 
     def add(self, segment: Segment) -> None:
@@ -123,7 +123,7 @@ class OwedWork:
             self.segments.append(segment)
 
     def is_active_only(self, active: Segment) -> bool:
-        """Whether the data of the active segment is all that is owed."""
+        """Whether only the data of the active segment is owed."""
         segments = self.segments
         return (
             len(segments) == 1
@@ -144,7 +144,7 @@ class OwedWork:
     ) -> FlushJob:
         """Turn everything owed into a job; after an `OSError` all of it is still owed."""
         if self.is_active_only(active) and not sealed_only:
-            # The usual job: what was appended to the active segment.
+            # The usual job: data appended to the active segment.
             data = [active.file()]
             owed, self.segments = self.segments, []
             active.is_dirty = False
@@ -161,11 +161,11 @@ class OwedWork:
                 files += [segment.offset_index.finish(), segment.time_index.finish()]
             transactions = segment.transactions
             if transactions.is_unsynced:
-                # Its first entry makes the file, whose name must be durable too.
+                # Its first entry creates the file, whose name must be durable too.
                 self.directory |= transactions.is_new
                 files.append(transactions.finish())
                 aborting.append(transactions)
-        # Nothing may fail from here on: what could not be opened is still owed.
+        # No step after this may fail: files that could not be opened are still owed.
         self.segments = kept
         for transactions in aborting:
             transactions.is_unsynced = transactions.is_new = False
@@ -182,9 +182,9 @@ class OwedWork:
         return job
 
     def put_back(self, job: FlushJob, segments: list[Segment]) -> None:
-        """A job was not done: owe all of it again, before what came since.
+        """A job was not done: owe all of it again, before newer work.
 
-        What of it is not among the log's segments any more is gone, and so are its files.
+        Segments that the log no longer has are dropped, and so are their files.
         """
         later, self.segments = self.segments, []
         for segment, file in zip(job.segments, job.segment_files, strict=True):
@@ -201,7 +201,7 @@ class OwedWork:
         self.keep_only(segments)
 
     def keep_only(self, segments: list[Segment]) -> None:
-        """Owe nothing for segments that are gone."""
+        """Forget the work for removed segments."""
         self.segments = [segment for segment in self.segments if segment in segments]
 
 
@@ -223,7 +223,7 @@ class Flushable(Protocol):
     """A job of it is under way; the next one waits for its end."""
 
     def take_flush_job(self, *, sealed_only: bool) -> FlushJob:
-        """Hand over what is unsynced, or of the data only sealed segments."""
+        """Hand over all unsynced work, or of the data only sealed segments."""
         ...
 
     def flush_done(self, job: FlushJob) -> bool:
@@ -236,13 +236,13 @@ class Flushable(Protocol):
 
 
 class FlushableLog(Flushable, Protocol):
-    """A log that can make a job."""
+    """A log that can create a job."""
 
     epochs: LeaderEpochs
 
 
 class LogDirectory:
-    """What the logs of one data directory share."""
+    """The state that the logs of one data directory share."""
 
     __slots__ = (
         "appends_waiting",
@@ -272,20 +272,20 @@ class LogDirectory:
         self.room_append_bytes = ROOM_STEP_BYTES_MIN if self.is_sync_first else 0
         """Appends up to this size get room behind them (`room`), where each is synced soon."""
         self.dirty: list[Flushable] = []
-        """Logs with something to sync or to report, each once."""
+        """Logs with data to sync or to report, each once."""
         self.appends_waiting = 0
         """Appends since the last round of the flusher began."""
         self.bytes_waiting = 0
         """Their size."""
         self.bytes_waiting_max = UNSYNCED_BYTES_MAX
-        """Less what is in rounds that are under way; an append above it is refused."""
+        """The bound, less the bytes in rounds under way; an append above it is refused."""
         self.snapshots_ready: dict[SnapshotLog, None] = {}
         """Logs whose producer snapshot can be stored, in the order in which they came."""
         self.snapshots_missed: dict[SnapshotLog, None] = {}
         """Logs that want a producer snapshot at the next checkpoint."""
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
-        """Called once, by whichever thread finds the directory dead."""
+        """Called once, by the thread that finds the directory failed."""
 
     @property
     def takes_appends(self) -> bool:
@@ -293,7 +293,7 @@ class LogDirectory:
         return self.failure is None and self.bytes_waiting <= self.bytes_waiting_max
 
     def overload(self) -> DiskFullError:
-        """Why an append is refused while the disk does not keep up; the client tries again."""
+        """The error of an append while the disk does not keep up; the client retries."""
         return DiskFullError(
             f"more than {UNSYNCED_BYTES_MAX} bytes wait to be synced in {self.path}:"
             " the disk is slower than the producers; try again later"

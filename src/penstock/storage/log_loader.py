@@ -1,9 +1,9 @@
-"""Opens the directory of one partition: which files there are, and what state they give.
+"""Opens the directory of one partition and loads the state of the log from its files.
 
-After a clean stop nothing is scanned: names and sizes of the segments, the last index entry, the
-few batches behind it, the small files. After anything else `recovery` verifies what is past the
-recovery point. Files that an interrupted operation left (`.deleted`, `.cleaned`, `.tmp`) are
-removed; an interrupted compaction that was decided (`.swap`) is finished (`segment_swap`).
+After a clean stop no segment is scanned: it reads names and sizes of the segments, the last index
+entry, the few batches behind it, the small files. Otherwise `recovery` verifies the data past the
+recovery point. Files of interrupted operations (`.deleted`, `.cleaned`, `.tmp`) are removed; an
+interrupted compaction that was decided (`.swap`) is finished (`segment_swap`).
 
 Producer state comes from the newest snapshot that can be read and is not ahead of the log, and from
 replaying the batches behind it.
@@ -41,7 +41,7 @@ _SNAPSHOTS_KEPT: Final = 2
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition's state as its files give it."""
+    """A partition's state as loaded from its files."""
 
     directory: str
     segments: list[Segment]
@@ -52,15 +52,15 @@ class LoadedLog:
     """Newest producer snapshot that could be read, or where the first segment begins."""
     epochs: LeaderEpochs
     is_new: bool = False
-    """Nothing of it is durable yet, not even the name of its directory."""
+    """No part of it is durable yet, not even the name of its directory."""
     is_bare: bool = False
     """It was found without records, and maybe no name in its directory was ever synced."""
     is_changed: bool = False
-    """What is in memory is not what is in the files."""
+    """The state in memory differs from the files."""
     are_epochs_changed: bool = False
-    """The leader epochs are not those in their file."""
+    """The leader epochs differ from their file."""
     unsynced: list[str] = field(default_factory=list)
-    """Paths of small files that are to be synced with the log's first batch."""
+    """Paths of small files to sync with the log's first batch."""
     cut: str = ""
     """Why a torn tail was cut, or nothing."""
     notes: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ def load_log(
         rebuild_from=rebuild_from,
     )
     _sync_transactions(filesystem, directory, segments)
-    # A clean stop syncs nothing of a log without records: its first batch does.
+    # A clean stop syncs no file of a log without records: its first batch does.
     is_bare = end_offset == 0 and recovery_point == 0
     return LoadedLog(
         directory,
@@ -161,10 +161,10 @@ def _begin_anew(
     segments: list[Segment],
     offset: int,
 ) -> list[Segment]:
-    """The only segment of a log whose start was synced when what came before it was not.
+    """The only segment of a log whose start was synced when earlier data was not.
 
-    That is so where appends count before they are synced. Offsets below the start are not used
-    again, as in Kafka: the next start would hide what was written there.
+    That happens where appends count before they are synced. Offsets below the start are not used
+    again, as in Kafka: the next start would hide records written there.
     """
     for segment in reversed(segments):
         segment.remove()
@@ -174,7 +174,7 @@ def _begin_anew(
 
 
 def _remove_left_overs(filesystem: FileSystem, directory: str) -> list[str]:
-    """Names in the directory, without those that an interrupted operation left."""
+    """Names in the directory, without left-overs of interrupted operations, which are removed."""
     names = []
     for name in filesystem.list_directory(directory):
         if name.endswith(_LEFT_OVER):
@@ -216,7 +216,7 @@ def _open_segments(
 def _remove_orphans(
     filesystem: FileSystem, directory: str, names: list[str], bases: list[int]
 ) -> None:
-    """Remove indexes without a data file: a segment of their name may be made again."""
+    """Remove indexes without a data file: a segment of their name may be created again."""
     known = {segment_name(base_offset) for base_offset in bases}
     for name in names:
         stem, _, suffix = name.partition(".")
@@ -227,7 +227,7 @@ def _remove_orphans(
 def _load_epochs(
     filesystem: FileSystem, directory: str, names: list[str]
 ) -> tuple[LeaderEpochs, bytes, str]:
-    """The leader epochs, what their file says, and a note when it was of no use."""
+    """The leader epochs, the content of their file, and a note when it was unusable."""
     if LEADER_EPOCH_FILE not in names:
         return LeaderEpochs(), LeaderEpochs().to_bytes(), ""
     data = filesystem.read_file(f"{directory}/{LEADER_EPOCH_FILE}")
@@ -239,7 +239,7 @@ def _load_epochs(
 
 
 def _clean_end(directory: str, active: Segment, settings: LogSettings, recovery_point: int) -> int:
-    """End offset after a clean stop: walk over what is behind the last index entry."""
+    """End offset after a clean stop: walk over the batches behind the last index entry."""
     try:
         end_offset = _walk_tail(active)
     except CorruptIndexError:
@@ -254,7 +254,7 @@ def _clean_end(directory: str, active: Segment, settings: LogSettings, recovery_
 
 
 def _walk_tail(active: Segment) -> int:
-    """Offset after the last batch; also fills in what appends to the segment need."""
+    """Offset after the last batch; also fills in the fields that appends to the segment need."""
     start = 0
     last = active.offset_index.last()
     if last is not None:
@@ -302,7 +302,7 @@ def load_producers(
     names: list[str] | None = None,
     rebuild_from: int | None = None,
 ) -> LoadedProducers:
-    """Producer state at `end_offset`; snapshots that are of no use any more are removed.
+    """Producer state at `end_offset`; snapshots that are not needed any more are removed.
 
     The removal of a snapshot past the end is durable: the log may grow past it with other batches.
 
@@ -350,7 +350,7 @@ def load_producers(
 
 
 def _sync_transactions(filesystem: FileSystem, directory: str, segments: list[Segment]) -> None:
-    """Put what recovery changed in transaction indexes on the disk: the log is served as synced."""
+    """Sync the changes of recovery to transaction indexes: the log is served as synced."""
     changed = [entry.transactions for entry in segments if entry.transactions.is_unsynced]
     for transactions in changed:
         transactions.finish().sync()
@@ -360,7 +360,7 @@ def _sync_transactions(filesystem: FileSystem, directory: str, segments: list[Se
 
 
 def _remove_if_there(filesystem: FileSystem, path: str) -> None:
-    """Remove a snapshot, which may have gone with its segment."""
+    """Remove a snapshot, which may have been removed with its segment."""
     with suppress(FileNotFoundError):
         filesystem.remove_file(path)
 

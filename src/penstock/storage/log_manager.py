@@ -1,10 +1,10 @@
 """`LogManager`: all logs under the data directories: load, create, delete, checkpoint, close.
 
-Guarantees: a log that it gives is whole. A log that cannot be served is in `problems`, with the
-reason, and using it raises; nothing of it is changed. Duties that run on a timer cost what changed,
-not what exists, except retention, which looks at each log's oldest segment.
+Guarantees: a log that it returns is whole. A log that cannot be served is in `problems`, with the
+reason, and using it raises; its files are not changed. The cost of periodic duties grows with the
+changed logs, not with all logs, except for retention, which checks each log's oldest segment.
 
-Order at a clean stop: what logs owe is synced, checkpoints are written, then the marker
+Order at a clean stop: unsynced data is synced, checkpoints are written, then the marker
 (`clean_close`). While a partition is quarantined no marker is written, so that the next start
 verifies again.
 
@@ -71,10 +71,10 @@ class LogManager:
         """One for each data directory."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, ManagedDirectory] = {}
-        """Where each log is, also the damaged ones."""
+        """The data directory of each log, also of damaged ones."""
         self._quarantined: dict[TopicPartition, QuarantinedLogError] = {}
         self.problems: list[LogProblem] = []
-        """What was found while loading, for the operator."""
+        """Problems found while loading, for the operator."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -82,7 +82,7 @@ class LogManager:
         return self._logs
 
     def damaged_logs(self) -> dict[TopicPartition, UUID | None]:
-        """Logs that are not served because of damage, with the topic id that each says."""
+        """Logs that are not served because of damage, with the topic id of each."""
         return {
             partition: self._read_topic_id(
                 f"{self._homes[partition].path}/{names.log_name(partition)}"
@@ -93,14 +93,14 @@ class LogManager:
     # --- Loading ---
 
     def lock(self) -> None:
-        """Lock the directories, making those that are missing; `start` does it if nobody has."""
+        """Lock the directories, creating missing ones; `start` does it if they are unlocked."""
         for directory in self._directories:
             if directory.lock is None:
                 names.make_directories(self._filesystem, directory.path)
                 directory.lock = self._filesystem.lock(f"{directory.path}/{names.LOCK_FILE}")
 
     def unlock(self) -> None:
-        """Let the directories go, if they are still held: another process may use them."""
+        """Unlock the directories, if they are still locked: another process may use them."""
         for directory in self._directories:
             if directory.lock is not None:
                 directory.lock.release()
@@ -109,7 +109,7 @@ class LogManager:
     def start(
         self, settings_for: Callable[[str], LogSettings] = lambda _topic: _DEFAULT_SETTINGS
     ) -> None:
-        """Lock the directories and load every log; `settings_for` gives a topic's settings."""
+        """Lock the directories and load every log; `settings_for` returns a topic's settings."""
         self.lock()
         for directory in self._directories:
             self._load_directory(directory, settings_for)
@@ -127,13 +127,13 @@ class LogManager:
             if partition is not None:
                 settings = settings_for(partition.topic)
                 if partition in directory.cleaned_offsets:
-                    # It was compacted once, whatever its policy is now.
+                    # It was compacted at least once, whatever its policy is now.
                     settings = replace(settings, is_compacted=True)
                 self._load(directory, partition, settings, is_clean=is_clean and not notes[0])
             elif name.endswith(names.DELETE_SUFFIX):
                 directory.doomed.append(f"{path}/{name}")
         if not is_clean:
-            # What was verified and synced need not be verified again.
+            # Data that was verified and synced need not be verified again.
             self._write_recovery_points(directory, self._logs_in(directory))
 
     def _load(
@@ -193,7 +193,7 @@ class LogManager:
         self.problems.append(LogProblem(path, partition, message, is_served=False))
 
     def lost_logs(self) -> list[TopicPartition]:
-        """Partitions of which something was durable once, and whose directory is not there."""
+        """Partitions that had durable data, and whose directory is missing."""
         return [
             partition
             for directory in self._directories
@@ -262,7 +262,7 @@ class LogManager:
     def _creation_failed(
         self, directory: ManagedDirectory, path: str, error: OSError
     ) -> StorageError:
-        """Leave nothing of a log that could not be created."""
+        """Remove the files of a log that could not be created."""
         if error.errno not in RETRIABLE_ERRNOS:
             return directory.shared.fail(error)
         with suppress(OSError):
@@ -311,7 +311,7 @@ class LogManager:
             removal.rename()
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
-        """Rename logs that belong to nobody: they are never loaded and never deleted."""
+        """Rename logs that belong to no topic: they are never loaded and never deleted."""
         for removal in self.take_out(partitions, keep=True):
             removal.rename()
 
@@ -329,7 +329,7 @@ class LogManager:
         log, directory = self._logs[topic_partition], self._homes[topic_partition]
         offset = log.batch_start(offset)
         if directory.recovery_points.get(topic_partition, 0) > offset:
-            # First, so that no start takes what is cut for damage.
+            # First, so that no start treats the missing data as damage.
             directory.recovery_points[topic_partition] = offset
             directory.write_recovery_points()
         cleaned = directory.cleaned_offsets
@@ -371,13 +371,13 @@ class LogManager:
     def detach_old_segments(
         self, logs: Iterable[PartitionLog], now_ms: int
     ) -> list[DetachedSegments]:
-        """Take what retention lets go out of the logs; owner's thread."""
+        """Detach the segments that retention deletes from the logs; owner's thread."""
         detached = []
         for log in logs:
             try:
                 gone = log.delete_old_segments(now_ms)
             except (OSError, StorageError, RecordsError) as error:
-                # No room to roll, or times that cannot be read: the log keeps what it has.
+                # No disk space to roll, or times that cannot be read: the log keeps its segments.
                 logger.warning("retention passes over %s: %s", log.topic_partition, error)
                 continue
             if gone:
@@ -387,10 +387,10 @@ class LogManager:
         return detached
 
     def remove_segments(self, detached: list[DetachedSegments]) -> list[DetachedSegments]:
-        """Remove detached segments' files; gives those that wait for room. Slow; any thread."""
+        """Remove detached segments' files; return those to retry. Slow; any thread."""
         waiting = []
         for directory in self._directories:
-            # The log itself and not its name: another log may have the same one by now.
+            # The log itself and not its name: another log may have the same name by now.
             mine = [
                 entry
                 for entry in detached
@@ -402,7 +402,7 @@ class LogManager:
         return waiting
 
     def run_retention(self, now_ms: int) -> int:
-        """Delete what retention lets go; how many segments."""
+        """Delete segments by retention; return their number."""
         detached = self.detach_old_segments(list(self._logs.values()), now_ms)
         self.remove_segments(detached)
         return sum(len(gone) for _, gone in detached)
@@ -410,7 +410,7 @@ class LogManager:
     # --- Stopping ---
 
     def close(self, deadline: StopDeadline | None = None) -> None:
-        """Sync what is owed, write checkpoints and the clean marker, let go of the directories.
+        """Sync unsynced data, write checkpoints and the clean marker, unlock the directories.
 
         After the `deadline` no marker is written: the next start verifies as after a crash.
         """

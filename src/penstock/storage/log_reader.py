@@ -1,13 +1,13 @@
 """Reading whole batches out of a log's segments.
 
-The usual read costs one `preadv`: where the last read of a consumer ended is remembered, so the
-next one needs no index; where the durable end is in the file is known, so the limit needs no walk.
-All else asks the sparse index and walks over at most a few kilobytes of headers.
+The usual read costs one `preadv`: the end of a consumer's last read is remembered, so the next one
+needs no index; the file position of the durable end is known, so the limit needs no walk. Other
+reads use the sparse index and walk over at most a few kilobytes of headers.
 
-The bytes are checked as they come out: the first batch must hold the offset asked for, and where a
-segment ends the next one must go on; in a compacted log the first batch behind the gap will do. An
-index that leads elsewhere is rebuilt, a sealed segment's on the thread that found it, the active
-one's by the owner. Checksums of cold data are checked too (`verify_checksums`).
+The bytes are checked as they are read: the first batch must hold the requested offset, and where a
+segment ends the next one must continue; in a compacted log the first batch behind the gap is
+enough. An index that points elsewhere is rebuilt, a sealed segment's on the thread that found it,
+the active one's by the owner. Checksums of cold data are checked too (`verify_checksums`).
 """
 
 import threading
@@ -55,15 +55,15 @@ class ReadableLog(Protocol):
     end_offset: int
     settings: LogSettings
     durable_mark: LogMark
-    """Where the durable offset is in the files."""
+    """Position of the durable offset in the files."""
     limit_mark: LogMark
-    """Where the last other limit was."""
+    """Position of the last other limit."""
     positions: dict[int, tuple[Segment, int]]
-    """Where earlier reads ended: offset of the next batch to its place."""
+    """Ends of earlier reads: offset of the next batch to its position."""
     rebuild_lock: threading.Lock
-    """Held by the thread that makes a sealed segment's index anew."""
+    """Held by the thread that rebuilds a sealed segment's index."""
     aborting: tuple[list[Segment], list[Segment]]
-    """Segments, and those of them that a search for aborted transactions looks at."""
+    """Segments, and those of them that a search for aborted transactions reads."""
 
 
 def read_log(
@@ -95,7 +95,7 @@ def read_log(
         raise
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not nowait:
-            # Retention may have been faster than this thread; the service knows.
+            # Retention may have been faster than this thread; the service handles it.
             raise
         raise StorageError(f"the disk could not be read: {error}") from error
 
@@ -103,13 +103,13 @@ def read_log(
 def _read_rebuilding(
     log: ReadableLog, offset: int, bytes_max: int, limit: int, *, at_least_one: bool
 ) -> LogRead:
-    """Repeat a read that an index led astray, making that index anew; not on the loop.
+    """Repeat a read that a wrong index misled, after rebuilding that index; not on the loop.
 
     The active segment's index grows meanwhile, and only the owner may touch it: the error stands.
     """
     with log.rebuild_lock:
         try:
-            # Another thread may have been here before.
+            # Another thread may have rebuilt it already.
             return _read(log, offset, bytes_max, limit, at_least_one=at_least_one, nowait=False)
         except CorruptIndexError as error:
             segment = _segment_for(log.segments, error.base_offset)
@@ -120,7 +120,7 @@ def _read_rebuilding(
 
 
 def rebuild_active(log: ReadableLog) -> None:
-    """Make the active segment's indexes anew: only the owner, which writes them, may do it."""
+    """Rebuild the active segment's indexes: only the owner, which writes them, may do it."""
     try:
         rebuild_indexes(log.active, log.settings.index_interval_bytes)
     except OSError as error:
@@ -131,7 +131,7 @@ def _read(
     log: ReadableLog, offset: int, bytes_max: int, limit: int, *, at_least_one: bool, nowait: bool
 ) -> LogRead:
     """The read itself; the offset and the limit are inside the log."""
-    # One list for all of it: a swap on another thread would make it jump over what was moved.
+    # One list for the whole read: a list that a swap changed meanwhile would skip batches.
     segments = log.segments
     located = log.positions.get(offset)
     if located is None or (located[1] >= located[0].size and located[0] is not log.active):
@@ -188,9 +188,9 @@ def aborted_in(
 
 
 def _aborting(log: ReadableLog, *, nowait: bool) -> list[Segment]:
-    """The sealed segments with aborted transactions, and the last, which may get some.
+    """The sealed segments with aborted transactions, and the last one, which may get some.
 
-    It is remembered until the log's segments change: there may be thousands, and most have none.
+    The list is cached until the log's segments change: there may be thousands, and most have none.
     """
     known, aborting = log.aborting
     segments = log.segments
@@ -213,7 +213,7 @@ def _segment_for(segments: list[Segment], offset: int) -> Segment:
 def _behind_gap(
     log: ReadableLog, segments: list[Segment], segment: Segment, offset: int
 ) -> Segment:
-    """The segment that goes on where `segment` ends before `offset`."""
+    """The segment that continues where `segment` ends before `offset`."""
     number = bisect_right(segments, segment.base_offset, key=lambda other: other.base_offset)
     if not log.settings.is_compacted or number >= len(segments):
         raise CorruptBatchError(f"segment {segment.base_offset} ends before offset {offset}")
@@ -230,7 +230,7 @@ def _stop(
     if mark.offset == limit and mark.segment is segment:
         return mark.position, limit
     if segment is log.active:
-        # Only the owner reads with nowait, and only for it do offset and size belong together.
+        # Only the owner reads with nowait, and only there do offset and size agree.
         if limit == log.end_offset and nowait:
             return segment.size, limit
     else:
@@ -242,7 +242,7 @@ def _stop(
         return mark.position, limit
     position, base_offset = segment.find_batch(limit, nowait=nowait)
     if 0 <= base_offset < limit:
-        # The limit lies inside a batch, which is not shown: the reader goes on with that batch.
+        # The limit lies inside a batch, which is not returned: the next read begins with it.
         return position, base_offset
     log.limit_mark = LogMark(limit, segment, position)
     return position, limit
@@ -273,7 +273,7 @@ def _fit(
 
 
 def verify_checksums(records: memoryview) -> None:
-    """`CorruptBatchError` unless every batch has the checksum it says."""
+    """Raise `CorruptBatchError` unless the checksum of every batch matches."""
     for position, header in iterate_headers(records):
         if not checksum_matches(records, position, header):
             raise CorruptBatchError(f"wrong checksum in the batch at offset {header.base_offset}")

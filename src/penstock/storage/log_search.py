@@ -1,9 +1,9 @@
-"""Finding records by time, exactly: the index leads to a batch, the batch's records decide.
+"""Finds records by time, exactly: the index leads to a batch, the batch's records decide.
 
-These read from the disk and may unfold one batch, whose size is bounded in `records`. They run on a
-thread, never on the loop, walk over the bytes of a batch in slices of `LOOKUP_SLICE_RECORDS`
-records, and call `turn` between two slices: it ends the search when nobody wants the result any
-more, and gives the event loop its turn (`worker_pool.Turns`).
+Searches read from the disk and may decompress one batch, whose size is bounded in `records`. They
+run on a thread, never on the loop, walk over the bytes of a batch in slices of
+`LOOKUP_SLICE_RECORDS` records, and call `turn` between two slices: it ends the search when the
+client has disconnected, and gives the event loop its turn (`worker_pool.Turns`).
 
 The record with the highest timestamp is known from its append and kept with the segment, as the
 last offset of its batch is in the time index. After a start it is found by one search and kept.
@@ -27,7 +27,7 @@ Turn = Callable[[], None]
 
 
 def no_turn() -> None:
-    """Go on at once: for a caller that has a thread to itself."""
+    """Continue at once: for a caller with a thread of its own."""
 
 
 class SearchableLog(Protocol):
@@ -119,7 +119,7 @@ def find_max_timestamp(log: SearchableLog, turn: Turn = no_turn) -> TimestampAnd
         offset = best.max_record_offset(header.last_offset)
         if offset >= 0:
             return TimestampAndOffset(header.max_timestamp_ms, offset, header.leader_epoch)
-        # Without records compaction left nothing but the header; Kafka finds nothing then, either.
+        # Compaction left only the header; Kafka finds no record then, either.
         found = _first_at(best, position, header, header.max_timestamp_ms, 0, turn)
         if found is not None:
             best.note_max_record(header.last_offset, found.offset)

@@ -10,7 +10,7 @@ class FlushMode(Enum):
     ALWAYS = "always"
     """After fdatasync: survives a power cut. The default."""
     INTERVAL = "interval"
-    """At once; synced every so many milliseconds. A power cut loses that much."""
+    """At once; synced at an interval in milliseconds. A power cut loses that much."""
     OS = "os"
     """At once; synced when a segment is sealed and at a clean stop. A power cut may lose a
     segment."""
@@ -29,16 +29,16 @@ class LogSettings:
     index_bytes_max: int = 10_485_760
     """Size of an index above which a new segment begins."""
     retention_ms: int = 604_800_000
-    """Age above which a segment may go; -1 for never."""
+    """Age above which a segment may be deleted; -1 for never."""
     retention_bytes: int = -1
-    """Size of the log above which its oldest segments may go; -1 for never."""
+    """Size of the log above which its oldest segments may be deleted; -1 for never."""
     is_compacted: bool = False
     """Whether offsets may be missing in the log (cleanup.policy=compact, now or once): recovery
     and reads then allow gaps."""
     deletes_records: bool = True
     """cleanup.policy has `delete`, or is empty: DeleteRecords may advance the start."""
     compacts: bool = False
-    """cleanup.policy has `compact`: the cleaner looks at the log."""
+    """cleanup.policy has `compact`: the cleaner compacts the log."""
     dirty_ratio_min: float = 0.5
     """Share of the log above which it is compacted."""
     compaction_lag_ms_min: int = 0

@@ -1,15 +1,15 @@
 """`LogSnapshots`: which producer snapshots of one log are taken, missed and stored.
 
-A snapshot belongs to no round of the flusher: its size is what clients choose, and everybody waits
-for a round. It is taken where a segment ends, and at a checkpoint when much was appended since. The
+A snapshot belongs to no round of the flusher: clients determine its size, and all of them wait for
+a round. It is taken where a segment ends, and at a checkpoint when much was appended since. The
 owner's thread copies the table and nothing else; `snapshot_writer` packs and stores it on its own
 thread, after the data below its offset is on the disk.
 
 At most one snapshot of a log is taken and not stored. A segment that ends meanwhile misses its own,
 and the next checkpoint takes one, so a client that fills segments quickly copies no more tables
-than can be stored. Recovery replays from the newest snapshot that can be read, so one that is
-missing costs time and no knowledge, as long as the batches are there: retention deletes no segment
-above `stored_offset`.
+than can be stored. Recovery replays from the newest snapshot that can be read, so a missing one
+costs time and loses no state, as long as the batches are there: retention deletes no segment above
+`stored_offset`.
 """
 
 from contextlib import suppress
@@ -22,7 +22,7 @@ from penstock.storage.segment import segment_name
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _PERIODIC_KEPT: Final = 3
-"""Between two segments. The newest may be past the recovery point that a crash leaves, and so may
+"""Kept between two segments. The newest may be past the recovery point after a crash, and so may
 the one before it while the checkpoint of recovery points is being replaced."""
 
 
@@ -42,7 +42,7 @@ class SnapshotLog(Protocol):
 
 
 class SnapshotQueue(Protocol):
-    """Where logs wait for the writer; `LogDirectory` is one."""
+    """The queue of logs that wait for the writer; `LogDirectory` is one."""
 
     is_sync_first: bool
     snapshots_ready: dict[SnapshotLog, None]
@@ -50,7 +50,7 @@ class SnapshotQueue(Protocol):
 
 
 class TakenSnapshot:
-    """Producers as they were at an offset, until they are on the disk."""
+    """The producers at an offset, until they are on the disk."""
 
     __slots__ = ("is_begun", "is_periodic", "log", "obsolete", "offset", "producers", "truncations")
 
@@ -62,7 +62,7 @@ class TakenSnapshot:
         self.is_periodic = is_periodic
         """Taken between two segments: newer ones replace it."""
         self.is_begun = False
-        """The writer has it."""
+        """The writer has begun to store it."""
         self.obsolete: list[str] = []
         """Names of snapshots that this one replaces; removed when it is stored."""
 
@@ -97,7 +97,7 @@ class LogSnapshots:
         """Size of the active segment when the last one was taken or missed."""
 
     def take_if_due(self, log: SnapshotLog, queue: SnapshotQueue, segment_bytes: int) -> None:
-        """Take one between two segments, when one was missed or much was appended."""
+        """Take a snapshot between two segments, when one was missed or much was appended."""
         is_behind = segment_bytes - self._segment_bytes >= PRODUCER_SNAPSHOT_INTERVAL_BYTES
         if (self.is_missed and self.taken is None) or is_behind:
             self.take(log, queue, segment_bytes, is_periodic=True)
@@ -117,12 +117,12 @@ class LogSnapshots:
         self.offer(log, queue)
 
     def miss(self, log: SnapshotLog, queue: SnapshotQueue) -> None:
-        """Have the next checkpoint take one."""
+        """Let the next checkpoint take a snapshot."""
         self.is_missed = True
         queue.snapshots_missed[log] = None
 
     def offer(self, log: SnapshotLog, queue: SnapshotQueue) -> None:
-        """Let the writer have what is taken, once the data below it is on the disk."""
+        """Queue the taken snapshot for the writer, once the data below it is on the disk."""
         taken = self.taken
         if taken is None or taken.is_begun:
             return
@@ -130,7 +130,7 @@ class LogSnapshots:
             queue.snapshots_ready[log] = None
 
     def begin(self) -> TakenSnapshot | None:
-        """Hand over what is taken."""
+        """Hand over the taken snapshot."""
         taken = self.taken
         if taken is not None:
             taken.is_begun = True
@@ -139,7 +139,7 @@ class LogSnapshots:
         return taken
 
     def stored(self, taken: TakenSnapshot) -> None:
-        """It is on the disk under its name."""
+        """The snapshot is on the disk under its name."""
         assert taken is self.taken
         self.taken = None
         self.stored_offset = taken.offset
@@ -148,9 +148,9 @@ class LogSnapshots:
             self._periodic = [*self._periodic, taken.name][-_PERIODIC_KEPT:]
 
     def deletable(self, log: SnapshotLog, queue: SnapshotQueue, ends: list[int]) -> int:
-        """How many of the segments with these ends hold nothing above the last snapshot.
+        """How many of the segments with these ends have no record above the last snapshot.
 
-        For those that do, the next checkpoint takes one.
+        If one has, the next checkpoint takes a snapshot.
         """
         count = sum(end <= self.stored_offset for end in ends)
         if count < len(ends) and self.taken is None:
@@ -158,13 +158,13 @@ class LogSnapshots:
         return count
 
     def drop(self, log: SnapshotLog, queue: SnapshotQueue) -> None:
-        """The log is deleted: nothing of it is stored any more."""
+        """The log is deleted: store no more snapshots of it."""
         self.taken = None
         queue.snapshots_ready.pop(log, None)
         queue.snapshots_missed.pop(log, None)
 
     def begin_anew(self, log: SnapshotLog, queue: SnapshotQueue, stored_offset: int) -> None:
-        """After a truncation: what was taken is of a log that is not there any more."""
+        """After a truncation: drop the taken snapshot, which has truncated batches."""
         self.drop(log, queue)
         self.is_missed = False
         self.stored_offset = self._loaded_offset = stored_offset
@@ -173,7 +173,7 @@ class LogSnapshots:
         """Sync the snapshot that the start found; any thread.
 
         A clean stop writes snapshots and does not sync them: a torn one is refused by its checksum,
-        and the batches are there. Once segments below it are removed, it is all that is left.
+        and the batches are there. Once segments below it are removed, it is the only copy.
         """
         if self._loaded_offset >= 0:
             with suppress(FileNotFoundError):

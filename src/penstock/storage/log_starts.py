@@ -1,9 +1,9 @@
-"""`LogStarts`: moves the start of logs, durably, as DeleteRecords asks.
+"""`LogStarts`: moves the start of logs, durably, for DeleteRecords.
 
-Guarantees: when `advance` returns without an error for a log, no start of this broker shows what
-lies below again: the checkpoint of log starts is synced. A call that arrives while a
-checkpoint is being written shares the next one. Without room for it the start has moved in memory
-only, and the call returns the error; the records can reappear after a crash.
+Guarantees: when `advance` returns without an error for a log, the records below never reappear,
+also after a restart: the checkpoint of log starts is synced. A call that arrives while a checkpoint
+is being written shares the next one. Without disk space for it the start has moved in memory only,
+and the call returns the error; the records can reappear after a crash.
 
 It removes no files; retention does, as soon as a segment lies wholly below the start.
 """
@@ -19,14 +19,14 @@ from penstock.storage.partition_log import PartitionLog
 
 
 class _Writes:
-    """The checkpoint of one data directory: who asked for it, and what is written."""
+    """The checkpoint of one data directory: requested and written numbers."""
 
     __slots__ = ("asked", "one_at_a_time", "written")
 
     def __init__(self, one_at_a_time: Exclusive) -> None:
         self.asked = 0
         self.written = 0
-        """Everything asked for up to this number is in the file."""
+        """All requests up to this number are in the file."""
         self.one_at_a_time = one_at_a_time
 
 
@@ -64,14 +64,14 @@ class LogStarts:
     def _move(
         self, log: PartitionLog, offset: int, homes: dict[str, ManagedDirectory]
     ) -> PenstockError | None:
-        """In memory; what is to be written is noted in `homes`."""
+        """Move a start in memory; adds its directory to `homes`, to be written."""
         try:
             log.advance_start(offset)
         except PenstockError as error:
             return error
         home = self._home_of(log)
         assert home is not None, "a deleted log refuses"
-        # Also when nothing moved: an earlier one may be in memory only, because it found no room.
+        # Also when no start moved: an earlier one may be in memory only, for lack of disk space.
         home.log_starts[log.topic_partition] = log.log_start_offset
         homes[home.path] = home
         return None

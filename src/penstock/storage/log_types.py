@@ -1,4 +1,4 @@
-"""What goes into a partition's log and what comes out of it. Values only."""
+"""The arguments and results of a partition's log. Values only."""
 
 from typing import NamedTuple, Protocol
 
@@ -7,7 +7,7 @@ from penstock.records.batch import BatchHeader
 
 
 class LogProblem(NamedTuple):
-    """Something that an operator should know."""
+    """A problem of a log, for operators."""
 
     path: str
     topic_partition: TopicPartition | None
@@ -17,7 +17,7 @@ class LogProblem(NamedTuple):
 
 
 class AppendableBatch(Protocol):
-    """One validated batch, as `records.validation` gives it."""
+    """One validated batch, as returned by `records.validation`."""
 
     @property
     def header(self) -> BatchHeader:
@@ -36,12 +36,12 @@ class AppendableBatch(Protocol):
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """Offset delta of the first record that has it; -1 when no record has a timestamp."""
+        """Offset delta of the first record with that timestamp; -1 when no record has one."""
         ...
 
 
 class AppendInfo:
-    """Where a batch went.
+    """The offsets and the timestamp of an appended batch.
 
     `log_append_time_ms` is the broker's time if the topic uses it, else -1; of a repetition, the
     original's timestamp.
@@ -74,8 +74,8 @@ class AppendInfo:
 class LogRead:
     """Whole batches from the log.
 
-    `first_offset` is the base offset of the first batch, which may lie before the offset asked for,
-    and -1 if there is none. `next_offset` is where the next read goes on.
+    `first_offset` is the base offset of the first batch, which may lie before the requested offset,
+    and -1 if there is none. The next read continues at `next_offset`.
     """
 
     __slots__ = ("first_offset", "next_offset", "records")

@@ -1,8 +1,8 @@
-"""`ManagedDirectory`: one data directory in use: flusher, lock, checkpoints, and what is to go.
+"""`ManagedDirectory`: one data directory in use: flusher, lock, checkpoints, and deletions.
 
-The recovery points and log starts in memory are what the files say or will say next; they never run
-ahead of what is synced. The owner's thread changes them. Writing is serialised, and takes the
-newest state under the lock, so any thread may write and the last writer is right.
+The recovery points and log starts in memory are those of the files or of their next version; they
+never pass synced data. The owner's thread changes them. Writing is serialised, and reads the newest
+state under the lock, so any thread may write and the last file is the newest.
 """
 
 import threading
@@ -28,7 +28,7 @@ from penstock.storage.segment import Segment
 
 
 class DetachedSegments(NamedTuple):
-    """Segments that are no part of their log any more and whose files are still there."""
+    """Segments that were detached from their log and whose files still exist."""
 
     log: PartitionLog
     segments: list[Segment]
@@ -43,14 +43,14 @@ class ManagedDirectory:
         self.flusher = Flusher(shared, clock)
         self.lock: Lock | None = None
         self.recovery_points: dict[TopicPartition, int] = {}
-        """As checkpointed; never above what is synced."""
+        """As checkpointed; never above the synced offset."""
         self.log_starts: dict[TopicPartition, int] = {}
         self.cleaned_offsets: dict[TopicPartition, int] = {}
-        """Up to where logs are compacted; who has an entry may have gaps."""
+        """Up to where logs are compacted; a log with an entry may have gaps."""
         self.doomed: list[str] = []
-        """Directories of deleted logs whose files are still there."""
+        """Directories of deleted logs whose files still exist."""
         self._unwritten: set[TopicPartition] = set()
-        """Partitions that are forgotten here and still in the files."""
+        """Partitions that are dropped here and still in the files."""
         self._is_cleaner_behind = False
         """Whether one of them is in the cleaner's file."""
         self._write_lock = threading.Lock()
@@ -74,7 +74,7 @@ class ManagedDirectory:
             replace_file(self.shared.filesystem, self.path, CLEANER_FILE, data)
 
     def read_checkpoints(self) -> list[str]:
-        """Read all of them at a start; what could not be read, the recovery points first."""
+        """Read all checkpoints at a start; return errors, those of the recovery points first."""
         filesystem, path = self.shared.filesystem, self.path
         self.recovery_points, first = read_offsets(filesystem, path, RECOVERY_POINT_FILE)
         self.log_starts, second = read_offsets(filesystem, path, LOG_START_FILE)
@@ -92,7 +92,7 @@ class ManagedDirectory:
                 self._unwritten.add(partition)
 
     def write_forgotten(self) -> None:
-        """Take forgotten partitions out of the files: their names may be used again."""
+        """Remove dropped partitions from the files: their names may be used again."""
         forgotten = set(self._unwritten)
         if forgotten:
             self.write_recovery_points()
@@ -105,9 +105,9 @@ class ManagedDirectory:
     def rename_logs(self, moves: Iterable[tuple[str, str]]) -> None:
         """Rename directories of logs that are out of service. Any thread.
 
-        Deleting makes room, so a full disk must not stop it: `write_forgotten` comes again before
-        one of the names is used. That a name is not durably gone is harmless, because metadata
-        knows that its topic is.
+        Deleting frees space, so a full disk must not stop it: `write_forgotten` is called again
+        before one of the names is used. A name that is not durably removed is harmless, because the
+        metadata knows that its topic is deleted.
         """
         filesystem = self.shared.filesystem
         try:
@@ -131,16 +131,16 @@ class ManagedDirectory:
             try:
                 remove_tree(self.shared.filesystem, path)
             except OSError:
-                # Nobody misses the room more than the logs that live; the next time may do.
+                # The space is not needed at once; the next call retries.
                 self.doomed.append(path)
                 return
 
     def remove_segments(self, detached: Iterable[DetachedSegments]) -> bool:
-        """Remove the files of segments that their logs let go; whether it is done. Any thread.
+        """Remove the files of detached segments; return whether it is done. Any thread.
 
-        First the new starts are durable, the snapshot that replaces what goes, and the names of the
-        segments that stay: a crash in between must not leave a hole or nothing. For lack of room it
-        is to be tried again.
+        First the new starts become durable, the snapshot that replaces the removed batches, and the
+        names of the remaining segments: a crash in between must leave neither a hole nor an empty
+        log. When there is no disk space, the caller retries.
         """
         filesystem = self.shared.filesystem
         try:
@@ -158,7 +158,7 @@ class ManagedDirectory:
 
 
 class Removal(NamedTuple):
-    """Logs that are out of service and whose directories still have their names."""
+    """Logs out of service whose directories still have their names."""
 
     directory: ManagedDirectory
     moves: list[tuple[str, str]]
@@ -169,7 +169,7 @@ class Removal(NamedTuple):
 
 
 def _unless(errnos: tuple[int, ...], call: Callable[[], None]) -> None:
-    """Call, and let errors of these numbers pass."""
+    """Call, and ignore errors with these numbers."""
     try:
         call()
     except OSError as error:

@@ -1,7 +1,7 @@
 """Appends the marker that ends a transaction in one partition.
 
-A marker goes the way of every batch: it is decided when it is appended and counts when it is
-committed. An abort also goes into the segment's index, in the same step, so that both are synced
+A marker is handled as every batch: it is decided when it is appended and counts when it is
+committed. An abort is also added to the segment's index, in the same step, so that both are synced
 together. It does NOT decide how a transaction ends: its coordinator does.
 """
 

@@ -16,7 +16,7 @@ from penstock.storage.filesystem import File, Lock, Space, directory_in_use
 
 
 class Usage:
-    """Bytes in all files of a disk; counted as they come, because a walk would meet changes."""
+    """Bytes in all files of a disk; counted at each write, because a walk would race."""
 
     __slots__ = ("_lock", "used_bytes")
 
@@ -106,7 +106,7 @@ class MemoryFile:
         return len(part)
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
-        """Memory never waits."""
+        """As `read_into`: memory never waits."""
         return self.read_into(buffer, position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
@@ -117,7 +117,7 @@ class MemoryFile:
         return memoryview(part)
 
     def sync(self) -> None:
-        """Memory is as durable as it gets."""
+        """Do nothing: memory has no disk."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file."""
@@ -128,7 +128,7 @@ class MemoryFile:
         return len(self.inode.data)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no descriptor."""
 
 
 class MemoryLock:
@@ -139,12 +139,12 @@ class MemoryLock:
         self._path = path
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._held.discard(self._path)
 
 
 class MemoryDisk:
-    """A tree of inodes. The root and nothing else is there at first."""
+    """A tree of inodes. At first it has only the root."""
 
     def __init__(self, root: Inode | None = None, *, total_bytes: int = 1 << 40) -> None:
         self.root = root or Inode(0, is_directory=True)
@@ -213,7 +213,7 @@ class MemoryDisk:
         self.find(path).modified_ms = modified_ms
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name."""
+        """Rename."""
         inode = self.find(source)
         old, old_name = self.parent_of(source)
         new, new_name = self.parent_of(target)
@@ -224,14 +224,14 @@ class MemoryDisk:
             replaced.leave()
 
     def remove_file(self, path: str) -> None:
-        """Take the name away."""
+        """Remove the name."""
         inode = self.find(path)
         parent, name = self.parent_of(path)
         del parent.entries()[name]
         inode.leave()
 
     def make_directory(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         parent, name = self.parent_of(path)
         if name in parent.entries():
             raise FileExistsError(errno.EEXIST, "exists", path)
@@ -256,11 +256,11 @@ class MemoryDisk:
             return False
 
     def sync_directory(self, path: str) -> None:
-        """Check that it is one."""
+        """Check that the path is a directory."""
         self.find(path).entries()
 
     def space(self, path: str) -> Space:
-        """As much as was promised, less what all files hold."""
+        """The capacity given, less the size of all files."""
         self.find(path)
         return Space(self._total_bytes - self._usage.used_bytes, self._total_bytes)
 

@@ -1,11 +1,11 @@
-"""`OffsetMap`: the last offset of each key in a stretch of a log, in bounded memory. Pure.
+"""`OffsetMap`: the last offset of each key in a range of a log, in bounded memory. Pure.
 
-A key of up to 15 bytes stands for itself; a longer one by 16 bytes of its BLAKE2b, so an entry
-costs about 150 bytes whatever the keys are. Two long keys with one hash would lose the older
-record; with 2^128 hashes nobody will see it, and Apache Kafka takes the same chance with MD5.
+A key of up to 15 bytes is stored itself; a longer one as 16 bytes of its BLAKE2b, so an entry costs
+about 150 bytes whatever the keys are. Two long keys with one hash would lose the older record; with
+2^128 hashes that will not happen, and Apache Kafka accepts the same risk with MD5.
 
 `is_full` says when to stop adding, within a batch too; the rest of the log waits for the next pass.
-It is no cache and forgets nothing until it is dropped.
+It is not a cache and evicts no key.
 """
 
 from hashlib import blake2b
@@ -17,7 +17,7 @@ _HASH_BYTES: Final = 16
 
 
 class OffsetMap:
-    """Key to offset, and how far the log was looked at."""
+    """Key to offset, and how far the log was read."""
 
     __slots__ = ("_keys_max", "_offsets", "latest_offset")
 
@@ -26,7 +26,7 @@ class OffsetMap:
         self._keys_max = keys_max
         self._offsets: dict[bytes, int] = {}
         self.latest_offset = -1
-        """Every record at or below this offset was looked at."""
+        """Every record at or below this offset was read."""
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -37,7 +37,7 @@ class OffsetMap:
         return len(self._offsets) >= self._keys_max
 
     def put(self, key: bytes | memoryview, offset: int) -> None:
-        """The key was written at `offset`; calls come in the order of offsets."""
+        """The key was written at `offset`; call it in the order of offsets."""
         self._offsets[_token(key)] = offset
 
     def latest(self, key: bytes | memoryview) -> int:

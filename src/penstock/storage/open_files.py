@@ -2,16 +2,17 @@
 
 A log of one terabyte has a thousand segments and a broker has thousands of logs; descriptors are
 limited to 20,000 and connections need most of them. A holder opens its file through this table and
-keeps the handle; when the table is full the one that was opened first and not used since must let
-go (the clock algorithm: a used holder gets a second chance). Letting go drops a reference, no more:
-a thread that is inside a read or a sync holds its own, and the descriptor closes after it.
+keeps the handle; when the table is full the holder that opened its file first and has not used it
+since must release it (the clock algorithm: a used holder gets a second chance). A release only
+drops a reference: a thread that is inside a read or a sync holds its own, and the descriptor closes
+after it.
 
 A file with unsynced writes stays open until it is synced. The kernel reports a failed writeback
-once, to the descriptors that are open; with none, the error may be gone before the file is opened
-again, and the sync would succeed with the data lost. Such files may exceed the bound, until their
+once, to the descriptors that are open; with none, the error may be lost before the file is opened
+again, and the sync would succeed without the data. Such files may exceed the bound, until their
 round. That holds where appends are acknowledged after the sync; other modes promise nothing before.
 
-It is not a cache of contents, and nobody asks it on the hot path: a holder sets `was_used` itself.
+It is not a cache of contents, and the hot path does not call it: a holder sets `was_used` itself.
 """
 
 import threading
@@ -21,12 +22,12 @@ from typing import Final, Protocol
 from penstock.core.limits import FILES_OPEN_MAX
 
 _UNSYNCED_LOOKS: Final = 64
-"""Unsynced files that are passed over for one that is opened. More are only there when a request
-writes to thousands of partitions; looking at all of them each time would stop the loop."""
+"""Unsynced files that are skipped for one that is opened. There are more only when a request writes
+to thousands of partitions; checking all of them each time would stop the loop."""
 
 
 class FileHolder(Protocol):
-    """Something that keeps one open file and can open it again."""
+    """An object that keeps one open file and can open it again."""
 
     was_used: bool
 
@@ -41,7 +42,7 @@ class FileHolder(Protocol):
 
 
 class OpenFiles:
-    """Who keeps a file open, in the order of opening."""
+    """The holders of open files, in the order of opening."""
 
     def __init__(self, files_max: int = FILES_OPEN_MAX, *, keeps_unsynced: bool = True) -> None:
         assert files_max > 0
@@ -61,7 +62,7 @@ class OpenFiles:
             looks = _UNSYNCED_LOOKS
             while len(self._holders) > self.files_max:
                 oldest = next(iter(self._holders))
-                # The one that was just opened is about to be written or read.
+                # The file that was just opened is about to be written or read.
                 if oldest is holder or (self._keeps_unsynced and oldest.is_dirty):
                     self._holders.move_to_end(oldest)
                     looks -= 1

@@ -1,16 +1,17 @@
-"""What a partition knows of transactions: which are open, which verification is under way. Pure.
+"""The open transactions of a partition, and the verifications under way. Pure.
 
-`OpenTransactions` gives the last stable offset: everything below it is decided, and its decision is
-committed. A transaction is undecided from its first record to its marker, and then until the high
-watermark has passed the marker, because a marker that a crash could take back decides nothing.
+`OpenTransactions` computes the last stable offset: all transactions below it are decided, and their
+markers are committed. A transaction is undecided from its first record to its marker, and then
+until the high watermark has passed the marker, because a marker that a crash could lose decides
+nothing.
 
 `Verifications` closes a race (KIP-890). The first batch of a transaction is appended only after the
-transaction's coordinator said that the partition belongs to it. A marker may be written between
-that answer and the append; the batch would then open a transaction that nobody ends. So each
-question has a guard, the append must show it, and a marker takes it away.
+transaction's coordinator confirmed that the partition belongs to it. A marker may be written
+between that answer and the append; the batch would then open a transaction that never ends. So each
+question has a guard, the append must present it, and a marker revokes it.
 
-Nothing here is stored: open transactions are found again from the snapshot and the log, and a
-verification that a crash interrupts is asked again. It does NOT ask the coordinator.
+This state is not stored: open transactions are restored from the snapshot and the log, and a
+verification that a crash interrupts is repeated. It does NOT ask the coordinator.
 """
 
 from collections import deque
@@ -20,7 +21,7 @@ from penstock.core.limits import PRODUCER_IDS_PER_PARTITION_MAX
 
 NO_OFFSET: Final = -1
 NO_GUARD: Final = 0
-"""What an append shows that was not verified."""
+"""The guard of an append that was not verified."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -29,13 +30,13 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the marker is."""
+    """Offset of the marker."""
     last_stable_offset: int
-    """As it was once the marker was committed: nothing below it is undecided."""
+    """Once the marker was committed: no transaction below it is undecided."""
 
 
 class OpenTransactions:
-    """The transactions of one partition that are not decided, or not yet for certain."""
+    """The transactions of one partition without a marker, or without a committed one."""
 
     __slots__ = ("_ended", "_open")
 
@@ -86,14 +87,14 @@ class OpenTransactions:
         return marker_offset + 1
 
     def validate(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         firsts = list(self._open.values())
         assert firsts == sorted(firsts)
         assert all(first < marker for first, marker in self._ended)
 
 
 EXPIRED_AT_ONCE: Final = 2_000
-"""Questions that one call forgets: 0.2 ms of CPU, uncompiled. A client can have 100,000 in a
+"""Questions that one call expires: 0.2 ms of CPU, uncompiled. A client can have 100,000 in a
 partition."""
 
 
@@ -111,9 +112,9 @@ class Verification:
         self.epoch = epoch
         self.timestamp_ms = timestamp_ms
         self.adds = adds
-        """The client leaves it to the broker to add partitions: its first sequence must be 0."""
+        """The broker adds partitions for the client: its first sequence must be 0."""
         self.is_verified = False
-        """The coordinator said yes."""
+        """The coordinator confirmed it."""
 
 
 class Verifications:
@@ -126,7 +127,7 @@ class Verifications:
         self._last_guard = NO_GUARD
 
     def begin(self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, adds: bool) -> int:
-        """Note that the coordinator is asked; the guard that the append must show."""
+        """Note that the coordinator is asked; return the guard that the append must present."""
         known = self._by_producer.get(producer_id)
         if known is None:
             if len(self._by_producer) >= PRODUCER_IDS_PER_PARTITION_MAX:
@@ -142,24 +143,24 @@ class Verifications:
         return known.guard
 
     def get(self, producer_id: int) -> Verification | None:
-        """What is being verified, or was and is not used yet."""
+        """The pending verification, or a confirmed one that is not used yet."""
         return self._by_producer.get(producer_id)
 
     def confirm(self, producer_id: int, guard: int) -> None:
-        """The coordinator said yes to the question with this guard."""
+        """The coordinator confirmed the question with this guard."""
         known = self._by_producer.get(producer_id)
         if known is not None and known.guard == guard:
             known.is_verified = True
 
     def forget(self, producer_id: int) -> None:
-        """The transaction is open now, or a marker came: an older answer is worth nothing."""
+        """The transaction is open now, or a marker was appended: an older answer is invalid."""
         self._by_producer.pop(producer_id, None)
 
     def expire(self, limit_ms: int, count_max: int = EXPIRED_AT_ONCE) -> None:
         """Forget questions that were asked before `limit_ms` and never led to an append.
 
-        They are in the order in which they were asked, so the first young one ends the look. The
-        next call forgets what is above `count_max`.
+        They are in the order in which they were asked, so the first young one ends the search. The
+        next call expires those above `count_max`.
         """
         expired: list[int] = []
         for producer_id, known in self._by_producer.items():

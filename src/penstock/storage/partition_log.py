@@ -4,17 +4,16 @@ Guarantees:
 
 - Offsets are contiguous: each append begins at `end_offset`.
 - `durable_offset` moves only when everything below it is on the disk (in flush mode `always`),
-  names and leader epochs included. It is as far as the high watermark may go.
-- An append either happens whole or leaves nothing: no bytes, no producer state, no epoch.
+  names and leader epochs included. The high watermark never passes it.
+- An append is atomic: a failed one leaves no bytes, no producer state, no epoch.
 - A read returns whole batches, only those that end below the limit it was given.
 
-Three offsets, always `log_start_offset <= durable_offset <= end_offset`, and `synced_offset`, which
-is what a sync really reached whatever the flush mode; it becomes the recovery point.
+Three offsets, always `log_start_offset <= durable_offset <= end_offset`, and `synced_offset`, up to
+which data is synced in any flush mode; it becomes the recovery point.
 
 One thread owns a log and calls everything that changes it; other threads may call `read` with
-`nowait=False`, and the flusher's thread works only on the `FlushJob`s it is given. It does not
-decide when to sync (`flusher`), what to delete (`retention`) or what a damaged file means
-(`recovery`).
+`nowait=False`, and the flusher's thread works only on its `FlushJob`s. It does not decide when to
+sync (`flusher`), which segments to delete (`retention`) or what a damaged file means (`recovery`).
 """
 
 import threading
@@ -44,7 +43,7 @@ _LOG_APPEND_TIME = 0x08
 
 
 class PartitionLog:
-    """One partition's log. See the module for what it guarantees."""
+    """One partition's log. See the module for its guarantees."""
 
     __slots__ = (
         "_latest_epoch",
@@ -103,14 +102,14 @@ class PartitionLog:
         self.positions: dict[int, tuple[Segment, int]] = {}
         self.aborting: tuple[list[Segment], list[Segment]] = ([], [])
         self.rebuild_lock = threading.Lock()
-        """Held by the thread that makes a sealed segment's index anew."""
+        """Held by the thread that rebuilds a sealed segment's index."""
         self.problem: StorageError | None = None
         """Why the log is not served (closed, deleted or quarantined), or None."""
         self.truncations = 0
         """Counts truncations; a read on another thread that spans one must be repeated."""
         self.is_dirty = self.is_flushing = False
         self.is_swapping = False
-        """While compaction exchanges segments nobody else removes any of this log."""
+        """While compaction exchanges segments, no other code removes any of this log."""
         self.is_touched = loaded.is_changed
         """Whether anything changed since the log was opened."""
         self.snapshots = LogSnapshots(loaded.stored_offset)
@@ -192,7 +191,7 @@ class PartitionLog:
             self._shared.dirty.append(self)
 
     def _refuse(self) -> None:
-        """Raise the reason why nothing can be appended or read."""
+        """Raise the reason why the log cannot be appended to or read."""
         reason = self.problem or self._shared.failure
         if reason is not None:
             raise reason.again()
@@ -212,7 +211,7 @@ class PartitionLog:
         return created
 
     def roll(self) -> None:
-        """Begin a new segment if the active one holds anything."""
+        """Begin a new segment if the active one has batches."""
         if self.active.size:
             try:
                 self._roll()
@@ -221,12 +220,12 @@ class PartitionLog:
             self.mark_dirty()
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
-        """The first batch of a new leader; the flusher writes the file before it is durable."""
+        """Note a new leader's first batch; the flusher writes the file before it is durable."""
         self._owed.epochs |= self.epochs.assign(leader_epoch, base_offset)
         self._latest_epoch = self.epochs.latest_epoch
 
     def _append_failed(self, error: OSError) -> StorageError:
-        """After a failed write: cut it off and live on if only room or descriptors are short."""
+        """After a failed write: cut it off; continue if only space or descriptors are short."""
         if error.errno not in RETRIABLE_ERRNOS:
             return self._shared.fail(error)
         try:
@@ -238,7 +237,7 @@ class PartitionLog:
     # --- Flushing: the flusher calls these on the owner's thread ---
 
     def take_flush_job(self, *, sealed_only: bool) -> FlushJob:
-        """Hand over everything that is unsynced, or of the data only sealed segments."""
+        """Hand over all unsynced work, or of the data only sealed segments."""
         active = self.active
         mark = LogMark(self.end_offset, active, active.size)
         if sealed_only:
@@ -263,18 +262,18 @@ class PartitionLog:
         return True
 
     def flush_undone(self, job: FlushJob) -> None:
-        """No room for the job's small files: everything in it is owed again."""
+        """No disk space for the job's small files: all its work is owed again."""
         self._owed.put_back(job, self.segments)
         self.mark_dirty()
 
     @property
     def owes_sync(self) -> bool:
-        """Whether a clean stop has something of it to sync; a new log without records has not."""
+        """Whether a clean stop must sync files of it; not for a new log without records."""
         return not (self._owed.is_empty or self._owed.is_birth)
 
     @property
     def is_changed(self) -> bool:
-        """Whether a clean stop has something of it to write."""
+        """Whether a clean stop must write files of it."""
         return self.is_touched and not self._owed.is_birth
 
     @property
@@ -283,7 +282,7 @@ class PartitionLog:
         return self._owed.directory or len(self._owed.segments) > 1
 
     def snapshot_if_due(self) -> None:
-        """Have a producer snapshot stored when much was appended since the last one."""
+        """Take a producer snapshot when much was appended since the last one."""
         self.snapshots.take_if_due(self, self._shared, self.active.size)
 
     # --- Reading ---
@@ -293,7 +292,7 @@ class PartitionLog:
     ) -> LogRead:
         """Whole batches from the one that holds `offset`, all ending below `offset_limit`.
 
-        With `at_least_one` a first batch larger than `bytes_max` still comes (KIP-74). With
+        With `at_least_one` a first batch larger than `bytes_max` is still returned (KIP-74). With
         `nowait` a read that needs the disk raises `BlockingIOError`; repeat it on a thread without.
         """
         if self.problem is not None:
@@ -307,7 +306,7 @@ class PartitionLog:
         return aborted_in(self, offset, limit, nowait=nowait)
 
     def first_undecided(self, high_watermark: int) -> int:
-        """The last stable offset: nothing from there on is compacted or read as committed."""
+        """The last stable offset: no record at or above it is compacted or read as committed."""
         first_offset = self.producers.transactions.first_undecided(high_watermark)
         if first_offset < 0:
             return high_watermark
@@ -376,7 +375,7 @@ class PartitionLog:
         self.mark_dirty()
 
     def advance_start(self, offset: int) -> None:
-        """Hide everything below `offset`; its segments go with the next retention."""
+        """Hide all records below `offset`; the next retention removes their segments."""
         self._refuse()
         if offset > self.durable_offset:
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.durable_offset)
@@ -386,7 +385,7 @@ class PartitionLog:
             self._owed.epochs |= self.epochs.truncate_start(offset)
 
     def delete_old_segments(self, now_ms: int) -> list[Segment]:
-        """Detach the segments that retention lets go; the start moves with them.
+        """Detach the segments that retention deletes; the start moves with them.
 
         The caller removes files after it wrote the new log start, or a crash would leave a hole.
         """
@@ -408,13 +407,13 @@ class PartitionLog:
             offset_limit=self.synced_offset,
         )
         if count == len(segments):
-            # The last one goes next time, when its successor and the producers are on the disk.
-            # Without room for a successor it stays, and the others make room.
+            # The last one is removed next time, when its successor and the producers are on the
+            # disk. Without disk space for a successor it stays, and the others free some.
             with suppress(DiskFullError):
                 self.roll()
             count -= 1
         if self.producers.entries:
-            # A start after a crash learns of producers from the last snapshot and what follows it.
+            # A start after a crash loads producers from the last snapshot and the batches after it.
             count = self.snapshots.deletable(self, self._shared, ends[:count])
         if count == 0:
             return []
@@ -425,7 +424,7 @@ class PartitionLog:
         return gone
 
     def replace_segments(self, segments: list[Segment]) -> None:
-        """Have these from now on, and owe nothing for those that are gone."""
+        """Replace the segments, and forget the owed work of removed ones."""
         self.segments = segments
         self.positions.clear()
         self._owed.keep_only(segments)
@@ -437,7 +436,7 @@ class PartitionLog:
             segment.close()
 
     def validate(self) -> None:
-        """Assert what always holds; tests call it after every event."""
+        """Assert the invariants; tests call it after every event."""
         assert self.log_start_offset <= self.durable_offset <= self.end_offset
         assert self.active is self.segments[-1]
         bases = [segment.base_offset for segment in self.segments]

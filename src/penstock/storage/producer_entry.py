@@ -1,6 +1,6 @@
-"""`ProducerEntry`: what a partition remembers of one idempotent producer.
+"""`ProducerEntry`: the state of one idempotent producer in a partition.
 
-Data and copying only: `producer_state` decides what may be appended and changes entries.
+Data and copying only: `producer_state` decides which batches may be appended and changes entries.
 """
 
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from penstock.core.limits import PRODUCER_BATCHES_REMEMBERED
 
 NOT_SEEN: Final = -1
-"""`heard_ms` of a producer that was heard of after the last call of `ProducerStates.expire`."""
+"""`heard_ms` of a producer that was active after the last call of `ProducerStates.expire`."""
 
 
 class ProducerBatch(NamedTuple):
@@ -41,18 +41,18 @@ class ProducerEntry:
     def __init__(self, epoch: int, generation: int = 0) -> None:
         self.epoch = epoch
         self.generation = generation
-        """Snapshots that had been taken when this entry was made; a later one shares it."""
+        """Number of snapshots taken before this entry was created; a later snapshot shares it."""
         self.batches: list[ProducerBatch] = []
         self.last_timestamp_ms = -1
-        """Timestamp of the last batch or marker, as the client set it. Never decides on expiry."""
+        """Timestamp of the last batch or marker, as the client set it. Not used for expiry."""
         self.heard_ms = NOT_SEEN
-        """When `expire` first saw the entry after the broker last heard of the producer."""
+        """When `expire` first saw the entry after the producer's last activity."""
         self.coordinator_epoch = -1
         self.open_offset = -1
         """First offset of the transaction that is open, or -1."""
 
     def copy(self, generation: int) -> "ProducerEntry":
-        """The same, to be changed while a snapshot keeps this one."""
+        """Return a mutable copy; the snapshot keeps this instance."""
         entry = ProducerEntry(self.epoch, generation)
         entry.batches = list(self.batches)
         entry.last_timestamp_ms = self.last_timestamp_ms

@@ -1,10 +1,10 @@
-"""`ProducerStates`: what a partition remembers of idempotent producers. Pure; snapshot to bytes.
+"""`ProducerStates`: the state of idempotent producers in a partition. Pure; snapshot to bytes.
 
 For each producer id: its epoch, its last five batches (sequence range, offsets, timestamp) and its
-open transaction. A batch that is among them was sent twice and is answered with where it is; a
-batch that does not follow the last one is refused. Sequences wrap from 2^31-1 to 0. A producer that
-is not known may begin at any sequence, as in Apache Kafka: its history may have been deleted by
-retention. Coordinators write without sequences; of their batches only the transaction is kept.
+open transaction. A batch that is among them was sent twice and is answered with its offset; a batch
+that does not follow the last one is refused. Sequences wrap from 2^31-1 to 0. A producer that is
+not known may begin at any sequence, as in Apache Kafka: its history may have been deleted by
+retention. Coordinators write without sequences; only the transaction of their batches is kept.
 
 Snapshot file `<offset>.snapshot`, big-endian, Kafka's version 1: version int16, CRC-32C of all that
 follows uint32, number of entries int32, then for each producer:
@@ -12,16 +12,15 @@ follows uint32, number of entries int32, then for each producer:
     producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
     timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (or -1)
 
-Kafka writes one entry for each producer, its last batch. We write one for each batch that is
-remembered, the oldest first: a client may have five batches in flight when the broker dies, and all
-of them must be known again. Kafka's reader takes the last entry of a producer, so it reads ours as
-its own. `check` and `check_marker` change nothing; `update` is the only way state changes, live and
-on replay. Which transactions are open, and what is verified with their coordinators, is in
-`open_transactions`.
+Kafka writes one entry for each producer, its last batch. We write one for each remembered batch,
+the oldest first: a client may have five batches in flight when the broker dies, and all of them
+must be known again. Kafka's reader takes the last entry of a producer, so it reads ours as its own.
+`check` and `check_marker` change nothing; `update` is the only way state changes, live and on
+replay. Open transactions and their verifications are in `open_transactions`.
 
 `entries` is in the order of each producer's last batch or marker in the log, and so is a snapshot.
 Eviction follows that order, so replicas that read the same log evict the same producers. Expiry
-counts from when this broker last heard of a producer; no timestamp of a client is compared with a
+counts from a producer's last activity at this broker; no timestamp of a client is compared with a
 clock. See docs/decisions/0016.
 """
 
@@ -119,7 +118,7 @@ class ProducerSnapshot:
         return b"".join((snapshot_header(parts), *parts))
 
     def parts(self, producers_at_once: int) -> Iterator[bytes]:
-        """What follows the header of the file, at most so many producers at a time."""
+        """The file after its header, at most `producers_at_once` producers at a time."""
         packed = bytearray()
         for number, (producer_id, entry) in enumerate(self.entries.items(), start=1):
             batches = entry.batches or [NO_BATCH]
@@ -173,11 +172,11 @@ class ProducerStates:
         self.entries: dict[int, ProducerEntry] = {}
         """In the order of the last batch or marker in the log."""
         self.map_end_offset = 0
-        """Every batch below this offset has been taken into account."""
+        """Every batch below this offset is included."""
         self.transactions = OpenTransactions()
         self.verifications = Verifications()
 
-    # --- What may be appended ---
+    # --- Checks before an append ---
 
     def check(self, header: BatchHeader, guard: int = NO_GUARD) -> ProducerBatch | None:
         """Whether the batch may be appended: None for yes, the original when it is a repetition.
@@ -216,7 +215,7 @@ class ProducerStates:
             raise _stale_epoch(header, entry)
         known = self.verifications.get(header.producer_id)
         sequence = header.base_sequence
-        # A coordinator's batch carries no guard of its own: that it was verified is enough.
+        # A coordinator's batch has no guard of its own: a confirmed verification is enough.
         is_verified = known is not None and (
             guard == known.guard if sequence >= 0 else known.is_verified
         )
@@ -242,8 +241,9 @@ class ProducerStates:
         """Whether a marker may be appended.
 
         A strict one must have a higher epoch than the records of an open transaction: in version 2
-        each end raises the epoch, so a marker with theirs is late and belongs to the one before.
-        Repeated, where nothing is open, it does no harm; and the last epoch cannot be raised.
+        each end raises the epoch, so a marker with their epoch is late and belongs to the
+        transaction before. A repeated marker is harmless when no transaction is open; and the last
+        epoch cannot be raised.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -260,10 +260,10 @@ class ProducerStates:
                 f" {marker.coordinator_epoch}, after one of {entry.coordinator_epoch}"
             )
 
-    # --- What was appended ---
+    # --- Updates after an append ---
 
     def aborted_by(self, producer_id: int, marker_offset: int) -> AbortedTransaction | None:
-        """What an abort marker at this offset, which is not noted yet, puts into the index."""
+        """The index entry of an abort marker at this offset, which is not noted yet."""
         entry = self.entries.get(producer_id)
         if entry is None or entry.open_offset < 0:
             return None
@@ -277,7 +277,7 @@ class ProducerStates:
         timestamp_ms: int,
         coordinator_epoch: int = _NO_COORDINATOR,
     ) -> None:
-        """Take an appended batch into account; `header` may still carry the producer's offset.
+        """Add an appended batch; `header` may still have the producer's offset.
 
         `coordinator_epoch` is a marker's.
         """
@@ -324,9 +324,9 @@ class ProducerStates:
     def replay(
         self, header: BatchHeader, marker: Marker | None = None
     ) -> AbortedTransaction | None:
-        """Take a batch of the log into account while loading; what it puts into the index.
+        """Add a batch of the log while loading; return its entry for the index.
 
-        `marker` is what a control batch says, if it ends a transaction.
+        `marker` is the marker of a control batch, if it ends a transaction.
         """
         aborted = None
         if header.producer_id >= 0:
@@ -340,22 +340,22 @@ class ProducerStates:
     # --- Bounds ---
 
     def note_repeated(self, producer_id: int) -> None:
-        """A known batch arrived again: nothing is appended, but the producer is not silent."""
+        """A known batch arrived again: it is not appended, but the producer is active."""
         self.entries[producer_id].heard_ms = NOT_SEEN
 
     def expire(self, now_ms: int, silent_ms: int = PRODUCER_EXPIRATION_MS) -> int:
-        """Forget producers without an open transaction that were silent too long; how many.
+        """Forget producers without an open transaction that were silent too long; return how many.
 
-        `now_ms` is of a clock that never jumps. The first call after a producer was heard of, or
-        after a load, starts its time: a producer is forgotten late, by at most the time between
-        two calls, and never early.
+        `now_ms` is of a clock that never jumps. The first call after a producer's last activity, or
+        after a load, starts its time: a producer is forgotten late, by at most the time between two
+        calls, and never early.
         """
         return self.expire_some(list(self.entries), now_ms, silent_ms)
 
     def expire_some(self, producer_ids: list[int], now_ms: int, silent_ms: int) -> int:
-        """Do the same for these producers only; the table may have changed since they were listed.
+        """As `expire`, for these producers only; the table may have changed since they were listed.
 
-        Clients choose the size of the table, so the event loop looks at it in slices.
+        Clients choose the size of the table, so the event loop scans it in slices.
         """
         limit_ms, count, entries = now_ms - silent_ms, 0, self.entries
         for producer_id in producer_ids:
@@ -385,9 +385,9 @@ class ProducerStates:
             del self.entries[producer_id]
 
     def snapshot(self) -> "ProducerSnapshot":
-        """What is known now; the writer of the file packs it.
+        """The present producers; the writer of the file packs them.
 
-        The entries belong to the snapshot from here on: `update` copies one before it changes it.
+        The snapshot shares the entries afterwards: `update` copies one before it changes it.
         """
         self._generation += 1
         return ProducerSnapshot(dict(self.entries))
@@ -426,7 +426,7 @@ class ProducerStates:
         return states
 
     def summary(self) -> dict[int, tuple[int, int, int]]:
-        """Epoch, last sequence and last offset by producer: what two states are compared by."""
+        """Epoch, last sequence and last offset by producer, to compare two states."""
         return {
             producer_id: (
                 entry.epoch,
@@ -437,7 +437,7 @@ class ProducerStates:
         }
 
     def validate(self) -> None:
-        """Assert what always holds. Sequences may have gaps: compaction drops batches."""
+        """Assert the invariants. Sequences may have gaps: compaction drops batches."""
         assert len(self.entries) <= PRODUCER_IDS_PER_PARTITION_MAX
         self.transactions.validate()
         for producer_id, entry in self.entries.items():

@@ -1,7 +1,7 @@
-"""What a partition's files still hold after any crash: verify, truncate, rebuild indexes.
+"""Recovers a partition's files after any crash: verify, truncate, rebuild indexes.
 
-Everything below the recovery point was synced. What comes after it may be whole, torn or missing.
-`recover_segments` reads from the last index entry at or below the recovery point and believes a
+All data below the recovery point was synced. Data after it may be whole, torn or missing.
+`recover_segments` reads from the last index entry at or below the recovery point and accepts a
 batch only if all of these hold: its length is possible and inside the file, the magic is 2, the
 CRC-32C matches, its base offset is the one expected (later is allowed only in a compacted log), and
 its leader epoch is not lower than the one before. The first four header fields lie outside the
@@ -9,13 +9,13 @@ checksum, so the checksum alone would not do.
 
 - The first batch that fails, at or above the recovery point, ends the log: a torn tail. Later
   segments are removed from the last one back, the directory is synced, then the file is cut. A
-  crash in the middle leaves the failing batch where it was, so recovering again comes to the same
-  end. Zeros behind the last batch are room for appends (`room`), not damage.
-- Below the recovery point a failing or missing batch is damage to what was durable. Nothing is cut:
-  the partition is quarantined (`QuarantinedLogError`) and a person decides.
+  crash in the middle leaves the failing batch in place, so the next recovery has the same result.
+  Zeros behind the last batch are room for appends (`room`), not damage.
+- Below the recovery point a failing or missing batch is damage to durable data. Nothing is cut: the
+  partition is quarantined (`QuarantinedLogError`) and an operator decides.
 
 Data that survived is synced before the log is served, because a killed process leaves pages that a
-power cut can still take.
+power cut can still lose.
 """
 
 import zlib
@@ -52,7 +52,7 @@ _OLD_CRC_START: Final = 16
 
 @dataclass(slots=True)
 class Scan:
-    """How far a scan came, and why it stopped."""
+    """The end of a scan, and why it stopped."""
 
     next_offset: int
     leader_epoch: int = -1
@@ -65,14 +65,14 @@ class Scan:
 
 
 class Recovered(NamedTuple):
-    """What is left of a log."""
+    """The recovered log."""
 
     segments: list[Segment]
     end_offset: int
     cut: str
-    """What was cut and why, or nothing."""
+    """Description of the cut and its reason, or an empty string."""
     has_markers: bool
-    """Whether entries of the transaction indexes past the recovery point have to be made anew."""
+    """Whether entries of the transaction indexes past the recovery point must be rebuilt."""
 
 
 def recover_segments(
@@ -85,13 +85,13 @@ def recover_segments(
     interval_bytes: int,
     allow_gaps: bool,
 ) -> Recovered:
-    """Verify everything past the recovery point.
+    """Verify all data past the recovery point.
 
-    Entries of transaction indexes past it are dropped: who replays the producers makes them anew.
+    Entries of transaction indexes past it are dropped: the replay of the producers rebuilds them.
     """
     first = 0
     for number, segment in enumerate(segments):
-        # Not the one that begins there: the end of the one before it may not be synced.
+        # Not the segment that begins there: the end of the one before it may not be synced.
         if segment.base_offset < recovery_point:
             first = number
     scan = Scan(segments[first].base_offset)
@@ -109,7 +109,7 @@ def recover_segments(
             _forgive_room(scan, segment, segments)
         if scan.damage:
             _refuse_durable_damage(directory, scan, recovery_point)
-            # A misplaced segment goes whole, and the one before it stays whole.
+            # A misplaced segment is removed whole, and the one before it stays whole.
             keep = number if is_misplaced else number + 1
             _cut(filesystem, directory, segments[first:], keep - first, scan)
             return Recovered(segments[:keep], scan.next_offset, scan.damage, scan.has_markers)
@@ -126,7 +126,7 @@ def recover_segments(
 
 
 def _forgive_room(scan: Scan, segment: Segment, segments: list[Segment]) -> None:
-    """Take zeros behind the last batch of a segment for what they are, not for damage.
+    """Accept zeros behind the last batch of a segment: they are room, not damage.
 
     A segment that was sealed may have them too, if the crash came before the sync of their end. The
     next one then begins where this one ends.
@@ -140,7 +140,7 @@ def _forgive_room(scan: Scan, segment: Segment, segments: list[Segment]) -> None
 
 
 def _refuse_durable_damage(directory: str, scan: Scan, recovery_point: int) -> None:
-    """Never cut what was durable."""
+    """Raise if durable data is damaged: it is never cut."""
     if scan.next_offset < recovery_point:
         reason = scan.damage or "the log ends"
         raise QuarantinedLogError(
@@ -152,7 +152,7 @@ def _refuse_durable_damage(directory: str, scan: Scan, recovery_point: int) -> N
 def _cut(
     filesystem: FileSystem, directory: str, segments: list[Segment], keep: int, scan: Scan
 ) -> None:
-    """Remove what follows the last good batch, in an order that a crash cannot hurt."""
+    """Remove the data after the last good batch, in a crash-safe order."""
     for segment in reversed(segments[keep:]):
         segment.remove()
     filesystem.sync_directory(directory)
@@ -167,8 +167,8 @@ def _cut(
 def trusted_start(segment: Segment, offset: int) -> int:
     """Where the scan of a segment begins: a batch that the index knows and that is whole, or 0.
 
-    The index may be torn itself, so the part of it that is kept must grow all along, and the batch
-    that it names must be there with the offset that it says.
+    The index may be torn itself, so the entries that are kept must grow strictly, and the batch of
+    the last one must exist with its offset.
     """
     offsets = segment.offset_index.read_all()
     entry = floor_by_offset(offsets, min(offset - segment.base_offset, 0x7FFFFFFF))
@@ -201,7 +201,7 @@ def scan_segment(
     *,
     allow_gaps: bool,
 ) -> None:
-    """Verify the batches of one segment and rebuild its indexes from the place where it begins."""
+    """Verify the batches of one segment and rebuild its indexes from the start of the scan."""
     start = trusted_start(segment, from_offset)
     if start:
         header = read_header(segment.read(start, HEADER_BYTES, nowait=False))
@@ -209,7 +209,7 @@ def scan_segment(
     segment.rewind_indexes(start)
     segment.resume_times()
     if start:
-        # The entry that led here was cut with the rest; its batch is due for one at once.
+        # The entry for this position was cut with the rest; its batch gets a new one at once.
         segment.bytes_since_index = interval_bytes + 1
     scan.position = start
     while scan.position < segment.size and not scan.damage:
@@ -262,7 +262,7 @@ def _scan_chunk(
 
 
 def _structural_damage(header: BatchHeader, bytes_left: int) -> str:
-    """What is wrong with a header that must be right before the batch can be read."""
+    """The error in the header fields that are needed to read the batch, or an empty string."""
     length = header.batch_length
     if not LOG_OVERHEAD_BYTES <= length <= STORED_BATCH_BYTES_MAX:
         return f"impossible length {length}"
@@ -274,7 +274,7 @@ def _structural_damage(header: BatchHeader, bytes_left: int) -> str:
 def _content_damage(
     chunk: memoryview, step: int, header: BatchHeader, scan: Scan, *, allow_gaps: bool
 ) -> str:
-    """What is wrong with a batch whose bytes are all there."""
+    """The error in a batch whose bytes are complete, or an empty string."""
     if header.magic != MAGIC:
         _refuse_old_format(chunk[step : step + header.size_bytes])
         return f"magic {header.magic}"
@@ -290,7 +290,7 @@ def _content_damage(
 
 
 def _refuse_old_format(message: memoryview) -> None:
-    """Whole messages of the formats before Kafka 0.11 are not damage; they are not for us."""
+    """Messages of the formats before Kafka 0.11 are not damage; they are not supported."""
     stored = int.from_bytes(message[12:16], "big")
     if stored and zlib.crc32(message[_OLD_CRC_START:]) == stored:
         raise QuarantinedLogError(
@@ -300,7 +300,7 @@ def _refuse_old_format(message: memoryview) -> None:
 
 
 def rebuild_indexes(segment: Segment, interval_bytes: int) -> None:
-    """Make both indexes anew from the data, which is not verified again."""
+    """Rebuild both indexes from the data, which is not verified again."""
     segment.rewind_indexes(0)
     segment.resume_times()
     for position, header in segment.headers():

@@ -1,10 +1,10 @@
-"""Which segments may go now, by time, size and start offset. Pure.
+"""Decides which segments may be deleted now, by time, size and start offset. Pure.
 
 Oldest first, and it stops at the first segment that must stay, as Apache Kafka does. A segment may
-go only when all of it lies below the limit that the caller gives (the high watermark): what is not
-committed is never deleted. The last segment goes too when it is too old; the caller begins a new
-one first. A segment whose records have no timestamps (-1) is as old as its file, as in Kafka: else
-it would keep everything behind it for ever.
+be deleted only when all of it lies below the caller's limit (the high watermark): uncommitted
+records are never deleted. The last segment is deleted too when it is too old; the caller begins a
+new one first. A segment whose records have no timestamps (-1) is as old as its file, as in Kafka:
+otherwise all later segments would stay for ever.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class AgedSegment(Protocol):
-    """What retention needs to know of one segment. Its age is asked for only when it matters."""
+    """A segment as retention sees it. Its age is read only when it is needed."""
 
     @property
     def size(self) -> int:
@@ -26,7 +26,7 @@ class AgedSegment(Protocol):
 
     @property
     def modified_ms(self) -> int:
-        """When its data was last written. Asked for only when no record has a timestamp."""
+        """When its data was last written. Read only when no record has a timestamp."""
         ...
 
 
@@ -40,7 +40,7 @@ def expired_count(
     log_start_offset: int,
     offset_limit: int,
 ) -> int:
-    """How many segments, from the oldest on, may be deleted."""
+    """How many segments, starting with the oldest, may be deleted."""
     surplus_bytes = -1
     if retention_bytes >= 0:
         surplus_bytes = sum(segment.size for segment in segments) - retention_bytes
@@ -52,7 +52,7 @@ def expired_count(
         is_surplus = not is_last and surplus_bytes >= segment.size
         is_before_start = not is_last and end_offset <= log_start_offset
         is_old = segment.size > 0 and _is_old(segment, now_ms, retention_ms)
-        # Nothing is in it, but a successor exists: it went empty in a compaction.
+        # The segment is empty, but has a successor: compaction emptied it.
         is_hollow = segment.size == 0 and (retention_ms >= 0 or retention_bytes >= 0)
         if not (is_surplus or is_before_start or is_old or is_hollow):
             break
@@ -68,5 +68,5 @@ def newest_ms(segment: AgedSegment) -> int:
 
 
 def _is_old(segment: AgedSegment, now_ms: int, retention_ms: int) -> bool:
-    """Whether the segment's newest record is older than the topic keeps."""
+    """Whether the segment's newest record is older than the topic's retention."""
     return retention_ms >= 0 and newest_ms(segment) < now_ms - retention_ms

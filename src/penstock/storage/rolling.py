@@ -2,7 +2,7 @@
 
 By size, by the span of a relative offset, by the time between the first batch and the next, and by
 the size of an index, as in Kafka. A segment whose first batch has no timestamp (-1) rolls by the
-broker's time: `is_untimed_roll_due` is asked by each look of retention, not by each append.
+broker's time: each retention check calls `is_untimed_roll_due`, not each append.
 """
 
 from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
@@ -32,7 +32,7 @@ def is_roll_due(
 def is_untimed_roll_due(active: Segment, settings: LogSettings, now_ms: int) -> bool:
     """Whether a segment that no timestamp can roll has been the active one for `segment_ms`.
 
-    Its time starts with the first look that finds data in it, also after a restart, as in Kafka.
+    Its time starts with the first check that finds data in it, also after a restart, as in Kafka.
     """
     if active.size == 0 or active.first_timestamp_ms >= 0:
         return False

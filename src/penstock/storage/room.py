@@ -7,7 +7,7 @@ change no size. On ext4 such a sync took two thirds of the time and of the proce
 
 Guarantees: bytes between `Segment.size` and the end of its file are zeros, and no reader sees them.
 They are cut when the segment is sealed and at a clean stop. That cut is synced for sealed segments
-only, so a start knows room where it finds it. A disk without room for them is no error: the append
+only, so a start recognizes room. A disk without space for the zeros is not an error: the append
 then grows the file itself.
 """
 
@@ -21,13 +21,13 @@ ROOM_STEP_BYTES_MIN: Final = 4_096
 up too. Larger appends get no room: they would overwrite all of it."""
 ROOM_STEP_BYTES_MAX: Final = 65_536
 """Room once a segment has as much data. Written in one sync, so that hundreds after it are short;
-an active segment holds so much of the disk at most that is not data."""
+an active segment uses at most this much of the disk without data."""
 
 _ZEROS: Final = memoryview(bytes(ROOM_STEP_BYTES_MAX + ROOM_STEP_BYTES_MIN))
 
 
 def room_end(end: int) -> int:
-    """Where the file should end that has to hold `end` bytes.
+    """The size of a file that has to hold `end` bytes.
 
     A whole block while the segment is small, which costs no space of the disk; more when it is not.
     """
@@ -36,7 +36,7 @@ def room_end(end: int) -> int:
 
 
 def make_room(segment: Segment, size: int, size_max: int) -> None:
-    """Have room for an append of `size` bytes and some more, unless it is above `size_max`."""
+    """Write zeros for an append of `size` bytes and some more, unless it is above `size_max`."""
     start = segment.size
     if size > size_max or start + size <= segment.room_end:
         return
@@ -49,7 +49,7 @@ def make_room(segment: Segment, size: int, size_max: int) -> None:
 
 
 def find_room(segment: Segment, position: int) -> bool:
-    """Whether a segment that was opened has nothing but room from `position` on; `size` is then it.
+    """Whether an opened segment has only room from `position` on; then sets its `size` to it.
 
     Room is zeros, ends with a block and is no longer than one step; other zeros are not ours.
     """

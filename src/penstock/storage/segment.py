@@ -1,12 +1,12 @@
 """`Segment`: one data file with its indexes.
 
 The data file `<base offset, 20 digits>.log` is record batches one after the other, nothing between
-them. `size` is what the log believes of it: bytes behind `size` are zeros for later appends
-(`room`), or a failed write, which is cut before the next one. `.index` and `.timeindex` are caches
-over it (`index`, `index_file`); `.txnindex` has the aborted transactions (`transaction_index`).
+them. `size` is the end of valid data: bytes behind it are zeros for later appends (`room`), or a
+failed write, which is cut before the next one. `.index` and `.timeindex` are caches over it
+(`index`, `index_file`); `.txnindex` has the aborted transactions (`transaction_index`).
 
-A segment has no lock: the log's owner thread appends; other threads may read what is below `size`,
-because bytes there never change. It decides nothing about offsets: `partition_log` does.
+A segment has no lock: the log's owner thread appends; other threads may read below `size`, because
+bytes there never change. It decides nothing about offsets: `partition_log` does.
 """
 
 import errno
@@ -41,12 +41,12 @@ from penstock.storage.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".snapshot")
-"""All files that go when a segment goes."""
+"""All files that are removed with a segment."""
 NO_TIMESTAMP: Final = -1
 _TIMES_UNKNOWN: Final = -2
 _NO_RECORD: Final = (-1, -1)
 _WALK_BYTES: Final = 8_192
-"""Read at once while looking for a batch: two index intervals."""
+"""Bytes read at once while searching for a batch: two index intervals."""
 
 
 def segment_name(base_offset: int) -> str:
@@ -97,7 +97,7 @@ class Segment:
         self._place = FilePlace(filesystem, self._path)
         self._file: File | None = None
         self._torn: File | None = None
-        """The file of a write that failed, until what it left is cut."""
+        """The file of a write that failed, until its bytes are cut."""
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -174,7 +174,7 @@ class Segment:
     def note(
         self, position: int, size: int, last_offset: int, timestamp_ms: int, interval_bytes: int
     ) -> None:
-        """Take a batch that is in the file into the indexes."""
+        """Add a batch that is in the file to the indexes."""
         if position == 0:
             self.first_timestamp_ms = timestamp_ms
         if timestamp_ms > self._max_timestamp_ms:
@@ -206,18 +206,18 @@ class Segment:
         self.wants_index_write = False
 
     def cut_back(self) -> None:
-        """Remove what a failed write left behind `size`; nothing, if it never came to a write."""
+        """Remove the bytes of a failed write behind `size`; does nothing without one."""
         torn, self._torn = self._torn, None
         if torn is not None:
             torn.truncate(self.size)
 
     def finish(self) -> list[File]:
-        """Complete the indexes, as sealing does; the files that are to be synced."""
+        """Complete the indexes, as sealing does; return the files to sync."""
         files = [self.file(), *self.finish_indexes()]
         return [*files, self.transactions.finish()] if self.transactions.size else files
 
     def finish_indexes(self) -> list[File]:
-        """Write all entries of both indexes, and cut the room; the files of the indexes."""
+        """Write all entries of both indexes, and cut the room; return the index files."""
         self.load_times()
         self._note_time()
         if self.room_end > self.size:
@@ -232,7 +232,7 @@ class Segment:
         self.rewind_indexes(position)
 
     def rewind_indexes(self, position: int) -> None:
-        """Keep the index entries of batches that begin before `position`; times are found again."""
+        """Keep index entries of batches that begin before `position`; times are searched again."""
         offsets = self.offset_index.read_all()
         kept = floor_by_position(offsets, position - 1)
         limit = 0 if kept is None else kept.relative_offset + 1
@@ -282,7 +282,7 @@ class Segment:
             self.load_times()
 
     def age_by(self, timestamp_ms: int) -> None:
-        """Let a segment without records age as well, as it does after a start."""
+        """Set the age of a segment without records too, as after a start."""
         if self._max_timestamp_ms == NO_TIMESTAMP:
             self._max_timestamp_ms = timestamp_ms
 
@@ -313,7 +313,7 @@ class Segment:
         return offset if last_offset == batch_last_offset else -1
 
     def note_max_record(self, batch_last_offset: int, offset: int) -> None:
-        """Keep what a search found; from any thread."""
+        """Store the result of a search; from any thread."""
         self._max_record = (batch_last_offset, offset)
 
     # --- Reading ---
@@ -363,7 +363,7 @@ class Segment:
         return position, -1
 
     def _start_for(self, offset: int, *, nowait: bool) -> int:
-        """Where to begin looking for `offset`."""
+        """The position where a search for `offset` begins."""
         relative_offset = offset - self.base_offset
         target = min(relative_offset, 0x7FFFFFFF).to_bytes(4, "big")
         block = self.offset_index.block_for(target, slice(0, 4), nowait=nowait)
@@ -414,7 +414,7 @@ class Segment:
         return file
 
     def places(self) -> list[FilePlace]:
-        """Where its files are, the data file first."""
+        """The places of its files, the data file first."""
         indexes = (self.offset_index, self.time_index)
         return [self._place, *(index.place for index in indexes), self.transactions.place]
 
@@ -424,7 +424,7 @@ class Segment:
         return max(self.offset_index.size, self.time_index.size)
 
     def keep_file(self, file: File) -> None:
-        """Hold the file of a round that was not done: its writes are still unsynced."""
+        """Keep the file of a failed round open: its writes are still unsynced."""
         self._file = self._file or file
         self._open_files.opened(self)
 
@@ -442,7 +442,7 @@ class Segment:
         self.transactions.close()
 
     def remove(self) -> None:
-        """Take the segment's names away."""
+        """Remove the segment's files."""
         self.close()
         name = f"{self.directory}/{segment_name(self.base_offset)}"
         for suffix in SEGMENT_SUFFIXES:

@@ -1,4 +1,4 @@
-"""Puts one cleaned segment in the place of old ones so that a crash leaves the old or the new.
+"""Replaces old segments by one cleaned segment so that a crash leaves the old or the new.
 
 The protocol is Apache Kafka's, with a sync of the directory after each step, because names that are
 not synced may become durable in any order:
@@ -9,14 +9,14 @@ not synced may become durable in any order:
     4  X.log.swap is renamed to X.log                                   crash: indexes get names
     5  the indexes are renamed to their names                           crash: the same
 
-A directory sync comes after each. A start decides by the names alone: a `.cleaned` of X means that
-nothing at X or after it is decided; X.log.swap without it means that everything is, and the file
-defines which old segments are removed: those from X up to the end of its last batch. Indexes that
-are .swap without X.log.swap belong to the X.log that is there.
+A directory sync follows each. A start decides by the names alone: a `.cleaned` of X means that no
+swap at X or after it is decided; X.log.swap without it means that its swap is, and the file defines
+which old segments are removed: those from X up to the end of its last batch. Indexes that are .swap
+without X.log.swap belong to the existing X.log.
 
 `SegmentSwap` does it for a running log, in two halves; between them the log's owner exchanges the
-segments in memory (`SegmentSwap.exchange`). `finish_interrupted` does it at a start, also
-for what Apache Kafka left.
+segments in memory (`SegmentSwap.exchange`). `finish_interrupted` does it at a start, also for a
+swap that Apache Kafka left.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class SwappableLog(Protocol):
     active: Segment
 
     def replace_segments(self, segments: list[Segment]) -> None:
-        """Have these from now on."""
+        """Replace the log's segments."""
         ...
 
 
@@ -56,13 +56,13 @@ class SegmentSwap:
         """Written and synced under its early names."""
         self.old = old
         self._is_removed = False
-        """Whether step 3 is done: what has the old names after it is new."""
+        """Whether step 3 is done: files with the old names are new after it."""
 
     def decide(self) -> None:
-        """Step 2, and the sync of 1: from here on the new segment stands. Blocks."""
+        """Step 2, and the sync of 1: afterwards the new segment is valid. Blocks."""
         self._filesystem.sync_directory(self._directory)
         for place in self.new.places():
-            # There is no transaction index when nothing was aborted.
+            # There is no transaction index when no transaction was aborted.
             with suppress(FileNotFoundError):
                 place.rename(SWAP_SUFFIX)
         self._filesystem.sync_directory(self._directory)
@@ -78,8 +78,8 @@ class SegmentSwap:
     def exchange(self, log: SwappableLog) -> None:
         """Put the new segment into the log, between the two halves; on the owner's thread.
 
-        From here on nobody opens an old file by its name. Reads that are under way go on with the
-        files that they hold, or are repeated.
+        Afterwards no old file is opened by its name. Reads under way continue with their open
+        files, or are repeated.
         """
         assert self.fits(log)
         first = log.segments.index(self.old[0])
@@ -111,7 +111,7 @@ class SegmentSwap:
             try:
                 place.rename("")
             except FileNotFoundError:
-                # It was never made. If it ever is, by a log that was cut back, then with its name.
+                # It was never created. If a truncated log creates it later, then with this name.
                 place.begin_early("")
         self._filesystem.sync_directory(self._directory)
 
@@ -126,7 +126,7 @@ class SegmentSwap:
 def _remove_files(
     filesystem: FileSystem, directory: str, base_offset: int, *, keep_snapshot: bool
 ) -> None:
-    """Remove a segment's files. Its snapshot stays with the segment that gets its name."""
+    """Remove a segment's files. Its snapshot stays for the segment that gets its name."""
     for suffix in SEGMENT_SUFFIXES:
         if not (keep_snapshot and suffix == ".snapshot"):
             with suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ def finish_interrupted(filesystem: FileSystem, directory: str, names: Iterable[s
     undecided = {
         name for name in swaps if first_cleaned is not None and _base_offset(name) >= first_cleaned
     }
-    # The swaps first: without the `.cleaned` beside it one would look decided.
+    # The swaps first: without its `.cleaned` a swap would look decided.
     for part in (undecided, cleaned):
         for name in part:
             filesystem.remove_file(f"{directory}/{name}")
@@ -175,7 +175,7 @@ def _finish_swap(filesystem: FileSystem, directory: str, name: str, names: set[s
     gone = set()
     for other in names:
         stem, dot, suffix = other.partition(".")
-        # A snapshot tells what was known at its offset, which stays true.
+        # A snapshot has the state at its offset, which stays valid.
         if not stem.isdigit() or dot + suffix not in SEGMENT_SUFFIXES or suffix == "snapshot":
             continue
         if base_offset <= int(stem) < max(end_offset, base_offset + 1):
@@ -189,7 +189,7 @@ def _finish_swap(filesystem: FileSystem, directory: str, name: str, names: set[s
 
 
 def _end_offset(filesystem: FileSystem, path: str, base_offset: int) -> int:
-    """Offset after the last batch. Whatever is wrong in a file that was synced is damage."""
+    """Offset after the last batch. Any error in a synced file is damage."""
     file = filesystem.open_file(path)
     position, size, end_offset = 0, file.size(), base_offset
     try:

@@ -1,8 +1,9 @@
-"""`StorageService`: the one asyncio door to storage.
+"""`StorageService`: the asyncio interface of storage.
 
 What runs where:
 
-- On the loop: appends, reads from memory, taking and telling flush rounds; and the sync itself when
+- On the loop: appends, reads from memory, the start and the end of flush rounds; and the sync
+  itself when
   one append waits alone and the disk is fast (`flusher.choose_path`).
 - On each flusher's thread: all other syncs. It reports once for each round.
 - On worker threads, in classes that cannot starve each other (`worker_pool`): duties (checkpoints,
@@ -11,8 +12,8 @@ What runs where:
 - On one thread for each data directory: producer snapshots (`snapshot_writer`).
 
 `schedule_flush` is called after appends; `group_commit` drives the rounds. `on_durable` is called
-with the logs that moved, `on_failure` with a directory that died; both on the loop. Nothing here
-decides what a watermark is, nor when a periodic duty is due: `node.duties` does.
+with the logs that moved, `on_failure` with a directory that failed; both on the loop. It decides
+neither watermarks nor when a periodic duty is due: `node.duties` does the latter.
 """
 
 import asyncio
@@ -49,9 +50,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _RETENTION_SLICE: Final = 200
-"""Logs looked at in one go, about half a millisecond."""
+"""Logs checked at once, about half a millisecond."""
 _SWAP_RETRY_SECONDS: Final = 1.0
-"""Until a truncation that met a swap is tried again."""
+"""Until a truncation that a swap delayed is retried."""
 
 
 class StorageService(ThreadedReads):
@@ -83,11 +84,11 @@ class StorageService(ThreadedReads):
             free_share_min=free_share_min,
         )
         self._unremoved: list[DetachedSegments] = []
-        """What retention took out of the logs and could not remove: the disk was full."""
+        """Segments that retention detached and could not remove: the disk was full."""
         self._has_ages = False
         """Whether the times of the segments that the start found were loaded."""
         self._file_removal = asyncio.Lock()
-        """Held while files of segments or logs go: a name that is freed may be used again."""
+        """Held while files of segments or logs are removed: a name may be used again afterwards."""
         self._cleaner: LogCleaner | None = None
         self._log_starts = LogStarts(manager, self._work, asyncio.Lock)
         self._round_done = asyncio.Event()
@@ -101,18 +102,18 @@ class StorageService(ThreadedReads):
         self._disks.measure_all()
         for flusher in self.manager.flushers:
             directory = flusher.directory
-            # An append on the loop, a sync or a removal on a thread: any of them may find it dead.
+            # An append on the loop, a sync or a removal on a thread: each may detect the failure.
             directory.on_failure = partial(
                 loop.call_soon_threadsafe, self._commit.report_failure, directory
             )
         self._commit.start(loop)
 
     async def stop(self, deadline: StopDeadline | None = None) -> None:
-        """Finish what was appended, end the threads, sync and close everything, by the `deadline`.
+        """Finish the appends, end the threads, sync and close everything, by the `deadline`.
 
         Appends that wait for `on_durable` get it or `on_failure` before this returns. Reads and
         searches are cancelled. A sync or a duty that does not end in time keeps its files: the stop
-        is then not a clean one, and the next start verifies what a crash would have left.
+        is then not clean, and the next start verifies as after a crash.
         """
         if deadline is None:
             deadline = StopDeadline(self._clock)
@@ -142,19 +143,19 @@ class StorageService(ThreadedReads):
     # --- Flushing ---
 
     def schedule_flush(self) -> None:
-        """Have what was appended synced; call it after every append."""
+        """Schedule the sync of appended batches; call it after every append."""
         self._commit.schedule()
 
     async def flush_owed(self) -> None:
-        """Sync what was acknowledged without, in the mode that does so now and then."""
+        """Sync data that was acknowledged without a sync, in flush mode `interval`."""
         for flusher in self.manager.flushers:
             self._commit.begin_owed(flusher)
 
     async def delete_logs(self, partitions: Sequence[TopicPartition]) -> None:
         """Take logs out of service; their files are removed on a worker thread.
 
-        Between rounds: one that is under way, or a snapshot, may still write into the logs'
-        directories. The caller makes no log of the same name before this returns.
+        Between rounds: a round under way, or a snapshot, may still write into the logs'
+        directories. The caller creates no log of the same name before this returns.
         """
         async with self._file_removal:
             going = {self.manager.logs.get(partition) for partition in partitions}
@@ -170,7 +171,7 @@ class StorageService(ThreadedReads):
         await self._work(self.manager.purge_deleted)
 
     async def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Cut a log back while nobody else removes its files; a swap of segments ends first."""
+        """Truncate a log while no other task removes its files; a swap of segments ends first."""
         while True:
             async with self._file_removal:
                 log = self.manager.logs[topic_partition]
@@ -205,21 +206,21 @@ class StorageService(ThreadedReads):
         return await self.pool.run(WorkClass.DUTIES, call)
 
     async def checkpoint(self) -> None:
-        """Write how far logs are synced, where that moved."""
+        """Write the recovery points of logs whose synced offset moved."""
         for directory, _ in self.manager.take_moved():
             try:
                 await self._work(directory.write_recovery_points)
             except OSError as error:
-                # Without room the old points stay: a start after a crash verifies more.
+                # Without disk space the old points stay: a start after a crash verifies more.
                 if error.errno not in RETRIABLE_ERRNOS:
                     directory.shared.fail(error)
         self.schedule_flush()
 
     async def run_retention(self) -> None:
-        """Delete what retention lets go, a few logs at a time."""
+        """Delete segments by retention, a few logs at a time."""
         logs = list(self.manager.logs.values())
         if not self._has_ages:
-            # Only what a start found: of what is written now the times are known.
+            # Only segments that a start found: the times of newer ones are known.
             self._has_ages = True
             for log in logs:
                 if len(log.segments) > 1:
@@ -242,22 +243,22 @@ class StorageService(ThreadedReads):
                 segment.trust_times()
 
     async def _retain(self, logs: list[PartitionLog]) -> None:
-        """Delete what retention lets go of these logs."""
+        """Delete segments of these logs by retention."""
         manager = self.manager
         async with self._file_removal:
             detached = manager.detach_old_segments(logs, self._clock.now_ms())
             if detached or self._unremoved:
                 detached += self._unremoved
                 self._unremoved = await self._work(partial(manager.remove_segments, detached))
-        # A log that began a new segment owes its sync.
+        # A log that began a new segment must be synced.
         self.schedule_flush()
 
     async def advance_starts(
         self, starts: Sequence[tuple[PartitionLog, int]]
     ) -> list[PenstockError | None]:
-        """Hide what lies below the given offsets, durably; one outcome for each log."""
+        """Hide the records below the given offsets, durably; one outcome for each log."""
         outcomes = await self._log_starts.advance(starts)
-        # Segments that are now empty of records go at once, not only at the next retention.
+        # Segments without visible records are removed at once, not only at the next retention.
         await self._retain([log for log, _ in starts if log.problem is None])
         return outcomes
 
@@ -274,18 +275,18 @@ class StorageService(ThreadedReads):
         await self._cleaner.clean_logs()
 
     async def sample_space(self) -> None:
-        """Look how much room there is; little of it starts retention early."""
+        """Measure the free disk space; when it is low, retention runs early."""
         if await self._disks.sample(self._work):
             # Retention deletes nothing above a log's last producer snapshot; take those missed.
             await self.checkpoint()
             await self.run_retention()
 
     def disk_guard(self, path: str) -> DiskGuard:
-        """Whether new data is taken in a data directory, and how much room there is."""
+        """The guard of a data directory: whether it accepts new data, and its free space."""
         return self._disks.guards[path]
 
     def change_guards(self, *, free_bytes_min: int, free_share_min: float) -> None:
-        """Have the disks watched by other marks, from the next sample on."""
+        """Use other marks for the disks, starting with the next sample."""
         for guard in self._disks.guards.values():
             guard.change_marks(free_bytes_min=free_bytes_min, free_share_min=free_share_min)
 

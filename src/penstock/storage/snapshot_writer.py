@@ -1,14 +1,14 @@
 """`SnapshotWriter`: stores the producer snapshots of one data directory, on a thread of its own.
 
-A table of producers is as large as clients make it, so packing holds the interpreter for
+Clients determine the size of the producer table, so packing holds the interpreter for
 `SNAPSHOT_SLICE_PRODUCERS` producers at a time and rests as long as each slice took. The order is:
 the file, its sync, a sync of the directory's names; only then does the log count it as stored, and
 only then are older snapshots removed. A crash in between leaves a file that is whole or that its
 checksum refuses, and an older one beside it.
 
-An error means what it means in a round of the flusher: no room or no descriptor is tried again, a
-failed write or sync takes the directory out of service. A stop, and the log's end, abandon what is
-being packed: `clean_close` stores the producers of a clean stop.
+An error has the same effect as in a round of the flusher: without space or descriptors it is
+retried, a failed write or sync takes the directory out of service. A stop, or the deletion of the
+log, abandons the snapshot that is being packed: `clean_close` stores the producers of a clean stop.
 """
 
 import threading
@@ -42,7 +42,7 @@ class SnapshotJob:
 
 
 class SnapshotWriter:
-    """Stores what the logs of one data directory took."""
+    """Stores the snapshots of the logs of one data directory."""
 
     def __init__(self, directory: LogDirectory, clock: Clock) -> None:
         self._directory = directory
@@ -87,7 +87,7 @@ class SnapshotWriter:
             job.error = error.with_traceback(None)
 
     def _pack(self, snapshot: TakenSnapshot) -> list[bytes] | None:
-        """The file in parts, or None when nobody wants it any more."""
+        """The file in parts, or None when it is not needed any more."""
         parts = []
         packing = snapshot.producers.parts(SNAPSHOT_SLICE_PRODUCERS)
         started = self._clock.monotonic()
@@ -99,7 +99,7 @@ class SnapshotWriter:
         return parts
 
     def _rest(self, started: float) -> bool:
-        """Let others have the interpreter; whether to give up."""
+        """Release the interpreter; return whether to give up."""
         return self._abandon.wait((self._clock.monotonic() - started) * _REST_RATIO)
 
     def _store(self, snapshot: TakenSnapshot, parts: list[bytes]) -> None:
@@ -116,7 +116,7 @@ class SnapshotWriter:
                 filesystem.remove_file(f"{directory}/{name}")
 
     def complete(self, job: SnapshotJob) -> bool:
-        """Tell the log; whether the job is to be tried again later. Owner's thread."""
+        """Report to the log; return whether the job must be retried later. Owner's thread."""
         assert job is self._under_way
         self._under_way = None
         snapshot = job.snapshot
@@ -133,7 +133,7 @@ class SnapshotWriter:
         return True
 
     def write_ready(self) -> None:
-        """Store all that is ready, on the caller's thread."""
+        """Store all snapshots that are ready, on the caller's thread."""
         while (job := self.begin()) is not None:
             self.execute(job)
             if self.complete(job):
@@ -142,11 +142,11 @@ class SnapshotWriter:
     # --- The thread ---
 
     def start(self, report: Callable[[SnapshotJob], None]) -> None:
-        """Have `report` called on the writer's thread after each job."""
+        """Call `report` on the writer's thread after each job."""
         self._report = report
 
     def submit(self, job: SnapshotJob) -> None:
-        """Have the thread store a snapshot; the first one starts the thread."""
+        """Store a snapshot on the thread; the first one starts the thread."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name=f"snapshots {self._directory.path}", daemon=True
@@ -155,11 +155,11 @@ class SnapshotWriter:
         self._jobs.put(job)
 
     def abandon(self) -> None:
-        """Give up what is being packed; what is being written is written to its end."""
+        """Give up a snapshot that is being packed; one that is being written is finished."""
         self._abandon.set()
 
     def stop(self) -> None:
-        """End the thread; nothing is under way."""
+        """End the thread; no job is under way."""
         assert self._under_way is None
         if self._thread is not None:
             self._jobs.put(None)
@@ -172,5 +172,5 @@ class SnapshotWriter:
         while (job := self._jobs.get()) is not None:
             self.execute(job)
             self._report(job)
-            # While the thread waits it holds nothing of a log that may be deleted.
+            # While the thread waits it refers to no log, which may be deleted.
             job = None

@@ -5,8 +5,8 @@ never take the interpreter's lock; `open_sync_pool` prefers it. Both pass
 tests/contracts/test_sync_pool.py.
 
 A batch is the descriptors of one `submit`. The caller keeps the files open until it has taken the
-batch. A sync has an outcome of its own: 0 when the file is on the disk, otherwise the error number
-that fdatasync gave; it is called once. What an outcome means for a log is `flusher`'s business.
+batch. Each sync has its own outcome: 0 when the file is on the disk, otherwise the error number of
+fdatasync, which is called once. `flusher` decides what an outcome means for a log.
 """
 
 import os
@@ -35,11 +35,11 @@ class SyncPool(Protocol):
 
     @property
     def report_descriptor(self) -> int:
-        """Becomes readable when `take` has something to give, or a watched batch moved on."""
+        """Becomes readable when `take` has a batch, or a watched batch has progressed."""
         ...
 
     def submit(self, descriptors: list[int]) -> int:
-        """Begin to sync these files; the batch's ticket."""
+        """Begin to sync these files; return the batch's ticket."""
         ...
 
     def take(self) -> list[tuple[int, float, list[int]]]:
@@ -92,7 +92,7 @@ class ThreadSyncPool:
 
     @property
     def report_descriptor(self) -> int:
-        """Readable when there is something to take."""
+        """Readable when there is a batch to take."""
         return self._report
 
     def submit(self, descriptors: list[int]) -> int:

@@ -1,8 +1,8 @@
 """`ThreadedReads`: reads and searches that wait for the disk or decode records, on worker threads.
 
-A read that meets a change of the log is repeated: retention and compaction remove files, a
-truncation takes records back. Damage quarantines the log. Each call may name the client it is for;
-the work is dropped when that client is gone (`worker_pool`).
+A read is repeated if the log changes meanwhile: retention and compaction remove files, a truncation
+removes records. Damage quarantines the log. Each call may name the client it is for; the work is
+dropped when that client is gone (`worker_pool`).
 """
 
 import logging
@@ -49,7 +49,7 @@ class ThreadedReads:
         at_least_one: bool,
         client: Cancellation | None = None,
     ) -> LogRead:
-        """The read that raised `BlockingIOError`, on a thread, with every checksum verified."""
+        """Repeat a read that raised `BlockingIOError`, on a thread; verify every checksum."""
 
         def read() -> LogRead:
             answer = log.read(
@@ -70,7 +70,7 @@ class ThreadedReads:
             except FileNotFoundError as error:
                 if log.segments is segments:
                     raise StorageError(f"the disk could not be read: {error}") from error
-                # Retention or compaction was faster than the read; asking again says so.
+                # Retention or compaction was faster than the read; the repeated read finds out.
                 continue
             except CorruptIndexError:
                 if is_rebuilt:

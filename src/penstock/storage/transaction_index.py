@@ -1,14 +1,14 @@
 """`TransactionIndex`: the aborted transactions of one segment, in Kafka's `.txnindex` format.
 
-34 bytes an entry, big-endian, in the order of the markers, made when an abort marker is appended to
-the segment: version int16 = 0, producer id int64, first offset of the transaction int64, offset of
-its marker int64, last stable offset once the marker is committed int64. A segment without aborted
-transactions has no file.
+34 bytes an entry, big-endian, in the order of the markers, written when an abort marker is appended
+to the segment: version int16 = 0, producer id int64, first offset of the transaction int64, offset
+of its marker int64, last stable offset once the marker is committed int64. A segment without
+aborted transactions has no file.
 
-Unlike the other indexes this one is not a mere cache: a consumer that reads committed records would
-take an aborted one for committed if an entry were missing. So the file is synced in the round that
-syncs its marker, and nothing below the recovery point is ever missing. What lies above it is made
-anew from the log after a crash, never believed.
+Unlike the other indexes this one is not a mere cache: a consumer with `read_committed` would treat
+an aborted record as committed if an entry were missing. So the file is synced in the round that
+syncs its marker, and no entry below the recovery point is ever missing. Entries above it are
+rebuilt from the log after a crash, never trusted.
 
 The owner's thread appends; other threads may search. It does NOT know which transactions are open.
 """
@@ -44,7 +44,7 @@ def unpack_entries(data: bytes) -> Iterator[AbortedTransaction]:
 
 
 def sound_bytes(data: bytes, offset_limit: int) -> int:
-    """Bytes of the first entries that can be and whose markers lie below `offset_limit`."""
+    """Bytes of the first entries that are valid and whose markers lie below `offset_limit`."""
     previous, size = -1, 0
     for version, _, first, last, _ in TRANSACTION_ENTRY.iter_unpack(data):
         if version != _VERSION or not previous < last < offset_limit or not 0 <= first < last:
@@ -65,17 +65,17 @@ class TransactionIndex:
             filesystem, open_files, stem + TRANSACTION_SUFFIX, TRANSACTION_ENTRY.size
         )
         self.is_unsynced = False
-        """Whether entries came or went since the file was last handed to the flusher."""
+        """Whether entries were added or removed since the file was last handed to the flusher."""
         self.is_new = False
         """Whether the file, if there is one, has no durable name yet."""
 
     @property
     def place(self) -> FilePlace:
-        """Where the file is, or would be."""
+        """The place of the file, whether it exists or not."""
         return self._file.place
 
     def begin_empty(self) -> None:
-        """There is no file."""
+        """The segment is new: there is no file."""
         self._file.begin_empty()
         self.is_new = True
 
@@ -90,19 +90,19 @@ class TransactionIndex:
         return self._file.size
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry; the flusher is given the file together with the segment's."""
+        """Add an entry; the flusher syncs the file together with the segment's."""
         self._file.append(pack_entry(aborted))
         self.is_unsynced = True
 
     def finish(self) -> File:
-        """Write everything, and give the file to be synced."""
+        """Write everything, and return the file, which must be synced."""
         return self._file.finish()
 
     def truncate(self, offset: int) -> None:
         """Keep the transactions whose markers lie below `offset`.
 
-        An entry that came back after a crash would name a transaction that is not there, so the cut
-        is to be synced as well.
+        An entry that reappeared after a crash would name a transaction that does not exist, so the
+        cut must be synced as well.
         """
         size = self.size
         if size:
@@ -116,13 +116,13 @@ class TransactionIndex:
         previous = -1
         for block in self._file.blocks_from(target, _LAST_OFFSET, nowait=nowait):
             for aborted in unpack_entries(block):
-                # What another thread is writing may be seen twice: in memory and in the file.
+                # Entries that another thread writes may be seen twice: in memory and in the file.
                 if aborted.last_offset >= offset and aborted.last_offset > previous:
                     previous = aborted.last_offset
                     yield aborted
 
     def entries(self) -> list[AbortedTransaction]:
-        """All of them."""
+        """All entries."""
         return list(unpack_entries(self._file.read_all()))
 
     def close(self) -> None:

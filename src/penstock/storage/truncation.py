@@ -1,7 +1,7 @@
-"""Cutting the end off a log's files, in an order that a crash cannot hurt.
+"""Truncates a log's files, in a crash-safe order.
 
-Whole segments go from the last one back, their names are synced away, then the last one that stays
-is cut and synced. It decides nothing: `PartitionLog.truncate_to` says where.
+Whole segments are removed from the last one back, the directory is synced, then the last remaining
+one is cut and synced. It decides nothing: `PartitionLog.truncate_to` passes the offset.
 """
 
 from penstock.storage.filesystem import FileSystem
@@ -11,7 +11,7 @@ from penstock.storage.segment import Segment
 def cut_segments(
     filesystem: FileSystem, directory: str, segments: list[Segment], offset: int
 ) -> list[Segment]:
-    """Remove everything from `offset` on, where a batch begins; the segments that remain."""
+    """Remove all batches from `offset` on, where a batch begins; return the remaining segments."""
     keep = [segment for segment in segments if segment.base_offset < offset] or segments[:1]
     for segment in reversed(segments[len(keep) :]):
         segment.remove()

@@ -17,15 +17,15 @@ built.
 
 A job is cancelled when its client is gone or the pool stops: a queued one is dropped, a running one
 sees it through `Turns` between two slices. Either way the caller gets `WorkCancelledError` at once;
-the thread stays taken until the job really ends, so that the number of threads is a bound.
+the thread stays in use until the job really ends, so that the number of threads is a bound.
 
 `stop` waits for running jobs for a bounded time and never blocks the event loop. The threads are
 daemon threads: a job that hangs on a dead disk does not keep the process alive. Duties are crash
-safe at every step, so such a stop leaves what a crash leaves.
+safe at every step, so such a stop has the same effect as a crash.
 
 All bookkeeping happens on the event loop; there is no lock. Threads get jobs through one queue of
-their class and report through `call_soon_threadsafe`. The loop comes through an argument, as
-everything that is awaited in storage does (`exclusive`).
+their class and report through `call_soon_threadsafe`. The loop is an argument, as are all
+awaitables in storage (`exclusive`).
 """
 
 import threading
@@ -68,11 +68,11 @@ class Promise(Protocol):
         ...
 
     def set_result(self, result: object, /) -> None:
-        """Hand over the result."""
+        """Set the result."""
         ...
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Raise this where it is awaited."""
+        """Raise `error` in the awaiting coroutine."""
         ...
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -89,10 +89,10 @@ class Alarm(Protocol):
 
 
 class Loop(Protocol):
-    """What the pool needs of the event loop."""
+    """The part of the event loop that the pool uses."""
 
     def create_future(self) -> Promise:
-        """A promise that nobody has kept yet."""
+        """A promise without a result."""
         ...
 
     def call_soon_threadsafe(self, call: Callable[..., None], *given: object) -> object:
@@ -105,7 +105,7 @@ class Loop(Protocol):
 
 
 class WorkClass(Enum):
-    """What kind of work a job is; the value is the name of its threads."""
+    """The class of a job; the value is the name of its threads."""
 
     DUTIES = "duties"
     READS = "reads"
@@ -114,7 +114,7 @@ class WorkClass(Enum):
 
 
 class ClassBounds(NamedTuple):
-    """How much of one class runs and waits."""
+    """How many jobs of one class may run and wait."""
 
     threads_max: int
     queued_max: int
@@ -129,7 +129,7 @@ BOUNDS: Final[Mapping[WorkClass, ClassBounds]] = {
 
 
 class Turns:
-    """What a scan calls between two slices: ends it when it is cancelled, and rests.
+    """Called by a scan between two slices: raises when it is cancelled, and rests.
 
     A thread that walks over bytes holds the interpreter. After each slice it sleeps in proportion,
     so that the event loop gets its turn even on one core.
@@ -150,7 +150,7 @@ class Turns:
         self.slice_seconds = slice_seconds
 
     def __call__(self) -> None:
-        """Raise `WorkCancelledError` if nobody wants the result; rest if the slice is over."""
+        """Raise `WorkCancelledError` if the job is cancelled; rest if the slice is over."""
         for token in self._tokens:
             if token.is_cancelled:
                 raise WorkCancelledError("the scan was cancelled: its result is not wanted")
@@ -165,7 +165,7 @@ class Turns:
 
 
 class _Job:
-    """One call and who waits for it."""
+    """One call and the promise of its result."""
 
     __slots__ = ("call", "client", "error", "result", "waiting")
 
@@ -182,7 +182,7 @@ class _Job:
         self.error: BaseException | None = None
 
     def execute(self) -> None:
-        """Call it; on a thread."""
+        """Run the call; on a thread."""
         try:
             self.result = self.call()
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
@@ -193,7 +193,7 @@ class _Job:
             self.error = error
 
     def settle(self) -> None:
-        """Hand over the outcome; on the loop. Nobody may want it any more."""
+        """Set the outcome; on the loop. The promise may be cancelled already."""
         error, self.error = self.error, None
         if not self.waiting.done():
             if error is not None:
@@ -214,7 +214,7 @@ class _FairQueue:
         self.size += 1
 
     def take(self) -> _Job | None:
-        """The next job that is still wanted."""
+        """The next job that is not cancelled."""
         while self._by_client:
             client, jobs = self._by_client.popitem(last=False)
             job = jobs.popleft()
@@ -226,7 +226,7 @@ class _FairQueue:
         return None
 
     def discard(self, job: _Job) -> None:
-        """Drop a job that waits, if it does."""
+        """Drop a job if it still waits."""
         jobs = self._by_client.get(job.client)
         if jobs is not None and job in jobs:
             jobs.remove(job)
@@ -258,7 +258,7 @@ class WorkerPool:
         self._loop = loop
         self._classes = {kind: _WorkClassState(kind, limits) for kind, limits in bounds.items()}
         self.stopping = Cancellation()
-        """Cancelled when the pool stops; scans look at it through `Turns`."""
+        """Cancelled when the pool stops; scans check it through `Turns`."""
         self._on_idle: Promise | None = None
         """Set while a stop waits for running jobs."""
 
@@ -276,7 +276,7 @@ class WorkerPool:
         call: Callable[[], Result],
         client: Cancellation | None = None,
     ) -> Result:
-        """What `call` returns, from a thread of its class."""
+        """Return the result of `call`, run on a thread of its class."""
         state = self._classes[kind]
         if self.stopping.is_cancelled or (client is not None and client.is_cancelled):
             raise WorkCancelledError("the work was not started: the client or the broker is gone")
@@ -300,8 +300,8 @@ class WorkerPool:
                 client.unsubscribe(job)
             # Cancelled or given up before it began: its place is free at once.
             state.queue.discard(job)
-            # An error refers to this frame, and through these names to itself. Such a circle
-            # keeps everything in its frames, also files, until the garbage collector comes.
+            # An error refers to this frame, and through these names to itself. Such a cycle keeps
+            # everything in its frames, also files, until the garbage collector runs.
             del job, waiting
 
     def _begin(self, state: _WorkClassState, job: _Job) -> None:
@@ -317,7 +317,7 @@ class WorkerPool:
         state.inbox.put(job)
 
     def _serve(self, state: _WorkClassState) -> None:
-        """The life of a thread: one job after the other, until it gets None."""
+        """The main loop of a thread: one job after the other, until it gets None."""
         if state.kind is not WorkClass.READS:
             lower_priority()
         while (job := state.inbox.get()) is not None:
@@ -325,7 +325,7 @@ class WorkerPool:
             try:
                 self._loop.call_soon_threadsafe(self._finish, state, job)
             except RuntimeError:
-                # The loop is closed: a stop gave this job up.
+                # The loop is closed: a stop abandoned this job.
                 return
             job = None
 
@@ -340,7 +340,7 @@ class WorkerPool:
             self._end_wait()
 
     async def stop(self, seconds_max: float) -> bool:
-        """Drop what waits, cancel what runs, end the threads; whether all duties have ended.
+        """Drop waiting jobs, cancel running ones, end the threads; whether all duties have ended.
 
         Waits at most `seconds_max`, for duties and for reads. A thread that is still busy then is
         abandoned; it ends with its job or with the process.
@@ -364,7 +364,7 @@ class WorkerPool:
         return not self._classes[WorkClass.DUTIES].running
 
     def _abandon(self) -> None:
-        """Give up what has not ended in time: who awaits it must not wait, either."""
+        """Abandon jobs that have not ended in time: their callers must not wait either."""
         for state in self._classes.values():
             for job in state.running:
                 _give_up(job)
