@@ -1,4 +1,4 @@
-"""Joins a port of one layer to a class of another. Each class is a few lines of glue, no more."""
+"""Joins a port of one layer to a class of another. Each class is a few lines of glue."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ class LoopTimer:
         self._handle = self._loop.call_at(moment, action)
 
     def cancel(self) -> None:
-        """No alarm is wanted any more."""
+        """Cancel the alarm."""
         if self._handle is not None:
             self._handle.cancel()
 
@@ -51,7 +51,7 @@ class RecordDeletions:
     async def advance_starts(
         self, starts: Sequence[tuple[HostedPartition, int]]
     ) -> list[PenstockError | None]:
-        """Hide what lies below each offset, durably."""
+        """Hide the records below each offset, durably."""
         return await self._storage.advance_starts(
             [(partition.log, offset) for partition, offset in starts]
         )
@@ -67,7 +67,7 @@ class DataDirectories:
         ]
 
     async def describe(self) -> list[LogDirectoryState]:
-        """Each directory; a disk that does not answer is a problem of the directory."""
+        """Each directory; a disk error is reported as a problem of the directory."""
         states = []
         for path, directory in self._directories:
             problem: PenstockError | None = directory.failure
@@ -90,7 +90,7 @@ class GroupTasks:
         self._group = group
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run it; the group awaits it."""
+        """Run the coroutine; the group awaits it."""
         self._group.create_task(coroutine)
 
 
@@ -104,7 +104,7 @@ class HeavyBatches:
     async def run(
         self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
     ) -> Result:
-        """What `call` returns, from a thread, unless too much waits already."""
+        """Return the result of `call`, run on a thread, unless too much waits already."""
         waiting_bytes = self._waiting_bytes + size_bytes
         if size_bytes and self._waiting_bytes and waiting_bytes > BATCHES_QUEUED_BYTES_MAX:
             raise StorageBusyError(
@@ -119,7 +119,7 @@ class HeavyBatches:
 
 
 class ProducerIdBlocks:
-    """`broker.context.ProducerIds`: hands out a block, then takes the next from the store."""
+    """`broker.context.ProducerIds`: uses up a block of ids, then takes the next from the store."""
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
@@ -172,7 +172,7 @@ class ColdReads:
             aborted: Sequence[AbortedTransaction] = ()
             while segments is not log.segments:
                 # Compaction drops aborted records together with their entries: records of old
-                # segments and entries of new ones would show what was aborted.
+                # segments and entries of new ones would show aborted records.
                 segments = log.segments
                 found = await self._storage.read_cold(
                     log,

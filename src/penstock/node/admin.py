@@ -1,13 +1,13 @@
 """The admin port of a broker: bound first, served when there is time for it, stopped last.
 
-The port is taken before anything else is started, so that an operator hears at once that it is
-taken. What serves it is imported when the broker answers its Kafka clients, on a thread, because
-that takes longer than the start itself; or after a second, when logs are still being verified after
-a crash: an orchestrator that gets no answer meanwhile would kill the broker. Until then connections
-wait. When the broker stops, it answers until everything else has stopped.
+The port is bound before anything else is started, so that an operator sees at once if it is in use.
+Its server is imported when the broker answers its Kafka clients, on a thread, because that takes
+longer than the start itself; or after a second, when logs are still being verified after a crash:
+an orchestrator that gets no answer meanwhile would kill the broker. Until then connections wait.
+When the broker stops, the port answers until everything else has stopped.
 
-A port that the operator has set and that is taken is an error. The default port is not: a second
-broker on one machine shall start, and is told.
+If the operator set the port and it is in use, the start fails. If the default port is in use, the
+broker starts without an admin port and logs it: a second broker on one machine shall start.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class AdminPort:
         tasks: asyncio.TaskGroup,
         stack: AsyncExitStack,
     ) -> "AdminPort":
-        """Take the port; leaving `stack` lets it go."""
+        """Bind the port; leaving `stack` closes it."""
         admin = cls(settings, metrics, clock)
         bound = _bind(settings.admin) if settings.admin.enabled else None
         if bound is None:
@@ -73,16 +73,16 @@ class AdminPort:
         return admin
 
     def serve(self, served: Served) -> None:
-        """The broker answers: there is time for this port, and it may ask the broker."""
+        """The broker answers clients: serve this port, which may query the broker."""
         self._served = served
         self._has_time.set()
 
     def stop_serving(self) -> None:
-        """The broker stops: say so from now on."""
+        """The broker stops: report it from now on."""
         self._is_stopping = True
 
     async def wait_up(self) -> None:
-        """Until the port is answered; at once when there is none."""
+        """Wait until the port is served; return at once when there is none."""
         await self._is_up.wait()
 
     async def _run(self) -> None:
@@ -100,7 +100,7 @@ class AdminPort:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            # The task is cancelled once; what stops the server is not.
+            # The task is cancelled once; the code that stops the server is not.
             await server.stop()
 
     def _make_server(self) -> "AdminServer":
@@ -124,7 +124,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def _bind(settings: AdminSettings) -> socket.socket | None:
-    """The bound socket; None when the default port is taken."""
+    """The bound socket; None when the default port is in use."""
     port = ADMIN_PORT_DEFAULT if settings.port is None else settings.port
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listen = partial(socket.create_server, family=family, backlog=BACKLOG)

@@ -1,4 +1,4 @@
-"""`Served`: the parts of a running broker that its admin port looks at. It does nothing itself."""
+"""`Served`: the parts of a running broker that its admin port reads. Values only."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from penstock.storage.service import StorageService
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The parts of a broker that answers."""
+    """The parts of a broker that serves clients."""
 
     live: LiveSettings
     metadata: MetadataService

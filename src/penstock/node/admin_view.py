@@ -1,7 +1,7 @@
-"""`admin.ports` filled: what this node knows of itself, and the way to its own listener.
+"""Implements `admin.ports`: the state of this node, and a client of its own listener.
 
-Everything is read from memory: a probe comes every second and must not wait for a disk. What the
-disk said last is at most a second old.
+Everything is read from memory: a probe comes every second and must not wait for a disk. The last
+disk measurement is at most a second old.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from penstock.storage.service import StorageService
 
 CLIENT_ID: Final = "penstock-admin"
 _LOOPBACKS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-"""Where a listener on every address is reached from its own machine."""
+"""The local address of a listener on every address."""
 _ROOM: Final[dict[DiskState, Literal["enough", "low", "none"]]] = {
     DiskState.OPEN: "enough",
     DiskState.LOW: "low",
@@ -45,7 +45,7 @@ class NodeView:
         served: Callable[[], Served | None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`started` is when, in milliseconds since 1970 and on the monotonic clock."""
+        """`started` is the start time, in milliseconds since 1970 and on the monotonic clock."""
         self._settings = settings
         self.metrics: Final = metrics
         self._clock = clock
@@ -56,7 +56,7 @@ class NodeView:
 
     @property
     def identity(self) -> Identity:
-        """Who it is, as far as is known."""
+        """The broker's identity, as far as it is known."""
         served, listener = self._served(), self._settings.listener
         host = listener.advertised_host or listener.host
         address = Address(host, listener.port) if served is None else served.advertised
@@ -70,11 +70,11 @@ class NodeView:
         )
 
     def uptime_seconds(self) -> float:
-        """Since the process began to start the broker."""
+        """Seconds since the process began to start the broker."""
         return self._clock.monotonic() - self._started[1]
 
     def facts(self) -> Facts:
-        """How it is now."""
+        """The present state of the broker."""
         served, is_stopping = self._served(), self._is_stopping()
         if served is None:
             return Facts(is_started=False, is_stopping=is_stopping, directories=(), limits=())

@@ -1,9 +1,9 @@
 """`BrokerAdministration`: the settings of this broker, shown and changed while it runs.
 
-The metadata decides and keeps what is changed, so it is in force again after a restart. What can be
-changed is what topics follow: when a call returns, the logs of every topic that says nothing else
-follow it. What is in the settings file, the environment or a flag stays there and counts again when
-the change is deleted.
+The metadata checks and stores changes, so they are in force again after a restart. Only defaults of
+topics can be changed: when a call returns, the logs of every topic without its own value use them.
+Values of the settings file, the environment or a flag stay there and count again when the change is
+deleted.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ class Brokers:
 
     @property
     def layers(self) -> BrokerLayers:
-        """What was given to this broker, as of now."""
+        """The settings given to this broker, as of now."""
         return self._given.layers_in(self._metadata.image)
 
     async def follow(self) -> None:
-        """Something of the layers has changed: let the topics follow what is in force now."""
+        """A layer has changed: apply the settings now in force to the topics."""
         await self._topics.follow_defaults()
 
     async def change_settings(

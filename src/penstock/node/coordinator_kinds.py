@@ -1,6 +1,6 @@
-"""What makes a group coordinator and a transaction coordinator: topic, record format, shard.
+"""The parts of a group coordinator and a transaction coordinator: topic, record format, shard.
 
-Imported when the first client asks for a coordinator, with all that it imports. It decides nothing.
+Imported, with its own imports, when the first client asks for a coordinator. It decides nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,24 +36,24 @@ class NoEffects:
     """For shards that have none."""
 
     async def perform(self, effect: object) -> object:
-        """A group shard asks nobody for anything."""
+        """Never called: a group shard has no effects."""
         raise AssertionError(f"nobody carries out {effect!r}")
 
 
 class ImageGroupTimes:
-    """`coordinator.ports.GroupTimes` over the newest image: what is set is followed at once."""
+    """`coordinator.ports.GroupTimes` over the newest image: changes are in force at once."""
 
     def __init__(self, settings: GroupsSettings, image: Callable[[], MetadataImage]) -> None:
         self._image = image
         self.follow(settings)
 
     def follow(self, settings: GroupsSettings) -> None:
-        """Give groups that do not say otherwise other times, and other bounds to all."""
+        """Change the default times of groups, and the bounds of all."""
         self._rules = group_rules(settings)
         self._default = self._times(NO_SETTINGS)
 
     def of(self, group_id: str) -> ConsumerTimes:
-        """What this group follows now."""
+        """The times of this group now."""
         group = self._image().groups.get(group_id)
         return self._default if group is None else self._times(group.settings)
 
@@ -67,14 +67,14 @@ class ImageGroupTimes:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of coordinator: its topic, and how its shards are made."""
+    """One kind of coordinator: its topic, and how its shards are created."""
 
     new_topic: NewTopic
     decode: Decode
     make_shard: Callable[[], Shard]
     effects: Effects
     follow: Callable[[Settings], None]
-    """Have the shards use other settings from their next event on."""
+    """Let the shards use other settings starting with their next event."""
 
 
 def group_kind(
@@ -84,7 +84,8 @@ def group_kind(
 ) -> Kind:
     """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups.
 
-    `shards` gives all shards that this broker has now: what their groups hold is bounded together.
+    `shards` returns all shards that this broker has now: the metadata of their groups has one
+    bound.
     """
     times = ImageGroupTimes(settings, image)
     shared = _group_settings(settings)
@@ -160,6 +161,6 @@ def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings
 
 
 def _take_over(shared: Shared, changed: Shared) -> None:
-    """Give the object that shards share the values of another."""
+    """Copy the values of `changed` into the object that shards share."""
     for one in fields(shared):
         setattr(shared, one.name, getattr(changed, one.name))

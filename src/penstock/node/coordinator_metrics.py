@@ -1,8 +1,8 @@
 """Groups and transactions as metrics: how many in which state, and how far behind groups are.
 
-It asks the shards that are loaded and starts none: before the first client asks for a coordinator
-there is nothing to tell, and what decides about groups is not even imported. A scrape costs a look
-at every group and every transactional id.
+It reads the shards that are loaded and starts none: before the first client asks for a coordinator
+there are no rows, and the code of groups is not even imported. A scrape iterates over every group
+and every transactional id.
 """
 
 from collections import Counter as Multiset
@@ -22,7 +22,7 @@ GROUP_LAG = "group_lag_records"
 def register_coordinators(
     metrics: Registry, coordinators: NodeCoordinators, replicas: ReplicaManager
 ) -> None:
-    """Register everything that is known of groups and transactions."""
+    """Register the metrics of groups and transactions."""
 
     def lag() -> Iterator[Row]:
         runtime = coordinators.runtime("group")

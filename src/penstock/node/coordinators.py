@@ -1,14 +1,14 @@
-"""`Coordinators` of the front door: finds the shard of a key, and makes the internal topics.
+"""`broker.context.Coordinators`: finds the shard of a key, and creates the internal topics.
 
-An internal topic is created when the first client asks for a coordinator, and its shards are made
-then; at a start, those that exist are loaded in the background. What it keeps true:
+An internal topic is created when the first client asks for a coordinator, and its shards are
+created then; at a start, existing ones are loaded in the background. Guarantees:
 
 - each partition of an internal topic that this broker serves has one shard;
-- a shard hears of each new image of the cluster's topics, in order;
-- when it stops, whoever waits for a shard is told, and what shards had begun is given up: it is
-  taken up again when the log is loaded.
+- a shard gets each new image of the cluster's topics, in order;
+- when it stops, requests that wait for a shard get an error, and effects of shards are abandoned:
+  they are started again when the log is loaded.
 
-What a shard decides is NOT known here; its code is imported when it is first needed.
+The decisions of a shard are NOT known here; its code is imported when it is first needed.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ImageTopics:
 
     @property
     def revision(self) -> int:
-        """Of the image."""
+        """The revision of the image."""
         return self._image.revision
 
     def by_name(self, name: str) -> TopicView | None:
@@ -82,13 +82,13 @@ class OwnTasks:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run it; the group awaits it."""
+        """Run the coroutine; the group awaits it."""
         task = self._group.create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     def cancel(self) -> None:
-        """End all that run."""
+        """Cancel all running tasks."""
         for task in tuple(self._running):
             task.cancel()
 
@@ -138,7 +138,7 @@ class NodeCoordinators:
                 self._open_all(kind)
 
     def stop(self) -> None:
-        """Tell whoever waits, and give up what was begun."""
+        """Answer the waiting requests with an error, and abandon effects."""
         self._is_stopped = True
         for runtime in self._runtimes.values():
             runtime.stop()
@@ -172,8 +172,8 @@ class NodeCoordinators:
         if partition not in runtime:
             hosted = self._replicas.find(runtime.topic, partition)
             topic = self._metadata.image.topic(runtime.topic)
-            # The log of a deleted topic is still here for a moment. A shard on it would outlive
-            # the topic, and stand in the way of the one that is made next.
+            # The log of a deleted topic is still here for a moment. A shard on it would outlive the
+            # topic, and block the shard of the next topic of this name.
             if hosted is None or topic is None or hosted.topic_id != topic.id:
                 return None
             from penstock.node.journal import PartitionJournal
@@ -200,7 +200,7 @@ class NodeCoordinators:
 
     def _kind(self, kind: CoordinatorKind) -> "Kind":
         if kind not in self._kinds:
-            # What coordinators need is imported here: a broker starts without it.
+            # The code of coordinators is imported here: a broker starts without it.
             from penstock.node import coordinator_kinds
 
             if kind == "group":
@@ -292,11 +292,11 @@ class NodeCoordinators:
         return None
 
     def runtime(self, kind: CoordinatorKind) -> Runtime | None:
-        """The shards of a kind, for who only looks; None while nobody asked for one."""
+        """The shards of a kind, for read-only use; None before the first request for one."""
         return self._runtimes.get(kind)
 
     def unavailable(self) -> tuple[int, int]:
-        """How many shards are being loaded, and how many cannot be."""
+        """How many shards are being loaded, and how many cannot be loaded."""
         phases = [driver.phase for runtime in self._runtimes.values() for driver in runtime]
         return phases.count(Phase.LOADING), phases.count(Phase.FAILED)
 

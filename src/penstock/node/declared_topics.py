@@ -1,8 +1,8 @@
-"""`DeclaredTopics`: carries out what the settings file declares about topics.
+"""`DeclaredTopics`: creates and changes topics as the settings file declares them.
 
 Guarantees: topics are created, grown and given settings as `cluster.declared_topics` plans it, by
-the same code that serves clients; what fails is logged, told in `problems` and tried again at the
-next reconciliation, and nothing else waits for it. It never deletes a topic.
+the same code that serves clients; a failure is logged, reported in `problems` and retried at the
+next reconciliation, and no other work waits for it. It never deletes a topic.
 """
 
 import logging
@@ -35,10 +35,10 @@ class DeclaredTopics:
         self._topics = topics
         self._memory = memory
         self.problems: tuple[str, ...] = ()
-        """What is declared and is not so, since the last reconciliation."""
+        """Declarations that the last reconciliation could not carry out."""
 
     async def reconcile(self, declared: Sequence[TopicDeclaration]) -> None:
-        """Make the topics as they are declared, as far as that can be."""
+        """Create and change topics as they are declared, as far as possible."""
         try:
             problems = await self._reconciled(declared)
         except PenstockError as error:
@@ -60,7 +60,7 @@ class DeclaredTopics:
         return [*plan.problems, *failures.values()]
 
     async def _carry_out(self, plan: TopicsPlan) -> dict[str, str]:
-        """What failed, by name of the topic."""
+        """Carry out the plan; return the errors by topic name."""
         topics = self._topics
         asked: list[tuple[str, object]] = [
             *zip(
@@ -93,7 +93,7 @@ class DeclaredTopics:
             if (topic := image.topic(one.name)) is not None
         }
 
-    # --- What is remembered ---
+    # --- The file's own settings ---
 
     async def _note_ahead(
         self,
@@ -101,7 +101,7 @@ class DeclaredTopics:
         plan: TopicsPlan,
         before: dict[str, SetByFile],
     ) -> None:
-        """Before settings change: what may be the file's from now on, old and new."""
+        """Before settings change: note the settings that the file may own now, old and new."""
         changes: dict[str, SettingsChange] = {change.name: change for change in plan.changes}
         ahead: dict[str, SetByFile | None] = {}
         for one in declared:
@@ -123,9 +123,9 @@ class DeclaredTopics:
         known: dict[str, SetByFile],
         failures: Mapping[str, str],
     ) -> None:
-        """Afterwards: exactly what the file says; a topic that it no longer names is let go.
+        """Afterwards: note exactly the file's settings; forget topics that it no longer names.
 
-        Where something failed, what was noted ahead stays.
+        Where a change failed, the earlier note stays.
         """
         wanted: dict[str, SetByFile | None] = dict.fromkeys(known.keys() - failures.keys())
         for one in declared:

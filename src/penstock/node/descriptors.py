@@ -1,11 +1,11 @@
-"""How many files and connections this process may have open, and who gets how many.
+"""Divides the descriptors of this process between files and connections.
 
 Every connection and every open segment costs a descriptor, and the system limits them. The soft
 limit is raised as far as is wanted and the hard limit allows. Where that is not enough, connections
-and files get less, and the operator is told how to change it: a connection that is refused and a
-file that is closed and opened again cost little, a write that finds no descriptor costs much.
+and files get less, and a log message says how to change it: a connection that is refused and a file
+that is closed and opened again cost little, a write that finds no descriptor costs much.
 
-It does not count descriptors that others in the process use; it leaves some for them.
+It does not count descriptors that other code in the process uses; it leaves some for it.
 """
 
 import logging
@@ -17,13 +17,13 @@ from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
 logger = logging.getLogger(__name__)
 
 _FILES_SHARE: Final = 4
-"""Files get a quarter of what there is when it is not enough: as with the defaults."""
+"""Files get a quarter when there are too few descriptors: the share of the defaults."""
 _LEAST: Final = 16
-"""Of each, however low the limit is: less would serve nobody."""
+"""Of each, however low the limit is: a broker with less is useless."""
 
 
 class Shares(NamedTuple):
-    """Who gets how many descriptors."""
+    """The descriptors of files and of connections."""
 
     files: int
     connections: int
@@ -49,13 +49,13 @@ def claim_descriptors(connections_max: int, *, files_max: int = FILES_OPEN_MAX) 
 
 
 def connections_within(connections_max: int, files: int) -> int:
-    """How many connections there is room for beside `files`, which are claimed already."""
+    """How many connections fit beside `files`, which are claimed already."""
     limit = _raise_limit(DESCRIPTORS_RESERVED + files + connections_max)
     return min(connections_max, max(_LEAST, limit - DESCRIPTORS_RESERVED - files))
 
 
 def share(limit: int, connections_max: int, files_max: int) -> Shares:
-    """What each gets of `limit` descriptors."""
+    """Divide `limit` descriptors."""
     left = limit - DESCRIPTORS_RESERVED
     if left >= files_max + connections_max:
         return Shares(files_max, connections_max)
@@ -64,7 +64,7 @@ def share(limit: int, connections_max: int, files_max: int) -> Shares:
 
 
 def _raise_limit(wanted: int) -> int:
-    """Raise the soft limit up to `wanted` where the hard one allows it; what it is then."""
+    """Raise the soft limit up to `wanted` where the hard one allows it; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

@@ -1,4 +1,4 @@
-"""`ProduceGate`: whether new data is taken, from what storage last saw of the disk."""
+"""`ProduceGate`: whether produce is accepted, by storage's last measurement of the disk."""
 
 from typing import Final
 
@@ -9,13 +9,13 @@ _MEBIBYTE: Final = 1_048_576
 
 
 class ProduceGate:
-    """Answers for each produce request; costs one look at a variable."""
+    """Called for each produce request; costs one read of a variable."""
 
     def __init__(self, guard: DiskGuard) -> None:
         self._guard = guard
 
     def __call__(self) -> DiskFullError | None:
-        """None when produce is welcome, else the reason why not."""
+        """None when produce is accepted, else the error."""
         guard = self._guard
         if guard.state is not DiskState.FULL:
             return None

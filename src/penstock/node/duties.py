@@ -1,7 +1,7 @@
 """The periodic work of storage: when each duty is due, and that one failure does not end it.
 
-Guarantees: every duty runs again after its interval, an interval that is changed is followed at
-once, and the end of `run` is the end of all. What a duty does is `storage.service`'s business.
+Guarantees: every duty runs again after its interval, a changed interval takes effect at once, and
+all duties end with `run`. `storage.service` implements the duties.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ Duty: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class DiskMarks(TypedDict):
-    """When a disk counts as full, as storage wants to know it."""
+    """The arguments of storage for when a disk counts as full."""
 
     free_bytes_min: int
     free_share_min: float
 
 
 def disk_marks(settings: DiskSettings) -> DiskMarks:
-    """What the settings say, in storage's units."""
+    """The marks of the settings, in storage's units."""
     return DiskMarks(
         free_bytes_min=settings.free_bytes_min, free_share_min=settings.free_percent_min / 100
     )
@@ -47,7 +47,7 @@ class StorageDuties:
         self._syncs = settings.flush.mode == "interval"
 
     def follow(self, settings: Settings) -> None:
-        """Keep other intervals, and watch the disks by other marks, from now on."""
+        """Use other intervals, and other marks for the disks, from now on."""
         self._storage.change_guards(**disk_marks(settings.disk))
         self._checkpoint.change(settings.log.checkpoint_interval_ms)
         self._retention.change(settings.log.retention_check_interval_ms)
@@ -55,7 +55,7 @@ class StorageDuties:
         self._sync.change(settings.flush.interval_ms)
 
     async def run(self) -> None:
-        """All of it, until cancelled."""
+        """Run all duties, until cancelled."""
         storage = self._storage
         async with asyncio.TaskGroup() as group:
             group.create_task(_paced(self._checkpoint, storage.checkpoint))
@@ -82,5 +82,5 @@ async def _done(duty: Duty) -> None:
     try:
         await duty()
     except Exception:
-        # The next time may do; logs are served without any of this.
+        # The next run may succeed; logs are served without any of this.
         logger.exception("a periodic duty of storage failed")

@@ -2,8 +2,8 @@
 
 Polling, not inotify: one `stat` each second costs nothing measurable, works on every file system
 and through every mount, and needs no library and no thread. A watch of the file itself would lose
-it when an editor renames another over it or Kubernetes swaps a link. Whoever cannot wait two
-seconds sends SIGHUP.
+it when an editor renames another over it or Kubernetes swaps a link. An operator who cannot wait
+two seconds sends SIGHUP.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from penstock.core.file_watch import Look
 
 
 def look_at(path: str) -> Look | None:
-    """How the file is now; None when there is none that can be looked at."""
+    """The present state of the file; None when it does not exist or cannot be read."""
     try:
         found = Path(path).stat()
     except OSError:

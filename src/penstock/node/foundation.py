@@ -1,11 +1,11 @@
-"""What every part of a broker stands on: the data directory, its metadata and its logs, opened.
+"""Opens the data directory, its metadata and its logs, which every part of a broker needs.
 
 The order is that of the composition root: the directory is locked, metadata is loaded and the
 cluster's id compared with the one in the directory, logs are loaded; after a crash those beyond
-their recovery point are verified, and what metadata and logs say differently is settled.
+their recovery point are verified, and differences between metadata and logs are settled.
 
-Guarantees: when it returns, logs and metadata agree, and nobody else has the directory. It serves
-nobody: that is `node.wiring`.
+Guarantees: when it returns, logs and metadata agree, and no other process uses the directory. It
+serves no clients: `node.wiring` does.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from penstock.storage.memory_disk import MemoryDisk
 
 METADATA_FILE = "metadata.sqlite3"
 MEMORY_PATH = "/penstock"
-"""Where the logs of a broker without a disk are; a memory disk has no current directory."""
+"""Path of the logs of a broker without a disk; a memory disk has no current directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """What was opened."""
+    """The opened parts."""
 
     path: str
     live: LiveSettings
@@ -113,19 +113,19 @@ def _lock(logs: LogManager, path: str) -> None:
 
 
 def topic_rules(settings: Settings) -> TopicRules:
-    """What a new topic must be like."""
+    """The rules for new topics."""
     return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
 
 
 def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
-    """Where the data is, and on what."""
+    """The data directory, and its file system."""
     if settings.node.storage == "memory":
         return MEMORY_PATH, filesystem or MemoryDisk()
     return settings.node.data_dir, filesystem or DiskFileSystem(is_mapped=settings.node.uvloop)
 
 
 def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
-    """The settings with as many connections as there may be, and how many files may be open."""
+    """The settings with connections limited to the descriptors, and the limit of open files."""
     files = claim_descriptors(given.listener.connections_max).files
 
     def adapt(settings: Settings) -> Settings:

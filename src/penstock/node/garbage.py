@@ -1,12 +1,12 @@
-"""The garbage collector of a broker: a collection looks at some thousand objects at most.
+"""The garbage collector of a broker: a collection visits some thousand objects at most.
 
-A collection stops every thread, and its time grows with the objects that it looks at. Python's own
-schedule looks at all of them from time to time: 2.8 s of CPU were measured while a client asked for
+A collection stops every thread, and its time grows with the objects that it visits. Python's own
+schedule visits all of them from time to time: 2.8 s of CPU were measured while a client asked for
 sixty thousand partitions at a time. The memory of requests is freed by reference counts and leaves
 no cycles behind. Therefore:
 
-- objects that the start created are not looked at;
-- objects that survive two collections are not looked at again;
+- objects that the start created are not visited;
+- objects that survive two collections are not visited again;
 - a full collection, for cycles that became garbage late, runs only while the process is idle.
 """
 
@@ -19,7 +19,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 OBJECTS_BETWEEN_COLLECTIONS: Final = 3_000
-"""Objects created and not freed. A collection looks at this many or, every second time, at twice as
+"""Objects created and not freed. A collection visits this many or, every second time, twice as
 many: 0.6 ms, where 20,000 took 6 ms. All collections together take the same time. Python's default
 of 700 collects several times for each burst of requests."""
 NEVER: Final = 1_000_000_000
@@ -28,15 +28,15 @@ NEVER: Final = 1_000_000_000
 FULL_COLLECTION_SECONDS: Final = 600.0
 """Between two full collections."""
 FULL_COLLECTION_OBJECTS_MIN: Final = 100_000
-"""Objects that are not looked at any more, since the last full collection: 50 MB or so. With fewer
-a full collection is not worth its pause."""
+"""Objects that are not visited any more, since the last full collection: 50 MB or so. With fewer a
+full collection is not worth its pause."""
 LOOK_SECONDS: Final = 5.0
 IDLE_CPU_SHARE_MAX: Final = 0.01
-"""A process that used less of a processor since the last look is idle."""
+"""A process that used less of a processor since the last check is idle."""
 
 
 def calm() -> None:
-    """Begin to collect as described above; what exists now is not looked at."""
+    """Begin to collect as described above; present objects are not visited."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 1, NEVER)

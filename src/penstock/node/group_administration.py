@@ -1,8 +1,8 @@
 """`GroupAdministration`: the settings of single groups, shown and changed.
 
-The metadata decides and keeps them. There is nothing to carry out afterwards: coordinators ask the
-newest image whenever they need a time, so a change is in force when the call returns. What is in
-force is `coordinator_kinds.ImageGroupTimes`' business.
+The metadata checks and stores them. No further step is needed: coordinators read the newest image
+whenever they need a time, so a change is in force when the call returns.
+`coordinator_kinds.ImageGroupTimes` returns the values in force.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from penstock.core.settings import Settings
 logger = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 50
-"""Changes looked at before other connections get a turn: those that are refused never wait, and one
-request may name twenty thousand groups. About 3 ms of work."""
+"""Changes handled before other connections get a turn: refused ones never wait, and one request may
+name twenty thousand groups. About 3 ms of work."""
 
 
 class Groups:
@@ -39,7 +39,7 @@ class Groups:
         self._tell_what_is_out_of_bounds()
 
     def follow(self, settings: Settings) -> None:
-        """Give groups that do not say otherwise other values, and other bounds to all."""
+        """Change the default values of groups, and the bounds of all."""
         self._rules = group_rules(settings.groups)
         self._tell_what_is_out_of_bounds()
 
@@ -66,7 +66,7 @@ class Groups:
         return outcomes
 
     def _tell_what_is_out_of_bounds(self) -> None:
-        """The broker's bounds may have been others when these were set."""
+        """Log settings out of bounds: the broker's bounds may have changed since."""
         for name, group in self._metadata.image.groups.items():
             for setting, text in group.settings.items():
                 if setting not in GROUP_CONFIGS:

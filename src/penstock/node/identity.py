@@ -1,4 +1,4 @@
-"""Who a data directory belongs to: cluster, node and directory id, as Kafka keeps them.
+"""The identity of a data directory: cluster, node and directory id, as Kafka stores them.
 
 The ids are written at the first start and compared at every other one. A directory of another
 cluster or node is refused, because serving it would mix two histories.
@@ -21,7 +21,7 @@ def known_cluster_id(filesystem: FileSystem, path: str) -> str | None:
 
 
 def establish_identity(filesystem: FileSystem, path: str, *, node_id: int, cluster_id: str) -> str:
-    """Compare the directory's ids with ours, writing them if it is new; returns its own id."""
+    """Compare the directory's ids with ours, writing them if it is new; return the directory id."""
     properties = read_properties(filesystem, path)
     found_cluster = properties.get("cluster.id", cluster_id)
     if found_cluster != cluster_id:

@@ -1,8 +1,8 @@
 """`PartitionJournal`: `coordinator.ports.Journal` over a partition of this broker.
 
 Records become one batch without compression, with the broker's time, as Kafka's coordinators write
-them; batches become records again when a shard is loaded. It does NOT know what a record means: how
-its bytes are read is given to it.
+them; batches become records again when a shard is loaded. It does NOT know what a record means: the
+decoder is an argument.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from penstock.storage.worker_pool import WorkClass
 Decode = Callable[[bytes, bytes | None], TypedRecord | None]
 
 COMMIT_WAIT_MS_MAX: Final = 3_600_000
-"""An hour: a disk that syncs nothing for so long has failed, and the shard is to be loaded anew."""
+"""An hour: a disk without a sync for so long has failed, and the shard must be loaded anew."""
 
 
 class _HeavyBatch:
@@ -49,11 +49,11 @@ class _HeavyBatch:
         self.place = 0
         self.left = header.record_count
         self.next_offset = header.base_offset
-        """Behind the records that were read."""
+        """The offset behind the records that were read."""
 
 
 def _is_heavy(header: BatchHeader) -> bool:
-    """Whether the loop must not read the batch in one go."""
+    """Whether the batch is too large to be decoded at once on the loop."""
     return not header.is_control and (
         header.codec != 0
         or header.record_count > COORDINATOR_LOAD_RECORDS
@@ -83,17 +83,17 @@ class PartitionJournal:
         self._storage = storage
         self._decode = decode
         self._heavy: _HeavyBatch | None = None
-        """What a load is in the middle of."""
+        """The batch that a load has begun."""
         self._skipped = skipped
 
     @property
     def start_offset(self) -> int:
-        """Of the first record."""
+        """Offset of the first record."""
         return self.partition.log.log_start_offset
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record, durable or not."""
+        """Offset behind the last record, durable or not."""
         return self.partition.log.end_offset
 
     @property
@@ -104,12 +104,12 @@ class PartitionJournal:
     def append(
         self, records: Sequence[StoredRecord], producer: Producer | None, now_ms: int
     ) -> int:
-        """Append one batch; the offset of its first record."""
+        """Append one batch; return the offset of its first record."""
         builder = BatchBuilder()
         for record in records:
             key, value = encode(record)
             builder.append(Record(key, value, (), now_ms))
-            # Not when all of it is there: a long name in each of many records is gigabytes.
+            # Not after all are encoded: a long name in each of many records is gigabytes.
             if builder.size_bytes > COORDINATOR_BATCH_BYTES_MAX:
                 raise BatchTooLargeError(
                     f"a change of {len(records)} records is too large for {self.partition.name}, "
@@ -128,7 +128,7 @@ class PartitionJournal:
     def when_committed(
         self, end_offset: int, on_done: Callable[[PenstockError | None], None]
     ) -> None:
-        """Call once, when everything before `end_offset` is committed or never will be."""
+        """Call back once, when all records before `end_offset` are committed or never will be."""
 
         def done() -> None:
             on_done(wait.errors.get(self.partition.name))
@@ -143,7 +143,7 @@ class PartitionJournal:
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         """Some batches from `offset` on, or some records of one; and the offset behind them."""
-        # Others get their turn: a large log is read in thousands of pieces.
+        # Other tasks get their turn: a large log is read in thousands of pieces.
         await asyncio.sleep(0)
         heavy, self._heavy = self._heavy, None
         if heavy is None or heavy.next_offset != offset:
@@ -179,7 +179,7 @@ class PartitionJournal:
         return memoryview(found.records), end_offset
 
     async def _unfold(self, view: memoryview) -> "_HeavyBatch":
-        """Unfold the first batch on a thread."""
+        """Decompress the first batch on a thread."""
         header = read_header(view)
         section = await self._storage.pool.run(WorkClass.READS, partial(unfolded, view, 0, header))
         return _HeavyBatch(header, section)
@@ -201,7 +201,7 @@ class PartitionJournal:
     def _loaded(
         self, view: memoryview, offset: int, end_offset: int
     ) -> tuple[list[LoadedBatch], int]:
-        """The records from `offset` on; what no transaction parts becomes one batch."""
+        """The records from `offset` on; neighbours without a transaction become one batch."""
         batches: list[LoadedBatch] = []
         plain: list[OffsetRecord] = []
         position, behind, count = 0, end_offset, 0

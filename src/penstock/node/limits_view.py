@@ -1,11 +1,12 @@
-"""`LimitsView`: every limit of a running broker with what is used of it, as rows and as metrics.
+"""`LimitsView`: every limit of a running broker with its use, as rows and as metrics.
 
-The rows are made when somebody looks, from the parts that enforce the limits: there is no second
-count that could differ. `current` and `limit` are in the row's unit. The disk's row tells what is
-used of what may be used before produce is refused, so that it reads like the others.
+The rows are built when they are requested, from the parts that enforce the limits: there is no
+second count that could differ. `current` and `limit` are in the row's unit. The disk's row has the
+used space and the space that may be used before produce is refused, so that it reads like the
+others.
 
-Three metrics carry the same rows: `limit_used`, `limit_max` and `limit_refusals_total`, each with
-the label `limit`. It decides nothing and refuses nobody.
+Three metrics have the same rows: `limit_used`, `limit_max` and `limit_refusals_total`, each with
+the label `limit`. It decides and refuses nothing.
 """
 
 from penstock.broker.fetch_sessions import FetchSessionCache
@@ -90,7 +91,7 @@ class LimitsView:
 
 
 def refused_batches_family(refused: RefusedBatches) -> Family:
-    """Batches that producers were refused, by the name of the error that they were told."""
+    """Refused batches, by the name of the error."""
 
     def read() -> list[Row]:
         return [Row((ErrorCode(code).name,), count) for code, count in refused.by_code.items()]

@@ -1,12 +1,11 @@
-"""`LiveSettings`: the settings in force, and everybody who follows them while the broker runs.
+"""`LiveSettings`: the settings in force, and the parts that follow them while the broker runs.
 
-Guarantees: followers hear of settings that were checked whole, all of them, in the order in which
-they were added, and before `take` returns; a follower only replaces values and cannot fail. So a
-change is in force for all parts or for none. Values are pushed to the parts: a hot path reads an
+Guarantees: every follower gets settings that were checked as a whole, in the order in which
+followers were added, and before `take` returns; a follower only replaces values and cannot fail. So
+a change is in force for all parts or for none. Values are pushed to the parts: a hot path reads an
 attribute of its own and pays nothing for being changeable.
 
-Whether a change may be taken is `core.settings_changes`' question, and where it comes from is
-`node.settings_reload`'s.
+`core.settings_changes` decides whether a change is accepted, and `node.settings_reload` reads it.
 """
 
 import logging
@@ -18,7 +17,7 @@ from penstock.core.settings_changes import ChangedSetting, changed_settings
 
 Follower = Callable[[Settings], None]
 Adaptation = Callable[[Settings], Settings]
-"""What the machine or the cluster makes of the settings that were given."""
+"""Adapts the given settings to the machine and the cluster."""
 
 
 class LiveSettings:
@@ -33,24 +32,24 @@ class LiveSettings:
 
     @property
     def given(self) -> Settings:
-        """What file, environment and flags say; what is in force may differ."""
+        """The settings of file, environment and flags; those in force may differ."""
         return self._given
 
     def add_followers(self, *followers: Follower) -> None:
-        """Tell these of every change."""
+        """Call these with every change."""
         self.followers.extend(followers)
 
     def end_with(self, follower: Callable[[Settings], Awaitable[None]]) -> None:
-        """Tell this one last and wait for it: it has work for each topic."""
+        """Call this follower last and await it: it has work for each topic."""
         self._last_follower = follower
 
     async def take(self, given: Settings) -> tuple[ChangedSetting, ...]:
-        """Put settings in force that were found to be right; what changed by it."""
+        """Put checked settings in force; return the changed ones."""
         self._given = given
         return await self.adapt_again()
 
     async def adapt_again(self) -> tuple[ChangedSetting, ...]:
-        """What is given is the same, and something else that counts has changed."""
+        """Adapt the given settings again, because the cluster or the machine has changed."""
         before, after = self.current.settings, self._adapt(self._given)
         changed = changed_settings(before, after)
         if not changed:

@@ -1,16 +1,15 @@
-"""Which logs of a data directory belong to which topic, at start.
+"""Assigns the logs of a data directory to topics, at start.
 
-Metadata says which topics there are; the directory says which logs. Normally they agree. Where they
-do not:
+Metadata has the topics, the directory has the logs. Normally they agree. Where they do not:
 
-- a topic whose log is missing gets an empty one (it was created just before a crash); if something
-  was durable in it, somebody took it away, and that is reported;
-- a log whose topic is unknown, or was deleted and made anew under the same name, is set aside
-  under a name that is never loaded and never deleted, and reported: it may be the only copy of
-  something;
+- a topic whose log is missing gets an empty one (it was created just before a crash); if it had
+  durable records, it was removed from outside, and that is reported;
+- a log whose topic is unknown, or was deleted and created anew under the same name, is set aside
+  under a name that is never loaded and never deleted, and reported: it may be the only copy of its
+  records;
 - a directory without metadata of ours, such as one that Apache Kafka wrote, has its topics adopted:
-  names, ids and number of partitions are taken from the logs, settings are the defaults. Nobody
-  knows whether such a log was compacted, so offsets may be missing in it, then and ever after.
+  names, ids and number of partitions are taken from the logs, settings are the defaults. It is
+  unknown whether such a log was compacted, so offsets may be missing in it, then and ever after.
 """
 
 import asyncio
@@ -34,9 +33,9 @@ class _GivenUpError(Exception):
 
 
 async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping[str, str]) -> None:
-    """Load every log with the settings of its topic, and tell what is wrong with some.
+    """Load every log with the settings of its topic, and log the problems.
 
-    On a thread: after a crash this may take minutes, and signals must be heard meanwhile. When it
+    On a thread: after a crash this may take minutes, and signals must be handled meanwhile. When it
     is cancelled it ends after the log that is being read.
     """
     is_given_up = threading.Event()
@@ -57,7 +56,7 @@ async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping
         await asyncio.shield(loading)
     except asyncio.CancelledError:
         is_given_up.set()
-        # The caller lets the directory's lock go next: the thread must not write any more then.
+        # The caller releases the directory's lock next: the thread must not write any more then.
         await asyncio.wait([loading])
         loading.exception()
         raise
@@ -67,7 +66,7 @@ async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping
 
 
 def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
-    """The topics that the logs of a directory without metadata amount to."""
+    """Derive topics from the logs of a directory without metadata."""
     by_topic: dict[str, dict[int, UUID | None]] = {}
     epochs: dict[TopicPartition, int] = {}
     for name, log in manager.logs.items():
@@ -102,20 +101,20 @@ def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
 
 
 def first_free_producer_id(manager: LogManager) -> int:
-    """The lowest producer id above all that the logs remember."""
+    """The lowest producer id above all in the logs."""
     return 1 + max(
         (max(log.producers.entries, default=-1) for log in manager.logs.values()), default=-1
     )
 
 
 def settle_differences(manager: LogManager, image: MetadataImage) -> None:
-    """Report logs that are missing, and take those that belong to no topic out of the way."""
+    """Report missing logs, and set aside logs that belong to no topic."""
     _report_lost(manager, image)
     _set_strays_aside(manager, image)
 
 
 def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
-    """Take logs that belong to no topic out of the way."""
+    """Set aside logs that belong to no topic."""
     strays = list(_strays(manager, image))
     if strays:
         manager.set_aside(strays)
@@ -128,7 +127,7 @@ def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
 
 
 def _report_lost(manager: LogManager, image: MetadataImage) -> None:
-    """Say which partitions begin anew although they had records."""
+    """Report partitions that begin anew although they had records."""
     for name in manager.lost_logs():
         if image.partition(name.topic, name.partition) is not None:
             logger.error("%s had records and its directory is gone: it begins anew, empty.", name)

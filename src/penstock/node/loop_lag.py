@@ -1,9 +1,8 @@
 """`LoopLag`: how late the event loop is, as a histogram.
 
-Twice a second it asks to be called, and notes how long after the moment it was. What it sees is
-what every client waits before anybody looks at its request: work that holds the loop, a garbage
-collection, a processor that others use. It costs a few microseconds each time. It starts no task
-and changes nothing.
+Twice a second it schedules a call, and records how late the call was. Every request waits that long
+before it is handled: for work that holds the loop, a garbage collection, a processor that other
+processes use. It costs a few microseconds each time. It starts no task and changes nothing.
 """
 
 import asyncio
@@ -12,10 +11,10 @@ from typing import Final
 from penstock.core.metrics import Histogram, Registry
 
 INTERVAL_SECONDS: Final = 0.5
-"""Between two looks. A stop of the loop that lasts so long is always seen, a shorter one in
-proportion."""
+"""Between two measurements. A stop of the loop that lasts this long is always seen, a shorter one
+in proportion."""
 LAG_BOUNDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""From a millisecond, which is how exact the loop's timers are."""
+"""Starting at a millisecond, the precision of the loop's timers."""
 
 
 class LoopLag:
@@ -30,12 +29,12 @@ class LoopLag:
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look for the first time."""
+        """Start measuring."""
         self._due = self._loop.time() + INTERVAL_SECONDS
         self._handle = self._loop.call_at(self._due, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         if self._handle is not None:
             self._handle.cancel()
 

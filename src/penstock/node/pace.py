@@ -1,7 +1,7 @@
 """`Pace`: the time between two rounds of a periodic duty, which may change while it is waited for.
 
-Guarantees: a duty that waits notices a shorter or longer time at once; what has passed already
-counts. A changed pace costs nothing while nobody changes it. It runs no duty itself.
+Guarantees: a duty that waits uses a shorter or longer time at once; time that has passed already
+counts. It costs nothing while the pace is unchanged. It runs no duty itself.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ class Pace:
 
     @property
     def interval_seconds(self) -> float:
-        """The rest that is taken now."""
+        """The present interval."""
         return self._interval_seconds
 
     def change(self, interval_ms: int) -> None:
-        """Rest as long as this from now on; who rests already is told."""
+        """Change the interval; a duty that rests already is woken."""
         self._interval_seconds = interval_ms / 1_000
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,9 +1,9 @@
-"""What this process uses: CPU, memory, descriptors, garbage; and which Penstock it is.
+"""Metrics of this process: CPU, memory, descriptors, garbage; and the version of Penstock.
 
-The names are those that Prometheus' own clients use, so that dashboards made for any process show
-this one too. All of it is asked when somebody looks; nothing runs meanwhile. The numbers are of the
-whole process: a broker inside a test's process counts the test too. Where the system does not tell
-(no `/proc`), a metric is not there rather than wrong.
+The names are those that Prometheus' own clients use, so that general dashboards show this one too.
+All values are read when metrics are requested; nothing runs meanwhile. The numbers are of the whole
+process: a broker inside a test's process counts the test too. Where the system does not report a
+value (no `/proc`), the metric is missing rather than wrong.
 """
 
 import gc
@@ -33,7 +33,7 @@ _GARBAGE_COLUMNS: Final = (
 
 
 def register_process(metrics: Registry, clock: Clock) -> None:
-    """Register everything that is known of the process."""
+    """Register the metrics of the process."""
     started_at = clock.now_ms() / 1_000
     metrics.gauge("process_start_time_seconds", "When the broker started.", lambda: started_at)
     metrics.gauge("process_cpu_seconds_total", "Time on a processor.", time.process_time)
@@ -56,7 +56,7 @@ def register_process(metrics: Registry, clock: Clock) -> None:
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has; new kernels tell it without a list."""
+    """How many descriptors this process has; new kernels report it without a list."""
     return os.stat(_PROCESS / "fd").st_size or len(os.listdir(_PROCESS / "fd"))
 
 

@@ -1,7 +1,7 @@
 """Forgets producers that were silent for long: the task behind `transactions.producer_*`.
 
-Guarantees: a producer is forgotten only when this broker did not hear of it for the whole time of
-the setting, by a clock that never jumps, and at the latest one look later; one with an open
+Guarantees: a producer is forgotten only when this broker saw no activity of it for the whole time
+of the setting, by a clock that never jumps, and at the latest one check later; one with an open
 transaction stays. It does NOT touch transactional ids: the transaction coordinator does.
 """
 
@@ -15,10 +15,10 @@ from penstock.storage.log_manager import LogManager
 from penstock.storage.producer_state import ProducerStates
 
 _LOGS_AT_ONCE = 16
-"""Logs looked at before other work gets its turn."""
+"""Logs checked before other work gets its turn."""
 _PRODUCERS_AT_ONCE = 2_000
-"""Producers looked at before other work gets its turn: 0.2 ms of CPU, uncompiled, if all are
-forgotten. A client can have 100,000 in one partition, and a look at 60,000 of them took 10 ms."""
+"""Producers checked before other work gets its turn: 0.2 ms of CPU, uncompiled, if all are
+forgotten. A client can have 100,000 in one partition, and checking 60,000 of them took 10 ms."""
 
 
 class ProducerExpiration:
@@ -31,12 +31,12 @@ class ProducerExpiration:
         self._pace = Pace(settings.producer_expiration_check_interval_ms)
 
     def follow(self, settings: Settings) -> None:
-        """Look as often, and forget as early, as these say."""
+        """Use the check interval and the expiration time of these settings."""
         self._settings = settings.transactions
         self._pace.change(self._settings.producer_expiration_check_interval_ms)
 
     async def run(self) -> None:
-        """Look for silent producers again and again, until it is cancelled."""
+        """Check for silent producers periodically, until it is cancelled."""
         while True:
             await self._pace.rest()
             silent_ms = self._settings.producer_expiration_ms

@@ -1,8 +1,8 @@
 """`QuotaAdministration`: quotas are changed in the metadata, and the broker follows the metadata.
 
-What is in force is what the newest image says: quotas that another broker of the cluster changed
-are followed in the same way, and those that were there before this one started are taken over when
-it starts. `broker.quotas` does the counting.
+The newest image has the quotas in force: changes by another broker of the cluster take effect in
+the same way, and existing quotas are loaded when this broker starts. `broker.quotas` does the
+counting.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
 
 CHANGES_AT_ONCE: Final = 50
-"""Changes looked at before other connections get a turn: those that are refused never wait."""
+"""Changes handled before other connections get a turn: refused ones never wait."""
 
 
 class QuotaChanges:

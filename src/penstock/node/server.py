@@ -3,9 +3,9 @@
     async with BrokerServer(BrokerConfig(port=0, data_dir="data")) as server:
         print(server.host, server.port)
 
-When entering returns, the broker answers. When leaving returns, everything that was accepted is
-answered and on disk, and the data directory says that the stop was clean. A part that fails takes
-the whole broker down with its exception: half a broker is worse than none.
+When entering returns, the broker answers. When leaving returns, all accepted requests are answered
+and on disk, and the data directory has the clean-stop marker. A part that fails takes the whole
+broker down with its exception: half a broker is worse than none.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def _one_error() -> Iterator[None]:
-    """An error of ours in a task group is raised as itself: it is what the caller can act on."""
+    """Raise an error of ours in a task group as itself, so that the caller can handle it."""
     try:
         yield
     except BaseExceptionGroup as group:
         ours = group.subgroup(PenstockError)
         if ours is not None:
-            # One failing disk may end several tasks; the first tells what happened.
+            # One failing disk may end several tasks; the first error has the cause.
             first = ours.exceptions[0]
             raise first from first.__cause__
         if len(group.exceptions) == 1:
@@ -57,7 +57,7 @@ class BrokerServer:
     ) -> None:
         """`filesystem` stands in for the disk, for tests of faults; `stand_ins` for more.
 
-        A `source` gives the settings, and its file is watched while the broker runs.
+        A `source` has the settings, and its file is watched while the broker runs.
         """
         if settings is None:
             settings = BrokerConfig() if source is None else source.first.settings
@@ -69,22 +69,22 @@ class BrokerServer:
 
     @property
     def host(self) -> str:
-        """The address that clients are told to connect to."""
+        """The advertised address."""
         return self._running.advertised_host
 
     @property
     def port(self) -> int:
-        """The port that clients are told to connect to; the real one when 0 was asked for."""
+        """The advertised port; the real one when port 0 was set."""
         return self._running.advertised_port
 
     @property
     def listening_port(self) -> int:
-        """The port that is listened on, whatever clients are told."""
+        """The port that the broker listens on, whatever is advertised."""
         return self._running.listening_port
 
     @property
     def bootstrap_server(self) -> str:
-        """What a client's `bootstrap.servers` takes."""
+        """The value for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -93,25 +93,25 @@ class BrokerServer:
         return self._running.admin.port
 
     async def wait_for_admin(self) -> None:
-        """Until the admin port answers, a moment after the broker; at once when there is none."""
+        """Wait until the admin port answers, a moment after the broker; not without one."""
         await self._running.admin.wait_up()
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster, made at the first start on a data directory."""
+        """The id of the cluster, created at the first start on a data directory."""
         return self._running.metadata.image.cluster_id
 
     def reload_settings(self) -> None:
-        """Have the settings read again soon; nothing happens where they have no source.
+        """Reload the settings soon; does nothing where they have no source.
 
-        Before the start is over nothing happens either: the settings were read just then.
+        It does nothing during the start either: the settings were read just then.
         """
         if self._parts is not None and self._parts.reload is not None:
             self._parts.reload.ask()
 
     @property
     def setting_problems(self) -> tuple[str, ...]:
-        """What the operator wanted and is not so: a refused settings file, declared topics."""
+        """Settings that could not be applied: a refused settings file, declared topics."""
         reload = self._running.reload
         refused = () if reload is None or reload.refusal is None else (reload.refusal,)
         return (*refused, *self._running.declared.problems)
@@ -121,11 +121,11 @@ class BrokerServer:
         return self._running.metrics.snapshot()
 
     def limits(self) -> list[LimitUse]:
-        """Every limit now, with what is used of it and what was refused for it."""
+        """Every limit now, with its use and its refusals."""
         return self._running.limits.rows()
 
     def collect_metrics(self) -> list[Collected]:
-        """Every metric now, with what an exporter must know of it."""
+        """Every metric now, with its description for an exporter."""
         return self._running.metrics.collect()
 
     async def run(self) -> None:

@@ -1,9 +1,9 @@
-"""`SettingsReload`: reads the settings file again when it has changed or when somebody asks.
+"""`SettingsReload`: reads the settings file again when it has changed or on request.
 
-Guarantees: a file is taken whole or refused whole, with every reason in the log and the outcome in
-metrics named like Prometheus' own (`config_last_reload_successful` and so on). A refused file
-changes nothing: the broker goes on with what it has and looks at the next change. One reload at a
-time. A change of the file is noticed within two looks; `core.file_watch` says what counts as one.
+Guarantees: a file is accepted whole or refused whole, with every reason in the log and the outcome
+in metrics named like Prometheus' own (`config_last_reload_successful` and so on). A refused file
+changes nothing: the broker keeps its settings and waits for the next change. One reload at a time.
+A change of the file is noticed within two checks; `core.file_watch` defines a change.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ from penstock.node.live_settings import LiveSettings
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the file: what is saved is in force within two seconds."""
+"""Between two checks of the file: a saved file is in force within two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """Where a broker's settings came from and can be read again."""
+    """The source of a broker's settings, which can be read again."""
 
     path: str | None
     """The settings file; None when there is none, and then only environment and flags count."""
     load: Callable[[], Loaded]
     """Reads everything again; blocks."""
     first: Loaded
-    """What was read before the start."""
+    """The settings that were read before the start."""
     first_look: Look | None
-    """How the file was just before that."""
+    """The state of the file just before that."""
 
 
 class ReloadOutcomes:
-    """How the last reload went, and how often each way, as metrics; also where there is none."""
+    """The last reload's result and the count of each result, as metrics; also without a source."""
 
     def __init__(self, clock: Clock, metrics: Registry) -> None:
         self._clock = clock
@@ -75,13 +75,13 @@ class ReloadOutcomes:
         self._applied_at_ms = self._clock.now_ms()
 
     def note_refused(self, reason: str) -> None:
-        """They are not, and nothing was changed."""
+        """The settings that were read are refused, and nothing was changed."""
         self.refusal = reason
         self.refused.value += 1
 
 
 class SettingsReload:
-    """Keeps a broker's settings up with its file."""
+    """Applies changes of the settings file to a running broker."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class SettingsReload:
             await self.look(look_at(self._source.path) if self._source.path else None)
 
     async def look(self, look: Look | None) -> None:
-        """Reload if somebody asked or if the file, which is like this now, has changed."""
+        """Reload if it was requested, or if the file, with this present state, has changed."""
         if self._asked.is_set():
             self._asked.clear()
             self._watch.was_read(look)
@@ -127,9 +127,9 @@ class SettingsReload:
         await self.reload()
 
     async def reload(self) -> None:
-        """Read everything again; take it or refuse it."""
+        """Read everything again; accept or refuse it."""
         try:
-            # Off the loop: a large file takes its time, and clients wait for nothing.
+            # Off the loop: a large file takes time, and clients must not wait for it.
             loaded = await asyncio.to_thread(self._source.load)
         except (ConfigError, OSError) as error:
             self._refuse(str(error))

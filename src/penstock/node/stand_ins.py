@@ -1,7 +1,7 @@
-"""`StandIns`: what stands in for a part of the machine while faults are tested.
+"""`StandIns`: replacements for parts of the machine in tests of faults.
 
-Each is None for the real thing. They are how `penstock.testing` takes a disk away, keeps metadata
-over a crash, or puts a slow line between a broker and its clients; nothing else uses them.
+None means the real part. `penstock.testing` uses them to remove a disk, keep metadata over a crash,
+or put a slow line between a broker and its clients; nothing else uses them.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from penstock.storage.filesystem import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """What is not the real thing."""
+    """The replaced parts."""
 
     filesystem: FileSystem | None = None
     """For the disk of the logs; metadata is not on it."""

@@ -1,7 +1,7 @@
 """Partitions, logs, syncs and disks as metrics.
 
-Everything is asked when somebody looks, of the parts that keep it; nothing is counted twice. What
-is told by topic costs one pass over the partitions for a scrape, and nothing between two.
+All values are read at a scrape, from the parts that own them; nothing is counted twice. Metrics by
+topic cost one pass over the partitions at a scrape, and nothing between two.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _DIRECTORY_COLUMNS: Final = (
 
 
 def register_storage(metrics: Registry, storage: StorageService, replicas: ReplicaManager) -> None:
-    """Register everything that is known of the log."""
+    """Register the metrics of the log."""
     view = _View(storage, replicas)
     gauge = metrics.gauge
     gauge("partitions", "Partitions served here.", lambda: len(replicas))
@@ -63,7 +63,7 @@ def register_storage(metrics: Registry, storage: StorageService, replicas: Repli
 
 
 def count_offline_partitions(storage: StorageService, replicas: ReplicaManager) -> int:
-    """Partitions whose log is damaged, gone, or on a directory that failed."""
+    """Partitions whose log is damaged, missing, or on a directory that failed."""
     failed = [
         f"{flusher.directory.path}/"
         for flusher in storage.manager.flushers

@@ -1,11 +1,11 @@
-"""`TopicAdministration`: metadata decides which partitions there are, this makes the logs follow.
+"""`TopicAdministration`: metadata decides which partitions exist; this creates and deletes logs.
 
-Order is what matters. Creating: the topic is in the store first, then its logs are made, then it is
-served, then the caller is told. When a log cannot be made, the topic is deleted again, so that an
-error means that there is no topic. Deleting: the topic leaves the store first, then it is no longer
-served, then its logs are renamed away, then the caller is told. A crash at any point leaves
-either a topic whose logs are made at the next start, or logs without a topic, which are set aside
-then.
+The order matters. Creating: the topic is stored first, then its logs are created, then it is
+served, then the call returns. When a log cannot be created, the topic is deleted again, so that an
+error means that there is no topic. Deleting: the topic is removed from the store first, then it is
+no longer served, then its logs are renamed, then the call returns. A crash at any point leaves
+either a topic whose logs are created at the next start, or logs without a topic, which are set
+aside then.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from penstock.storage.service import StorageService
 logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE: Final = 8
-"""Logs that are made before others get their turn: about a millisecond each, in system calls."""
+"""Logs created before other tasks get their turn: about a millisecond each, in system calls."""
 CHANGES_AT_ONCE: Final = 20
-"""Changes of settings looked at before other connections get a turn: about 5 ms of work. Those that
-are refused never wait, and one request may name twenty thousand topics."""
+"""Changes of settings handled before other connections get a turn: about 5 ms of work. Refused ones
+never wait, and one request may name twenty thousand topics."""
 ROOM_SECONDS = 1.0
-"""Between two tries to make a log that found no room."""
+"""Between two attempts to create a log that found no disk space."""
 
 
 class Topics:
@@ -55,10 +55,10 @@ class Topics:
         self._storage = storage
         self._replicas = replicas
         self._defaults = metadata.topic_defaults
-        """What the logs follow of topics that do not say otherwise."""
+        """The defaults that the logs use for settings that topics do not have."""
         self._one_at_a_time = asyncio.Lock()
         self._without_room: set[str] = set()
-        """Topics of which a log found no room; the metadata has them already."""
+        """Topics with a log that found no disk space; the metadata has them already."""
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -74,7 +74,7 @@ class Topics:
             ]
 
     async def _serve(self, topic: TopicImage) -> TopicImage | PenstockError:
-        """Serve a new topic, or leave nothing of it and say why."""
+        """Serve a new topic, or remove it and return the error."""
         failure = await self._host(topic)
         if failure is None:
             return topic
@@ -84,7 +84,7 @@ class Topics:
             try:
                 await self._remove(deleted)
             except StorageError:
-                # A disk that cannot delete either: what lies there is set aside at the next start.
+                # A disk that cannot delete either: the files are set aside at the next start.
                 logger.exception("what was made of the topic %s stays on the disk", topic.name)
         return failure
 
@@ -102,10 +102,10 @@ class Topics:
     ) -> list[PenstockError | None]:
         """One outcome for each topic, in the order asked; None is success.
 
-        A new partition whose log cannot be made exists all the same, because partitions cannot be
-        taken back, and who asked is told of success, as by Kafka. It is told in this broker's log,
-        and every request for that partition is answered with why it is not served. A log that found
-        no room is tried again when there is some, any other at the next start at the latest.
+        A new partition whose log cannot be created exists anyway, because partitions cannot be
+        removed, and the client gets a success, as in Kafka. This broker logs the error, and returns
+        it to every request for that partition. A log that found no disk space is retried when there
+        is some, any other at the next start at the latest.
         """
         outcomes: list[PenstockError | None] = []
         async with self._one_at_a_time:
@@ -146,7 +146,7 @@ class Topics:
         return outcomes
 
     async def follow_defaults(self) -> None:
-        """Let every topic that does not say otherwise follow the defaults of now."""
+        """Apply the present defaults to every topic without its own value."""
         async with self._one_at_a_time:
             defaults = self._metadata.topic_defaults
             if defaults == self._defaults:
@@ -158,7 +158,7 @@ class Topics:
                     await asyncio.sleep(0)
 
     def _follow_settings(self, topic: TopicImage) -> None:
-        """Let the running logs of a topic follow its settings."""
+        """Apply the settings of a topic to its running logs."""
         settings = self._settings(topic)
         rules = produce_rules(settings)
         wanted = log_settings(settings, is_adopted=topic.is_adopted)
@@ -166,14 +166,14 @@ class Topics:
             partition = self._replicas.find(topic.name, index)
             if partition is not None:
                 partition.rules = rules
-                # Gaps that compaction left stay, whatever the policy is now.
+                # Gaps of compaction stay, whatever the policy is now.
                 had_gaps = partition.log.settings.is_compacted
                 partition.log.settings = replace(
                     wanted, is_compacted=wanted.is_compacted or had_gaps
                 )
 
     def _settings(self, topic: TopicImage) -> TopicSettings:
-        """What can be used of a topic's settings: what is stored must not stop a broker."""
+        """The valid part of a topic's settings: stored settings must not stop a broker."""
         settings, problems = usable_topic_settings(topic.settings, self._metadata.topic_defaults)
         for problem in problems:
             logger.warning("a setting of %s is not used: %s", topic.name, problem)
@@ -185,7 +185,7 @@ class Topics:
             await self._host(topic)
 
     async def host_when_there_is_room(self) -> None:
-        """Make the logs that found no room, as soon as there is some; until cancelled."""
+        """Create the logs that found no disk space, as soon as there is some; until cancelled."""
         while True:
             await asyncio.sleep(ROOM_SECONDS)
             if self._without_room:
@@ -197,9 +197,9 @@ class Topics:
                             await self._host(topic)
 
     async def _host(self, topic: TopicImage) -> StorageError | None:
-        """Serve the partitions of `topic` that are placed here, making logs that are missing.
+        """Serve the partitions of `topic` that are placed here, creating missing logs.
 
-        The error of the first that cannot be served, if there is one.
+        Returns the error of the first that cannot be served, if there is one.
         """
         settings = self._settings(topic)
         rules = produce_rules(settings)

@@ -1,4 +1,4 @@
-"""Topic settings as each layer wants them: rules for producers, settings for logs."""
+"""Converts topic settings for each layer: rules for producers, settings for logs."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _CODECS: Final[Mapping[str, int | None]] = {
 
 
 def produce_rules(settings: TopicSettings) -> ProduceRules:
-    """What a topic's settings ask of a produced batch."""
+    """The rules of a topic's settings for a produced batch."""
     return ProduceRules(
         batch_bytes_max=settings.max_message_bytes,
         compacted=settings.cleanup_compact,
@@ -34,13 +34,13 @@ def produce_rules(settings: TopicSettings) -> ProduceRules:
 
 
 def log_settings(settings: TopicSettings, *, is_adopted: bool = False) -> LogSettings:
-    """What a topic's settings ask of a partition's log.
+    """The log settings of a topic's partitions.
 
-    An adopted one may have been compacted by who wrote it, whatever its settings are here.
+    An adopted log may have been compacted by its earlier broker, whatever its settings are here.
     """
     segment_ms = settings.segment_ms
     if settings.cleanup_compact and settings.max_compaction_lag_ms > 0:
-        # What is in the active segment is not compacted.
+        # Records in the active segment are not compacted.
         segment_ms = min(segment_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=settings.segment_bytes,

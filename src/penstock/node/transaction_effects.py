@@ -1,10 +1,10 @@
-"""Carries out what transaction shards ask for: markers in partitions, and new producer ids.
+"""Carries out the effects of transaction shards: markers in partitions, and new producer ids.
 
 All markers of a transaction are appended in one step and then awaited together. A marker counts as
-written when it is committed, and is not written again when those of other partitions are tried
-again. No epoch that somebody else wrote fences them: this broker leads the partition of the
-transaction's state, so nobody else is its coordinator. It does NOT decide how a transaction ends,
-or when to try again.
+written when it is committed, and is not written again when those of other partitions are retried.
+No other coordinator's epoch fences them: this broker leads the partition of the transaction's
+state, so it is the only coordinator. It does NOT decide how a transaction ends, or when to try
+again.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from penstock.replication.manager import ReplicaManager, TransactionEnd
 logger = logging.getLogger(__name__)
 
 STRICT_TRANSACTION_VERSION: Final = 2
-"""From this version on, each end of a transaction has an epoch of its own."""
+"""Starting at this version, each end of a transaction has an epoch of its own."""
 
 
 class MarkerWritten(Protocol):
-    """Who wants to know of each marker, in the step in which it is appended."""
+    """Called for each marker, in the step in which it is appended."""
 
     def __call__(
         self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
@@ -54,9 +54,9 @@ class TransactionEffects:
         self._marker_written = marker_written
         self._image = image
         self._unfinished: dict[WriteMarkers, set[TopicPartition]] = {}
-        """Ends that are not complete, with the partitions that have their marker. An entry goes
-        when an attempt succeeds: a later transaction may end in just the same words, and its
-        markers must not be taken for written."""
+        """Ends that are not complete, with the partitions that have their marker. An entry is
+        removed when an attempt succeeds: a later transaction may end with an equal effect, and its
+        markers must not count as written."""
 
     async def perform(self, effect: object) -> object:
         """Carry an effect out; raises a `PenstockError` when it failed."""
@@ -89,7 +89,7 @@ class TransactionEffects:
                 written.add(name)
                 continue
             if is_first:
-                # Said once, not with every attempt.
+                # Logged once, not with every attempt.
                 logger.warning("no marker in %s yet, will be tried again: %s", name, error)
             failed = error
         if failed is not None:
@@ -101,13 +101,13 @@ class TransactionEffects:
         if partition is None:
             answer: Deferred[PenstockError | None] = Deferred()
             is_known = self._image().partition(name.topic, name.partition) is not None
-            # A partition that was deleted is owed nothing.
+            # A deleted partition needs no marker.
             answer.set(NotLeaderError(f"{name} is not served now") if is_known else None)
             return answer
 
         known = partition.log.producers.entries.get(end.producer_id)
         if known is not None and known.coordinator_epoch > end.coordinator_epoch:
-            # Of a client, which may claim any, or of the cluster that the log comes from.
+            # The epoch of a client, which may send any, or of the log's former cluster.
             end = end._replace(coordinator_epoch=known.coordinator_epoch)
 
         def appended() -> None:

@@ -1,7 +1,7 @@
-"""`load_soon`: import, on a thread, what the first request of each API would import on the loop.
+"""`load_soon`: import, on a thread, the modules that first requests would import on the loop.
 
-A broker starts without the modules that its clients may never need. To import those of groups when
-the first group comes took 100 ms, in which the other clients waited.
+A broker starts without the modules that its clients may never need. The import of the modules of
+groups at the first request took 100 ms, in which other clients waited.
 """
 
 import importlib
@@ -33,6 +33,6 @@ def load() -> None:
         try:
             importlib.import_module(name)
         except Exception:
-            # The first request that needs it meets the same error and reports it.
+            # The first request that needs it gets the same error and reports it.
             logger.exception("%s could not be imported", name)
         time.sleep(REST_SECONDS)

@@ -7,9 +7,9 @@ The order of starting, which is also the reverse of the order of stopping:
 3. logs are loaded; after a crash, those beyond their recovery point are verified;
 4. the broker registers itself, and every partition placed here is served;
 5. the listener accepts connections;
-6. the admin port, which was taken first, is served. It is let go last.
+6. the admin port, which was bound first, is served. It is closed last.
 
-Stopping first refuses new connections and finishes what was accepted, then goes the same way back.
+Stopping first refuses new connections and finishes accepted requests, then stops in reverse order.
 All waits of a stop share one deadline (`core.stopping`).
 """
 
@@ -80,7 +80,7 @@ SESSION_ID_BITS = 31
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the owner of a running broker may ask."""
+    """The parts that the owner of a running broker may use."""
 
     metadata: MetadataService
     metrics: Registry
@@ -92,7 +92,7 @@ class Parts:
     live: LiveSettings
     declared: DeclaredTopics
     reload: SettingsReload | None
-    """None for a broker whose settings were handed in and come from nowhere."""
+    """None for a broker whose settings have no source."""
 
 
 async def start_parts(
@@ -175,7 +175,7 @@ def _serve_admin(
     coordinators: NodeCoordinators,
     listener: Listener,
 ) -> None:
-    """The broker answers its clients: now there is time for the admin port."""
+    """The broker answers its clients: serve the admin port now."""
     parts.admin.serve(
         Served(
             live=parts.live,
@@ -195,7 +195,7 @@ def _serve_admin(
 def _start_duties(
     ground: Foundation, storage: StorageService, topics: Topics, stack: AsyncExitStack
 ) -> None:
-    """All that is done again and again, at the pace of the settings in force."""
+    """Start the periodic duties, at the intervals of the settings in force."""
     duties = StorageDuties(storage, ground.settings)
     expiration = ProducerExpiration(ground.logs, ground.clock, ground.settings.transactions)
     for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
@@ -211,7 +211,7 @@ def _start_duties(
 async def _follow_file(
     ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
-    """Declared topics are made now, and the file is watched if there is one."""
+    """Create declared topics now, and watch the file if there is one."""
     declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
     ground.metrics.gauge(
         "declared_topic_problems",
@@ -234,13 +234,13 @@ async def _follow_file(
 
 
 async def _end(duty: asyncio.Task[None]) -> None:
-    """Cancel a duty and wait for its end: what it uses is stopped next."""
+    """Cancel a duty and wait for its end: the parts it uses are stopped next."""
     duty.cancel()
     await asyncio.wait([duty])
 
 
 def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
-    """What counts the use of quotas; there are none yet."""
+    """The counters of quotas; no quota is set yet."""
     given = settings.quotas
     quotas = Quotas(
         clock,
@@ -254,7 +254,7 @@ def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
 def _bind(
     services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
 ) -> tuple[Listener, str, int]:
-    """A listener that has its port and accepts nobody yet, and the address that clients get."""
+    """A listener that is bound and accepts no client yet, and the advertised address."""
     settings = services.settings.listener
     dispatcher = Dispatcher(services, HANDLERS, metrics)
     listener = Listener(settings, dispatcher, metrics, stand_ins.wrap_connection)
@@ -282,7 +282,7 @@ def _register(
     clock: Clock,
     stack: AsyncExitStack,
 ) -> None:
-    """Show what belongs to no part of its own; storage, listener and dispatch register theirs."""
+    """Register metrics that belong to no part; storage, listener and dispatch register theirs."""
     register_coordinators(metrics, coordinators, replicas)
     register_process(metrics, clock)
     lag = LoopLag(asyncio.get_running_loop(), metrics)
@@ -291,7 +291,7 @@ def _register(
 
 
 def _prepare_threads() -> None:
-    """Let the event loop have the interpreter soon while threads decode wide requests."""
+    """Let the event loop get the interpreter soon while threads decode wide requests."""
     sys.setswitchinterval(INTERPRETER_SWITCH_SECONDS)
     if not scan.COMPILED:
         logger.warning(
@@ -303,7 +303,7 @@ def _prepare_threads() -> None:
 def _start_storage(
     ground: Foundation, stack: AsyncExitStack, deadline: StopDeadline
 ) -> tuple[StorageService, ReplicaManager]:
-    """The log engine and the replicas over it, each telling the other."""
+    """Create the log engine and the replicas over it, and connect their callbacks."""
     _prepare_threads()
     logs = ground.logs
     loop = asyncio.get_running_loop()
