@@ -1,1 +1,1 @@
-"""Control plane: the metadata image, the decisions on it, and the stores that keep it."""
+"""Control plane: the metadata image, the decisions on it, and its stores."""

@@ -1,13 +1,14 @@
 """Decisions about the settings of brokers that change while they run. Pure.
 
-An image and a request in, the settings or a domain error out, as in `topic_changes`. Only what a
-running broker follows is taken (`broker_configs.DYNAMIC_CONFIGS`), and only values that make sense
-together with everything else that the broker has. Refusals have Kafka's codes and begin with
-Kafka's words. Kafka stores what it does not know; here it is refused, because a setting that is
-taken and ignored is a promise broken in silence.
+An image and a request in, the settings or a domain error out, as in `topic_changes`. Only settings
+that a running broker can change are accepted (`broker_configs.DYNAMIC_CONFIGS`), and only values
+that do not contradict the broker's other settings. Refusals have Kafka's codes and begin with
+Kafka's words. Kafka stores unknown settings; here they are refused, because a setting that is
+accepted and ignored is a promise broken in silence.
 
 Settings are written whole; a broker without changed ones has no key. Each change compares with the
-last one to the same broker: of two that were decided on the same image, one is decided again.
+last one to the same broker: of two changes that were decided on the same image, one is decided
+again.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ _SHOWN_CHARACTERS_MAX: Final = 249
 
 
 def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
-    """What was given to a broker: over the wire, and (`static`) when it was started."""
+    """The settings given to a broker: over the wire, and (`static`) when it was started."""
     return BrokerLayers(
         own=image.settings_of_broker(str(node_id)),
         shared=image.settings_of_broker(ALL_BROKERS),
@@ -46,9 +47,9 @@ def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str])
 def decide_broker_settings(
     image: MetadataImage, change: SettingsChange, layers: BrokerLayers
 ) -> dict[str, str]:
-    """What will be changed of a broker's settings, or the domain error that says why not.
+    """The changed settings of a broker after the request; raises a domain error if it is refused.
 
-    `layers` are those of the broker that is asked, before the change.
+    `layers` are those of the broker that got the request, before the change.
     """
     for edit in change.edits:
         _check_list_edit(edit)
@@ -67,13 +68,13 @@ def decide_broker_settings(
         parse_topic_settings({}, defaults)
         _check_topics(image, defaults)
     except InvalidTopicConfigError as error:
-        # Kafka's code for a value that a broker cannot take, though it is well-formed.
+        # Kafka's code for a well-formed value that a broker cannot use.
         raise InvalidRequestError(str(error)) from error
     return settings
 
 
 def _check_topics(image: MetadataImage, defaults: Mapping[str, str]) -> None:
-    """What a topic says itself must go with what it follows."""
+    """Check that each topic's own settings do not contradict the defaults."""
     for topic in image.topics.values():
         if any(name in topic.settings for name in COMPACTION_LAGS):
             try:
@@ -95,7 +96,7 @@ def _check_list_edit(edit: SettingEdit) -> None:
 
 
 def _check_value(name: str, text: str) -> None:
-    """A value must be one of the broker's setting and one that topics can follow."""
+    """Check that a value is valid for the broker's setting and for topics."""
     parse_value(DYNAMIC_CONFIGS[name], text)
     check_override(TOPIC_SYNONYMS[name].name, text)
 
@@ -107,7 +108,7 @@ def broker_settings_writes(
     settings: Mapping[str, str],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that leaves these settings of a broker changed and no others."""
+    """The transaction that stores exactly these changed settings of a broker."""
     key = keys.broker_settings(name)
     found = image.broker_settings.get(name)
     revision = None if found is None else found.revision

@@ -1,13 +1,12 @@
 """The broker's settings as DescribeConfigs shows them: those that Kafka has too, by Kafka's names.
 
 A row is here only when Penstock has the setting or the bound and it means what Kafka's
-documentation says, in Kafka's unit. What Penstock has alone is in `penstock config explain`, not
-on the wire; what Kafka has alone is not shown, because a value nobody acts on is a lie
-(docs/behaviour.md lists what is missing).
+documentation says, in Kafka's unit. Settings that only Penstock has are in `penstock config
+explain`, not on the wire; settings that only Kafka has are not shown, because a value without an
+effect would mislead (docs/behaviour.md lists the missing ones).
 
-What topics follow that do not say otherwise can be changed over the wire while the broker runs, for
-one broker or for all (`broker_changes`); everything else is read-only there, as most of it is in
-Kafka.
+Defaults of topics can be changed over the wire while the broker runs, for one broker or for all
+(`broker_changes`); all other settings are read-only there, as most of them are in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -246,7 +245,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     },
     **TOPIC_DEFAULTS,
 }
-"""Those that have none are absent: they are not given, or in a coarser unit."""
+"""Settings without a value are absent: they are not given, or in a coarser unit."""
 
 DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     name: replace(
@@ -256,7 +255,7 @@ DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     )
     for name, config in TOPIC_SYNONYMS.items()
 }
-"""What can be changed over the wire, by the broker's names."""
+"""Settings that can be changed over the wire, by the broker's names."""
 
 BROKER_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     **{
@@ -273,7 +272,7 @@ BROKER_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 def static_layer(settings: Settings) -> dict[str, str]:
-    """What the broker was started with, where it is not the default; by Kafka's names."""
+    """The settings that the broker was started with, without defaults; by Kafka's names."""
     return {
         row.name: _text(row.value(settings))
         for row in _ROWS
@@ -287,7 +286,7 @@ def describe_broker(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
 
 
 def describe_shared(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
-    """What was changed over the wire for all brokers, and nothing else."""
+    """Only the settings that were changed over the wire for all brokers."""
     return tuple(
         replace(
             described,

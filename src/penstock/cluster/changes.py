@@ -1,13 +1,14 @@
 """The kinds of change, and `apply(image, changes, revision) -> image`: the only way images change.
 
 `interpret` turns the events of one revision into changes in the order in which they must be
-applied: topics go before partitions are touched, partitions come before the topic that publishes
-them, and settings come last, because they belong to a published topic. A load is the same: every
-key of the store as one batch, applied to the empty image. So an image that was followed change by
-change equals the one that is loaded at the same revision, and a property test holds it to that.
+applied: topics are removed before partitions are changed, partitions come before the topic that
+publishes them, and settings come last, because they belong to a published topic. A load is the
+same: every key of the store as one batch, applied to the empty image. So an image that was followed
+change by change equals the one that is loaded at the same revision, and a property test checks
+that.
 
-The cost of `apply` is that of what changed, not of what exists: changes collect in a draft, and
-each map of the image is copied once at the end, where it changed.
+The cost of `apply` grows with the changes, not with the image: changes collect in a draft, and each
+changed map of the image is copied once at the end.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,14 +38,14 @@ from penstock.core.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class TopicRemoved:
-    """A topic is no more; what it was is in the image before."""
+    """A topic was deleted; the image before has it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsChanged:
-    """Partitions of one topic have a new state, None for those that are gone."""
+    """Partitions of one topic have a new state, None for deleted ones."""
 
     topic_id: UUID
     partitions: Mapping[int, PartitionImage | None]
@@ -52,7 +53,7 @@ class PartitionsChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicPublished:
-    """A topic is new or has more partitions; what it is, is in the image after."""
+    """A topic is new or has more partitions; the image after has it."""
 
     name: str
     id: UUID
@@ -63,7 +64,7 @@ class TopicPublished:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettingsChanged:
-    """A topic overrides these settings and no others."""
+    """A topic overrides exactly these settings."""
 
     name: str
     settings: Mapping[str, str]
@@ -71,7 +72,7 @@ class TopicSettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettingsChanged:
-    """A group overrides these settings and no others; None for one that overrides nothing."""
+    """A group overrides exactly these settings; None if it overrides none."""
 
     name: str
     group: GroupImage | None
@@ -79,7 +80,7 @@ class GroupSettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingsChanged:
-    """A broker, or all brokers, have these settings changed and no others; None for nothing."""
+    """A broker, or all brokers, have exactly these settings changed; None if none are."""
 
     name: str
     changed: BrokerSettingsImage | None
@@ -87,7 +88,7 @@ class BrokerSettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class QuotasChanged:
-    """An entity has these quotas and no others; None for one that has none."""
+    """An entity has exactly these quotas; None if it has none."""
 
     entity: QuotaEntity
     quotas: QuotaImage | None
@@ -95,7 +96,7 @@ class QuotasChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker is there; with a new epoch it has restarted."""
+    """A broker has registered; with a new epoch it has restarted."""
 
     broker: BrokerImage
 
@@ -109,7 +110,7 @@ class BrokerRemoved:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsTaken:
-    """Producer ids below `next_producer_id` are taken."""
+    """Producer ids below `next_producer_id` are in use."""
 
     next_producer_id: int
     revision: int
@@ -226,7 +227,7 @@ def apply(image: MetadataImage, changes: Iterable[Change], revision: int) -> Met
 
 
 class _Draft:
-    """An image in the making: what differs from the one it began with."""
+    """A draft of an image: its differences from the image it began with."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image

@@ -1,20 +1,20 @@
 """Decisions about metadata: an image and a request in, guarded writes or a domain error out. Pure.
 
-Nothing here reads a clock, draws a number or waits: ids are arguments. A decision holds for the
-image it was made on; the compares in its writes make it void on any other, and then `service`
-decides anew. Deciding again after a write landed gives the finished result, because a topic is
-recognised by its id, which is drawn once for a request: so a lost answer is told from a lost
-write.
+Nothing here reads a clock, draws a number or waits: ids are arguments. A decision is valid for the
+image it is based on; on any other the compares in its writes fail, and then `service` decides anew.
+A second decision after a successful write returns the finished result, because a topic is
+recognised by its id, which is drawn once for a request: so a lost answer is distinguished from a
+lost write.
 
-Guarantees of what is written:
+Guarantees of the writes:
 
 - a topic is published last: its partitions are in the store before or together with its name;
 - a name and an id are given to one topic, and names that differ only in `.` and `_` to one of them;
 - the leader is in the in-sync replicas, which are replicas of the partition;
-- producer ids are handed out once.
+- a producer id is allocated once.
 
-The leader epoch of a partition is 0 and stays so while a partition has one replica: nobody else can
-have led in between (docs/decisions/0002).
+The leader epoch of a partition is 0 and stays so while a partition has one replica: no other broker
+can have led in between (docs/decisions/0002).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ FIRST_LEADER_EPOCH = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic that somebody wants."""
+    """A topic to create."""
 
     name: str
     partition_count: int = DEFAULT
@@ -88,9 +88,9 @@ class GuardedWrites:
 def replacement(
     key: str, known_revision: int | None, value: bytes | None, guards: tuple[Compare, ...]
 ) -> GuardedWrites:
-    """One key gets this value, or goes for None, unless somebody changed it meanwhile.
+    """Replace one key's value, or delete it for None, unless it was changed meanwhile.
 
-    `known_revision` is None for a key that is not there yet.
+    `known_revision` is None for a key that does not exist yet.
     """
     compare = Compare.unchanged(key, known_revision or 0)
     return GuardedWrites((*guards, compare), (Delete(key) if value is None else Put(key, value),))
@@ -101,13 +101,13 @@ class TopicCreation:
     """A topic that may be created, and is not yet."""
 
     topic: TopicImage
-    """What it will be; its revisions are 0 until it is."""
+    """The topic as it will be; its revisions are 0 until it is stored."""
 
 
 TopicDecision = TopicImage | TopicCreation | PenstockError
-"""What there is already, what is to be written, or why not."""
+"""The existing topic, the topic to create, or the error."""
 TopicDefaults = Callable[[MetadataImage], Mapping[str, str]]
-"""What topics follow that do not say otherwise, where the metadata is like this."""
+"""The defaults of topics, for an image of the metadata."""
 
 
 def decide_creations(
@@ -117,9 +117,9 @@ def decide_creations(
     rules: TopicRules,
     defaults: Mapping[str, str] = NO_SETTINGS,
 ) -> list[TopicDecision]:
-    """One decision for each topic asked for; `ids` are theirs if they are created.
+    """One decision for each requested topic; `ids` are theirs if they are created.
 
-    `defaults` are what a topic follows that does not say otherwise: both must go together.
+    A topic's own settings must not contradict `defaults`, which it uses otherwise.
     """
     return list(creation_decisions(image, topics, ids, rules, defaults))
 
@@ -138,7 +138,7 @@ def creation_decisions(
         yield from (PolicyViolationError(too_many) for _ in topics)
         return
     duplicates = _duplicates(topic.name for topic in topics)
-    # Names and partitions given away by this request itself, before they are in an image.
+    # Names and partitions that this request itself uses, before they are in an image.
     taken: dict[str, str] = {}
     room = rules.partitions_per_broker_max * max(1, len(image.brokers)) - image.partition_count
     for topic, topic_id in zip(topics, ids, strict=True):
@@ -209,7 +209,7 @@ def _replicas(
             brokers=image.brokers.keys(),
             rules=rules,
         )
-    # Kafka looks at the replication factor first, so a request wrong in both hears of that.
+    # Kafka checks the replication factor first, so a request wrong in both gets that error.
     check_replication_factor(topic.replication_factor, len(image.brokers))
     count = partition_count(topic.partition_count, rules)
     brokers = sorted(image.brokers)
@@ -222,7 +222,7 @@ def _replicas(
 
 
 def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:
-    """What became of a decision that was carried out, or that could not be."""
+    """The result of a decision that was carried out, or that failed."""
     if isinstance(decision, TopicCreation):
         return failure or decision.topic
     return decision
@@ -243,7 +243,7 @@ def creation_writes(
     """The transactions that create these topics, in order.
 
     Small topics share transactions. A large one has its partitions written first and is published
-    by its last transaction; until then nobody serves it.
+    by its last transaction; until then it is not served.
     """
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
@@ -275,7 +275,7 @@ def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
 def decide_deletions(
     image: MetadataImage, selectors: Sequence[str | UUID]
 ) -> list[TopicImage | PenstockError]:
-    """The topics that are to be deleted, by name or id, or why they are not."""
+    """The topics to delete, by name or id, or the error of each."""
     found = [_selected(image, selector) for selector in selectors]
     repeated = _duplicates(topic.name for topic in found if isinstance(topic, TopicImage))
     return [
@@ -299,7 +299,7 @@ def _selected(image: MetadataImage, selector: str | UUID) -> TopicImage | Pensto
 def deletion_writes(
     keys: Keys, topics: Iterable[TopicImage], guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that delete these topics. Each goes whole, in one of them."""
+    """The transactions that delete these topics, each topic whole in one of them."""
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
     for topic in topics:
@@ -333,9 +333,9 @@ def sweep_writes(
 def decide_producer_ids(
     keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
 ) -> tuple[range, GuardedWrites]:
-    """A block of producer ids, and the write that makes it the caller's.
+    """A block of producer ids, and the write that allocates it to the caller.
 
-    After an ambiguous write the block is left unused: ids are many, and a doubt is not worth one.
+    After an ambiguous write the block is left unused: there are enough ids.
     """
     start = image.next_producer_id
     block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
@@ -346,7 +346,7 @@ def decide_producer_ids(
 
 
 def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
-    """Refuse to replace a registration that is not the same data directory's."""
+    """Refuse to replace a registration of another data directory."""
     if registered.directory_id != broker.directory_id:
         raise DuplicateBrokerError(
             f"broker id {broker.id} is in use by {registered.host}:{registered.port}; "
@@ -362,7 +362,7 @@ def decide_registration(keys: Keys, broker: BrokerImage, session: int) -> Guarde
 
 
 def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
-    """The write that makes an empty store a cluster's; it lands once in the store's life."""
+    """The write that founds a cluster in an empty store; it succeeds once in the store's life."""
     return GuardedWrites(
         (Compare.absent(keys.cluster_id()),),
         (
@@ -373,9 +373,9 @@ def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
 
 
 def decide_adopted(keys: Keys, image: MetadataImage, next_producer_id: int) -> GuardedWrites:
-    """The write that says that logs found in the data directory have become topics.
+    """The write that marks that logs found in the data directory have become topics.
 
-    Producer ids in those logs are taken: a new producer must not be mistaken for an old one.
+    Producer ids in those logs are in use: a new producer must not be mistaken for an old one.
     """
     key = keys.producer_ids()
     first_free = max(next_producer_id, image.next_producer_id)

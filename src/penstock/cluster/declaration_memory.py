@@ -1,11 +1,11 @@
 """`DeclarationMemory`: which settings of topics came from the settings file, kept in the store.
 
-Guarantees: what is remembered survives a restart, one key for each topic (`declared/<name>`, see
-`keys`). It is written before the settings of a topic are changed, with the old and the new value of
-each, and again afterwards: whichever of the two a crash or a failure leaves, it is known to be the
-file's. A topic that is created is remembered afterwards only, because it has no id before: a crash
-between leaves its settings as if a client had set them, until they are declared once more. It
-decides nothing.
+Guarantees: the notes survive a restart, one key for each topic (`declared/<name>`, see `keys`). A
+note is written before the settings of a topic are changed, with the old and the new value of each,
+and again afterwards: whichever of the two values a crash or a failure leaves, it is known to be the
+file's. A created topic is noted afterwards only, because it has no id before: a crash between
+leaves its settings as if a client had set them, until they are declared once more. It decides
+nothing.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from penstock.core.limits import STORE_OPERATIONS_MAX
 
 
 class DeclarationMemory:
-    """What the settings file gave to which topic."""
+    """The settings of each topic that came from the settings file."""
 
     def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
         self._store = store
         self._keys = Keys(root)
 
     async def recall(self) -> dict[str, SetByFile]:
-        """All of it, by name of the topic."""
+        """All notes, by name of the topic."""
         prefix = self._keys.declarations()
         snapshot = await self._store.read_prefix(prefix)
         return {
@@ -34,7 +34,7 @@ class DeclarationMemory:
         }
 
     async def keep(self, told: Mapping[str, SetByFile | None]) -> None:
-        """Remember these; None forgets a topic."""
+        """Store these notes; None deletes the note of a topic."""
         operations: list[Operation] = []
         for name, given in told.items():
             key = self._keys.declaration(name)

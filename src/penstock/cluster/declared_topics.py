@@ -1,15 +1,15 @@
-"""What a settings file's `[[topics]]` ask of a cluster: the plan that makes it so. Pure.
+"""Plans the changes that carry out a settings file's `[[topics]]`. Pure.
 
-Declarations and the topics that exist in, a plan out. What a plan guarantees:
+Declarations and existing topics in, a plan out. Guarantees of a plan:
 
-- it never deletes a topic and never takes partitions away; what cannot be done is a problem in it;
-- it takes a setting away only when the file set it before, to the value that it still has, and the
-  topic is the same one: what somebody else set stays, even if that happens after the plan was
-  made, because both are asked again in the moment of the change;
-- carried out, it leaves nothing to do: the next plan is empty.
+- it never deletes a topic and never removes partitions; impossible changes are problems in it;
+- it removes a setting only when the file set it before, to the value that it still has, and the
+  topic is the same one: settings from elsewhere stay, even if they are set after the plan was
+  created, because value and topic are checked again at the moment of the change;
+- after it was carried out, the next plan is empty.
 
-A topic that the file no longer names is left as it is, settings included. Who carries a plan out is
-`node.declared_topics`, and what is remembered is in `declaration_memory`.
+A topic that the file no longer names is not changed, settings included. `node.declared_topics`
+carries a plan out, and `declaration_memory` stores the notes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,22 +38,22 @@ class ExistingTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicsPlan:
-    """What to do, in this order."""
+    """The changes, in this order."""
 
     creations: tuple[NewTopic, ...] = ()
     growths: tuple[MorePartitions, ...] = ()
     changes: tuple[SettingsChange, ...] = ()
     problems: tuple[str, ...] = ()
-    """What is declared and cannot be."""
+    """Declarations that cannot be carried out."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do; problems may be left all the same."""
+        """Whether there are no changes; there may be problems anyway."""
         return not (self.creations or self.growths or self.changes)
 
 
 def check_declaration(declared: TopicDeclaration) -> Iterator[str]:
-    """What Kafka's rules have against a declaration, whatever topics there are."""
+    """Violations of Kafka's rules in a declaration, whatever topics exist."""
     try:
         if declared.name in INTERNAL_TOPICS:
             yield f"{declared.name} is the broker's own topic and cannot be declared."
@@ -77,7 +77,7 @@ def plan_topics(
     existing: Mapping[str, ExistingTopic],
     set_before: Mapping[str, SetByFile],
 ) -> TopicsPlan:
-    """What makes the topics as they are declared."""
+    """The plan that creates and changes topics as they are declared."""
     creations: list[NewTopic] = []
     growths: list[MorePartitions] = []
     changes: list[SettingsChange] = []
@@ -121,7 +121,7 @@ def _edits(
 
 
 def told(plan: TopicsPlan) -> Iterator[str]:
-    """A line for each thing that is to be done."""
+    """A log line for each change."""
     for creation in plan.creations:
         count = creation.partition_count
         partitions = "the default number of" if count == DEFAULT else str(count)

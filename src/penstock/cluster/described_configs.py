@@ -1,10 +1,10 @@
 """Settings as DescribeConfigs shows them: the value in force, where it comes from, its synonyms.
 
-A broker's settings come in layers, and the first that has one wins, as in Kafka: what was changed
-over the wire for this broker, what was changed for all brokers, the settings that the broker was
-started with, the default. A topic or a group that says nothing itself follows the broker's setting
-that is its synonym. Some of those exist in several units (`log.retention.ms`, `.minutes`,
-`.hours`): all units are synonyms of each other, and the finest comes first.
+A broker's settings have layers, and the first layer with a value wins, as in Kafka: changes over
+the wire for this broker, changes for all brokers, the settings that the broker was started with,
+the default. A topic or a group without its own value uses the broker's setting that is its synonym.
+Some of those exist in several units (`log.retention.ms`, `.minutes`, `.hours`): all units are
+synonyms of each other, and the finest comes first.
 
 Pure; it reads no value's meaning (`topic_configs` does) and stores nothing.
 """
@@ -19,7 +19,7 @@ from penstock.cluster.topic_config_table import TABLE, TopicConfig
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, with Kafka's numbers."""
+    """The source of a value, with Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -76,29 +76,29 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     },
     **_DEFAULTS_IN_HOURS,
 }
-"""The broker's settings that topics follow, with Kafka's defaults; those without one are absent."""
+"""The broker's settings that are defaults of topics, with Kafka's defaults, if there are any."""
 
 TOPIC_SYNONYMS: Final[Mapping[str, TopicConfig]] = {
     config.synonym: config for config in TABLE if config.synonym is not None
 }
-"""The topic's setting for each setting of the broker that it follows."""
+"""The topic's setting for each setting of the broker that is its default."""
 
 _IN_ORDER: Final = tuple(sorted(TABLE, key=lambda config: config.name))
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class BrokerLayers(NamedTuple):
-    """What was given to the broker, by Kafka's names of its settings; the first layer wins."""
+    """The settings given to the broker, by Kafka's names; the first layer wins."""
 
     own: Mapping[str, str] = _NOTHING
     """Changed over the wire, for this broker."""
     shared: Mapping[str, str] = _NOTHING
     """Changed over the wire, for all brokers."""
     static: Mapping[str, str] = _NOTHING
-    """What the broker was started with, where it is not the default."""
+    """The settings that the broker was started with, without defaults."""
 
     def given(self, name: str) -> str | None:
-        """What was given under this very name; None for nothing."""
+        """The value given under exactly this name; None if there is none."""
         return next((layer[name] for layer in self if name in layer), None)
 
 
@@ -108,10 +108,10 @@ NO_LAYERS: Final = BrokerLayers()
 def broker_synonyms(
     name: str, layers: BrokerLayers, defaults: Mapping[str, str] = TOPIC_DEFAULTS
 ) -> tuple[Synonym, ...]:
-    """Where a setting of the broker is given, under all its names, in the order that wins.
+    """The sources of a setting of the broker, under all its names, in the order of precedence.
 
     Names before the first mention of `name` itself are left out, as in Kafka: a value that is only
-    given in hours is no synonym of the one in milliseconds.
+    given in hours is not a synonym of the one in milliseconds.
     """
     sources = (
         (layers.own, ConfigSource.DYNAMIC_BROKER),
@@ -130,9 +130,9 @@ def broker_synonyms(
 
 
 def topic_defaults(layers: BrokerLayers) -> dict[str, str]:
-    """What topics follow that do not say otherwise, by the names of their settings.
+    """The defaults of topics, by the names of their settings.
 
-    Only what was given to the broker: everything else has the default of the table.
+    Only settings given to the broker: all others have the default of the table.
     """
     given = {config.name: layers.given(name) for name, config in TOPIC_SYNONYMS.items()}
     return {name: value for name, value in given.items() if value is not None}
@@ -159,7 +159,7 @@ def describe_one(
     followed: tuple[Synonym, ...],
     own_source: ConfigSource,
 ) -> DescribedConfig:
-    """A setting of a topic or group, with the broker's synonyms that it follows otherwise."""
+    """A setting of a topic or group, with the broker's synonyms that are its defaults."""
     if override is not None:
         own = Synonym(config.name, override, own_source)
         return DescribedConfig(config, override, own_source, (own, *followed))

@@ -1,7 +1,7 @@
-"""What changed between two images, as the changes that lead from one to the other (pure).
+"""The changes that lead from one image to another (pure).
 
-For a store that cannot tell every change since a revision: the image is loaded anew and compared.
-Applying the result to the first image gives the second one; what both share costs nothing.
+For a store that cannot return every change since a revision: the image is loaded anew and compared.
+Applying the result to the first image returns the second one; shared parts cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ from penstock.cluster.quota_entities import QuotaEntity
 def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...]:
     """The changes that lead from one image to a later one.
 
-    For readers that were told nothing in between. Takes time in proportion to what exists.
+    For readers that missed the changes in between. The time grows with the size of the image.
     """
     changes: list[Change] = []
     for name, old in before.topics.items():

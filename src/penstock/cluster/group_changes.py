@@ -2,8 +2,8 @@
 
 An image and a request in, the settings or a domain error out, as in `topic_changes`. A group need
 not exist to have settings, and keeps them when it is deleted, as in Kafka: the metadata does NOT
-know which groups there are. So the number of groups with settings is bounded, and the length of
-their names.
+know which groups exist. So the number of groups with settings is bounded, and the length of their
+names.
 
 Settings are written whole, and only when all of them together are right; a group without any has no
 key. Each change compares with the last one to the same group: of two changes that were decided on
@@ -26,7 +26,7 @@ from penstock.core.limits import GROUP_WITH_SETTINGS_NAME_BYTES_MAX, GROUPS_WITH
 def decide_group_settings(
     image: MetadataImage, change: SettingsChange, rules: GroupRules
 ) -> dict[str, str]:
-    """The settings that the group will have, or the domain error that says why not."""
+    """The settings that the group will have; raises a domain error if the change is refused."""
     settings = edited(image.group_settings(change.name), change, GROUP_CONFIGS, {})
     if not change.name:
         raise InvalidRequestError("Default group resources are not allowed.")
@@ -56,7 +56,7 @@ def group_settings_writes(
     settings: Mapping[str, str],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that gives a group these settings and no others."""
+    """The transaction that stores exactly these settings of a group."""
     key = keys.group_settings(name)
     group = image.groups.get(name)
     revision = None if group is None else group.revision

@@ -1,13 +1,13 @@
 """Which settings a single group may have: Kafka 4.3's names, types, defaults, bounds and synonyms.
 
 Here are those of consumer groups. Kafka also has settings of share groups and of streams groups;
-Penstock has neither, so those are not shown and are refused by name: a value nobody acts on is a
-lie. Refusals come in Kafka's order and begin with Kafka's words; the number of a bound is added.
+Penstock has neither, so those are not shown and are refused by name: a value without an effect
+would mislead. Refusals come in Kafka's order and begin with Kafka's words; the number of a bound is
+added.
 
-The broker's settings say what a group gets and how far it may go from there (`GroupRules`). The
-broker's own value is always allowed, also where it lies outside of its own bounds. A value that was
-stored under other bounds is shown as it is stored and used as far as today's bounds allow, as in
-Kafka.
+The broker's settings have the defaults and the bounds of groups (`GroupRules`). The broker's own
+value is always allowed, also where it lies outside of its own bounds. A value that was stored under
+other bounds is shown as stored and used as far as the present bounds allow, as in Kafka.
 
 This module gives settings their types; it does not store them and knows no group.
 """
@@ -32,7 +32,7 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
 _BOUNDS_CHECKED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ASSIGNMENT_INTERVAL)
-"""In Kafka's order: of values that are wrong in two ways a client hears of the same one."""
+"""In Kafka's order: for values that are wrong in two ways a client gets the same error."""
 
 _OTHER_GROUPS: Final = ("share.", "streams.")
 
@@ -76,7 +76,7 @@ GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 
 
 class Bounds(NamedTuple):
-    """What a group gets that does not say otherwise, and what it may ask for."""
+    """The default of a group's setting, and its bounds."""
 
     default: int
     minimum: int
@@ -84,11 +84,11 @@ class Bounds(NamedTuple):
 
 
 GroupRules = Mapping[str, Bounds]
-"""What this broker gives and allows, for every name of `GROUP_CONFIGS`."""
+"""The defaults and bounds of this broker, for every name of `GROUP_CONFIGS`."""
 
 
 def group_rules(settings: GroupsSettings) -> GroupRules:
-    """What the broker's settings mean for single groups."""
+    """The rules for single groups from the broker's settings."""
 
     def bounds(default: int, minimum: int, maximum: int) -> Bounds:
         return Bounds(default, min(minimum, default), max(maximum, default))
@@ -135,7 +135,7 @@ def checked_settings(overrides: Mapping[str, str], rules: GroupRules) -> dict[st
 
 
 def value_in_force(name: str, overrides: Mapping[str, str], rules: GroupRules) -> int:
-    """What a group follows. Never fails: a text that a store has and nobody can read is nothing."""
+    """The value that a group uses. Never fails: a stored text that cannot be parsed is ignored."""
     default, minimum, maximum = rules[name]
     text = overrides.get(name)
     if text is None:

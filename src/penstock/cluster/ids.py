@@ -1,6 +1,6 @@
 """Ids in Kafka's form: 16 random bytes, written as 22 characters of URL-safe base64.
 
-Kafka does not use ids whose text begins with `-`, because command lines take them for options, nor
+Kafka does not use ids whose text begins with `-`, because command lines parse them as options, nor
 the few lowest ones, which it reserves; neither do we.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 _RESERVED_MAX = 100
-"""Kafka keeps ids up to this number to itself."""
+"""Kafka reserves ids up to this number."""
 
 
 def id_text(identifier: UUID) -> str:
@@ -18,7 +18,7 @@ def id_text(identifier: UUID) -> str:
 
 
 def draw_id(random_id: Callable[[], UUID]) -> UUID:
-    """An id that Kafka would use, out of those that `random_id` gives."""
+    """The first id from `random_id` that Kafka would use."""
     while True:
         identifier = random_id()
         if identifier.int > _RESERVED_MAX and not id_text(identifier).startswith("-"):

@@ -1,13 +1,13 @@
-"""`MetadataImage`: everything the cluster knows about itself, as one immutable value.
+"""`MetadataImage`: all metadata of the cluster, as one immutable value.
 
-An image is the state of the store at one revision. Whoever holds one may read it for as long as it
-likes: a later change makes another image and leaves this one as it is. Lookups by topic name and by
-topic id take constant time, and a change to one topic copies neither the other topics nor their
-partitions (`persistent_map`), so that 100,000 partitions cost memory and not time.
+An image is the state of the store at one revision. A reader may keep it for any time: a later
+change creates another image and does not change this one. Lookups by topic name and by topic id
+take constant time, and a change to one topic copies neither the other topics nor their partitions
+(`persistent_map`), so that 100,000 partitions cost memory and not time.
 
 It holds overrides of topic and group settings as text; `topic_configs` and `group_configs` give
 them types. It is not a cache of the log: watermarks, offsets and group state are never in it, and
-it does not know which groups there are. Images change only by `changes.apply`, live and on load.
+it does not know which groups exist. Images change only by `changes.apply`, live and on load.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """Who holds one partition, and who leads it."""
+    """The replicas and the leader of one partition."""
 
     replicas: tuple[int, ...]
     """Broker ids, the preferred leader first."""
@@ -35,7 +35,7 @@ class PartitionImage:
     isr: tuple[int, ...]
     """Replicas that are in sync; the leader is one of them."""
     partition_epoch: int
-    """Revision of the store at which this state was written: what the next writer compares with."""
+    """Revision of the store at which this state was written; the next writer compares with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +46,26 @@ class TopicImage:
     id: UUID
     partitions: tuple[PartitionImage, ...]
     settings: Mapping[str, str]
-    """Overrides as they were given; what is not here has its default."""
+    """Overrides as they were given; absent settings have their defaults."""
     revision: int
     """Revision of the store at which the topic was last published."""
     is_adopted: bool = False
-    """Whether its logs were here before it: whoever wrote them may have compacted them."""
+    """Whether its logs existed before it: their earlier broker may have compacted them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupImage:
-    """What one group overrides. Others are not in an image, whether they exist or not."""
+    """The settings that one group overrides. Other groups are not in an image."""
 
     settings: Mapping[str, str]
-    """As they were given; what is not here has its default."""
+    """As they were given; absent settings have their defaults."""
     revision: int
     """Revision of the store at which they were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingsImage:
-    """What was changed of a broker's settings while it ran, or of all brokers'."""
+    """The settings of a broker, or of all brokers, that were changed while it ran."""
 
     settings: Mapping[str, str]
     """By Kafka's names, as they were given."""
@@ -78,7 +78,7 @@ class QuotaImage:
     """The quotas of one entity."""
 
     quotas: Mapping[str, float]
-    """By Kafka's names; what is not here has no bound."""
+    """By Kafka's names; an absent quota has no bound."""
     revision: int
     """Revision of the store at which they were written."""
 
@@ -92,7 +92,7 @@ class BrokerImage:
     port: int
     rack: str | None
     directory_id: str
-    """Names the data directory: tells a restart from a second broker with the same id."""
+    """Names the data directory: distinguishes a restart from a second broker with the same id."""
     epoch: int
     """Revision of the store at which it registered; a restart gets a higher one."""
 
@@ -110,7 +110,7 @@ class MetadataImage:
     """Name by topic id."""
     similar_names: PersistentMap[str, str] = field(default_factory=PersistentMap)
     """Name by name with `.` as `_`, for names that have either: two of these may not differ only
-    there, because Kafka's metric names cannot tell them apart."""
+    there, because Kafka's metric names are equal then."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
@@ -120,13 +120,13 @@ class MetadataImage:
     )
     """By broker id as text, and by `keys.ALL_BROKERS` for all."""
     quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
-    """By entity: those that have quotas."""
+    """By entity, for entities with quotas."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Partitions written before their topic is published. Nobody serves them."""
+    """Partitions written before their topic is published. They are not served."""
     next_producer_id: int = 0
     producer_ids_revision: int = 0
     """Revision at which `next_producer_id` was written, 0 for never."""
@@ -141,12 +141,12 @@ class MetadataImage:
         return None if name is None else self.topics[name]
 
     def group_settings(self, name: str) -> Mapping[str, str]:
-        """What a group overrides; nothing for most."""
+        """The settings that a group overrides; empty for most."""
         group = self.groups.get(name)
         return NO_SETTINGS if group is None else group.settings
 
     def settings_of_broker(self, name: str) -> Mapping[str, str]:
-        """What was changed of a broker's settings, or of all brokers'."""
+        """The changed settings of a broker, or of all brokers."""
         found = self.broker_settings.get(name)
         return NO_SETTINGS if found is None else found.settings
 
@@ -159,5 +159,5 @@ class MetadataImage:
 
 
 def similar_name(name: str) -> str | None:
-    """What a name is compared by for collisions, None when it cannot collide."""
+    """The form of a name that is compared for collisions, None when it cannot collide."""
     return name.replace(".", "_") if "." in name or "_" in name else None

@@ -17,9 +17,9 @@ several clusters. Below it (the values are in `values`):
     declared/<topic name>           settings that the settings file gave the topic
     producer_ids/next               first producer id that nobody has
 
-Topic names reach this file checked: they have no slash, so a key can be taken apart again. Names of
-groups may hold anything and are encoded as in a URL, so that keys stay printable text. A key that
-is not in this table belongs to a newer version and is ignored by `parse`.
+Topic names are checked before: they have no slash, so a key can be parsed again. Names of groups
+may have any characters and are encoded as in a URL, so that keys stay printable text. A key that is
+not in this table belongs to a newer version and is ignored by `parse`.
 """
 
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ from uuid import UUID
 from penstock.cluster.quota_entities import QuotaEntity
 
 DEFAULT_ROOT = "/penstock/default/"
-"""Root of a cluster that was given no name: there is one in a store that serves one host."""
+"""Root of a cluster without a name: a store that serves one host has one cluster."""
 
 
 ALL_BROKERS: Final = ""
-"""The name of all brokers together where settings are meant: Kafka's empty resource name."""
+"""The name of all brokers together in settings: Kafka's empty resource name."""
 _DEFAULT_BROKER: Final = "default"
 
 
 class KeyKind(Enum):
-    """What a key holds."""
+    """The kind of a key."""
 
     FORMAT = "format"
     CLUSTER_ID = "cluster_id"
@@ -56,7 +56,7 @@ class KeyKind(Enum):
 
 
 class ParsedKey(NamedTuple):
-    """A key taken apart."""
+    """A parsed key."""
 
     kind: KeyKind
     name: str = ""
@@ -85,7 +85,7 @@ class Keys:
         return f"{self.root}meta/cluster_id"
 
     def adopted(self) -> str:
-        """There once the logs of the data directory have become topics."""
+        """Exists once the logs of the data directory have become topics."""
         return f"{self.root}meta/adopted"
 
     def broker(self, broker_id: int) -> str:
@@ -105,15 +105,15 @@ class Keys:
         return f"{self.root}parts/{topic_id}/"
 
     def topic_settings(self, name: str) -> str:
-        """What a topic overrides."""
+        """The settings that a topic overrides."""
         return f"{self.root}configs/topic/{name}"
 
     def group_settings(self, name: str) -> str:
-        """What a group overrides."""
+        """The settings that a group overrides."""
         return f"{self.root}configs/group/{quote(name, safe='')}"
 
     def broker_settings(self, name: str) -> str:
-        """What was changed of a broker's settings, or of all brokers' (`ALL_BROKERS`)."""
+        """The changed settings of a broker, or of all brokers (`ALL_BROKERS`)."""
         return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
 
     def quotas(self, entity: QuotaEntity) -> str:
@@ -121,21 +121,21 @@ class Keys:
         return f"{self.root}quotas/{entity.text()}"
 
     def declaration(self, name: str) -> str:
-        """What the settings file gave a topic; followed by nobody, so `parse` does not know it."""
+        """The settings file's settings of a topic; not part of an image, so `parse` ignores it."""
         return f"{self.root}declared/{name}"
 
     def declarations(self) -> str:
-        """The prefix of all of these."""
+        """The prefix of all declarations."""
         return f"{self.root}declared/"
 
     def producer_ids(self) -> str:
-        """The first producer id that nobody has."""
+        """The first unused producer id."""
         return f"{self.root}producer_ids/next"
 
     def parse(self, key: str) -> ParsedKey:
-        """What a key of this cluster holds."""
+        """Parse a key of this cluster."""
         assert key.startswith(self.root), key
-        # Taken apart by hand: a load does this for every key, and partitions are the most of them.
+        # Parsed by hand: a load does this for every key, and most keys are partitions.
         kind, _, rest = key[len(self.root) :].partition("/")
         name, slash, number = rest.partition("/")
         if kind == "parts" and number.isdecimal():

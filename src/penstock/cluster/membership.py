@@ -1,10 +1,10 @@
-"""`Membership`: this broker's registration and the session that keeps it.
+"""`Membership`: this broker's registration and its session.
 
 The registration is a key bound to a session; the revision at which it was created is the broker's
 epoch. A session that is lost, because this process was stopped for longer than it lasts, is
-replaced by a new one with a higher epoch. Safety does not rest on any of this: every write
-compares the epoch (`guard`), so a broker that was declared dead cannot change metadata before it
-knows.
+replaced by a new one with a higher epoch. Safety does not depend on this: every write compares the
+epoch (`guard`), so a broker that was declared dead cannot change metadata before it has registered
+again.
 """
 
 import asyncio
@@ -43,23 +43,23 @@ class Membership:
         self._session = 0
         self._epoch = 0
         self._is_registered = False
-        """Whether the registration was made and nothing was heard of its end."""
+        """Whether the broker has registered and the registration is not known to be lost."""
         self._one_at_a_time = asyncio.Lock()
 
     def guard(self) -> Compare:
-        """Holds while this registration does."""
+        """Holds while this registration is valid."""
         return Compare.created_at(self._keys.broker(self._broker.id), self._epoch)
 
     def is_missing_in(self, image: MetadataImage) -> bool:
-        """Whether an image shows nobody under this broker's id."""
+        """Whether an image has no broker with this id."""
         return self._broker.id not in image.brokers
 
     async def join(self) -> int:
-        """Register, and give the broker epoch.
+        """Register, and return the broker epoch.
 
-        A registration of the same data directory is that of a process that is gone, since whoever
-        calls this holds the directory's lock: its session is ended. Any other means two brokers
-        with one id, which raises `DuplicateBrokerError`.
+        A registration of the same data directory belongs to a process that has ended, since the
+        caller holds the directory's lock: its session is ended. Any other means two brokers with
+        one id, which raises `DuplicateBrokerError`.
         """
         key = self._keys.broker(self._broker.id)
         self._session = await self._store.open_session(BROKER_SESSION_SECONDS)
@@ -86,7 +86,7 @@ class Membership:
         return revision
 
     async def ensure(self) -> int:
-        """Prolong the session, or register again if it was lost; the epoch that holds now."""
+        """Prolong the session, or register again if it was lost; return the present epoch."""
         async with self._one_at_a_time:
             if self._is_registered:
                 try:
@@ -103,9 +103,9 @@ class Membership:
                 await self.ensure()
             except StoreError as error:
                 # The store may answer again. Until then no write of this broker gets past `guard`,
-                # and what is in the logs can be served all the same.
+                # and the logs can be served anyway.
                 logger.warning("the metadata store does not answer, trying again: %s", error)
 
     async def leave(self) -> None:
-        """End the session: the broker is gone at once and not after a time."""
+        """End the session: the broker is removed at once and not after a timeout."""
         await self._store.end_session(self._session)

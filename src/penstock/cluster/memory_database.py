@@ -1,10 +1,10 @@
 """`MemoryDatabase`: a SQLite database in memory that outlives the stores that are opened on it.
 
-A store in memory ends with its connection. A broker that is to crash and come back in one process
-needs its metadata kept meanwhile, as a file would keep it: this holds one more connection open, and
-never uses it. What was committed is there for the next store; `close` forgets all.
+A store in memory ends with its connection. A broker that crashes and restarts in one process needs
+its metadata kept meanwhile, as a file would keep it: this class holds one more connection open, and
+never uses it. Committed data is there for the next store; `close` deletes all.
 
-Not for two stores at once: nothing locks, and the second one would not hear of the first's changes.
+Not for two stores at once: there is no lock, and the second one would not see the first's changes.
 """
 
 import secrets
@@ -20,13 +20,13 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.path = f"{MEMORY_PREFIX}{secrets.token_hex(8)}?mode=memory&cache=shared"
-        # Whoever owns the broker may stop it on another thread.
+        # The broker's owner may stop it on another thread.
         self._keeper: sqlite3.Connection | None = sqlite3.connect(
             self.path, uri=True, check_same_thread=False
         )
 
     def close(self) -> None:
-        """Forget everything, once no store is open on it. Can be called twice."""
+        """Delete everything, once no store is open on it. Can be called twice."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.close()

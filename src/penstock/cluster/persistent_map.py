@@ -1,4 +1,4 @@
-"""`PersistentMap`: an immutable mapping whose changed copy shares all but what changed.
+"""`PersistentMap`: an immutable mapping whose changed copy shares all unchanged entries.
 
 Keys are spread by hash over a fixed number of small dicts. A change copies the dicts it touches and
 the tuple that names them; everything else is shared with the map before. With 100,000 entries that
@@ -20,7 +20,7 @@ _MASK: Final = _BUCKETS - 1
 
 
 class PersistentMap(Mapping[Key, Value]):
-    """An immutable mapping; `changed` makes the next one."""
+    """An immutable mapping; `changed` returns the next one."""
 
     __slots__ = ("_buckets", "_length")
 
@@ -58,7 +58,7 @@ class PersistentMap(Mapping[Key, Value]):
     def changed(
         self, entries: Mapping[Key, Value], removed: frozenset[Key] = frozenset()
     ) -> "PersistentMap[Key, Value]":
-        """A map with `entries` put in and `removed` taken out; the two must not overlap."""
+        """A map with `entries` added and `removed` left out; the two must not overlap."""
         assert removed.isdisjoint(entries.keys()), "a key is put or removed, not both"
         if not entries and not removed:
             return self

@@ -1,12 +1,12 @@
-"""Decisions about quotas: what an entity will have, and which entities a filter means. Pure.
+"""Decisions about quotas: new quotas of an entity, and the entities that a filter matches. Pure.
 
 An image and a request in, quotas or a domain error out, as in `group_changes`; the checks and their
-words are Kafka's. Nobody knows which users, clients and addresses there are, so an entity need not
+words are Kafka's. It is not known which users, clients and addresses exist, so an entity need not
 exist to have quotas, and their number and the length of their names are bounded.
 
 Quotas of an entity are written whole; an entity without any has no key. Each change compares with
-the last one to the same entity. A name of the type `ip` must be an address: Kafka would also take
-the name of a host, and look it up.
+the last one to the same entity. A name of the type `ip` must be an address: Kafka also accepts the
+name of a host, and resolves it.
 """
 
 import math
@@ -39,7 +39,7 @@ from penstock.core.errors import (
 from penstock.core.limits import QUOTA_ENTITIES_MAX, QUOTA_ENTITY_NAME_BYTES_MAX
 
 _FRACTION_IGNORED: Final = 1e-6
-"""Kafka's: what a floating point number may be off and still count as whole."""
+"""Kafka's tolerance: how far a floating point number may be from a whole one."""
 
 MATCH_EXACT: Final = 0
 MATCH_DEFAULT: Final = 1
@@ -48,14 +48,14 @@ MATCH_SPECIFIED: Final = 2
 
 
 class QuotaChange(NamedTuple):
-    """What is to be done to the quotas of one entity; None removes a quota."""
+    """The change of the quotas of one entity; None removes a quota."""
 
     entity: QuotaEntity
     edits: tuple[tuple[str, float | None], ...]
 
 
 class FilterPart(NamedTuple):
-    """What a filter asks of one type."""
+    """The part of a filter for one type."""
 
     entity_type: str
     match_type: int
@@ -63,12 +63,12 @@ class FilterPart(NamedTuple):
 
 
 def decide_quotas(image: MetadataImage, change: QuotaChange) -> dict[str, float]:
-    """The quotas that the entity will have, or the domain error that says why not."""
+    """The quotas that the entity will have; raises a domain error if the change is refused."""
     _check_distinct(change)
     _check_entity(change.entity)
     keys = _keys_for(change.entity)
     if len(change.edits) > len(ALL_QUOTAS):
-        # Kafka takes the removal of what there is not, as often as it is asked.
+        # Kafka accepts the removal of a missing quota, also repeatedly.
         unknown = next(name for name, _ in change.edits if name not in ALL_QUOTAS)
         raise InvalidRequestError(f"Invalid configuration key {unknown}")
     known = image.quotas.get(change.entity)
@@ -167,7 +167,7 @@ def quota_writes(
     quotas: Mapping[str, float],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that gives an entity these quotas and no others."""
+    """The transaction that stores exactly these quotas of an entity."""
     key = keys.quotas(entity)
     known = image.quotas.get(entity)
     revision = None if known is None else known.revision
@@ -177,7 +177,7 @@ def quota_writes(
 def find_quotas(
     image: MetadataImage, parts: Sequence[FilterPart], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, QuotaImage]]:
-    """The entities that a filter means, in the order of their names; raises a domain error."""
+    """The entities that match a filter, in the order of their names; raises a domain error."""
     _check_filter(parts)
     return _found(image, parts, strict=strict)
 

@@ -1,10 +1,11 @@
-"""Whom a quota is for, and which quotas there are, by Kafka's names. Pure.
+"""Quota entities and quota types, by Kafka's names. Pure.
 
 An entity names a user, a client id, both, or an address. A name of None is the default of its type:
-it stands for everyone of that type who has no quota of their own. Entities compare by value, and
-their types are always in the same order, so that there is one way to write each.
+it stands for all of that type without a quota of their own. Entities compare by value, and their
+types are always in the same order, so that there is one way to write each.
 
-Which of several entities counts for a client is NOT known here: `broker.quotas.limit_table` says.
+Which of several entities counts for a client is NOT known here: `broker.quotas.limit_table`
+decides.
 """
 
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for."""
+    """The entity that a quota is for."""
 
     parts: tuple[tuple[str, str | None], ...]
     """Type and name, in the order of `ENTITY_TYPES`; a name of None is the default."""
@@ -72,7 +73,7 @@ def entity_of_text(text: str) -> QuotaEntity:
 
 
 class ValueType(Enum):
-    """What a quota's value may be."""
+    """The type of a quota's value."""
 
     INT = 2**31 - 1
     LONG = 2**63
@@ -96,9 +97,9 @@ _CLIENT_KEYS: Final = (
     QuotaKey(CONTROLLER_MUTATION_RATE, ValueType.DOUBLE, "partitions/s"),
 )
 CLIENT_QUOTAS: Final = {key.name: key for key in _CLIENT_KEYS}
-"""What users and client ids may have."""
+"""The quotas of users and client ids."""
 IP_QUOTAS: Final = {
     CONNECTION_CREATION_RATE: QuotaKey(CONNECTION_CREATION_RATE, ValueType.INT, "connections/s")
 }
-"""What addresses may have."""
+"""The quotas of addresses."""
 ALL_QUOTAS: Final = CLIENT_QUOTAS | IP_QUOTAS

@@ -1,17 +1,17 @@
 """`MetadataService`: follows the store, publishes each new image, and carries decisions out.
 
 It loads the cluster's keys at one revision and follows every change from there on, so `image` is
-the state of the store at some revision and never goes back. Subscribers hear of each image once,
-in order, before anybody who waits for it.
+the state of the store at some revision and never goes back. Subscribers get each image once, in
+order, before callers that wait for it.
 
 A request to change something is decided on the newest image and written with compares. When a
 compare fails, or an answer is lost, everything is loaded again and the request is decided anew; a
 topic that this very request created is recognised by its id. When a call returns, `image` shows
-its effect: a caller reads its own writes. Changes asked of one service are made one after the
-other, so on one host compares fail only when something else writes to the store.
+its effect: a caller reads its own writes. Changes of one service are carried out one after the
+other, so on one host compares fail only when another process writes to the store.
 
-It knows no logs and no connections; whoever hosts partitions subscribes. It does not check the
-cluster id against a data directory: that is the node's to do before it serves.
+It knows no logs and no connections; hosts of partitions subscribe. It does not check the cluster id
+against a data directory: the node does, before it serves.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
 
 Subscriber = Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
-"""Called with the image before, the image after and what changed."""
+"""Called with the image before, the image after and the changes."""
 
 
 @dataclass(slots=True)
@@ -86,31 +86,31 @@ class MetadataService:
 
     @property
     def topic_defaults(self) -> Mapping[str, str]:
-        """What topics follow that do not say otherwise, by the newest image."""
+        """The defaults of topics, by the newest image."""
         return self._defaults(self._image)
 
     def follow_rules(self, rules: TopicRules) -> None:
-        """Decide by other rules from the next change on."""
+        """Use other rules, starting with the next change."""
         self._rules = rules
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` for each new image; the answer ends it."""
+        """Call `subscriber` for each new image; the returned function unsubscribes."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
     async def start(self, tasks: asyncio.TaskGroup, *, cluster_id: str | None = None) -> bool:
         """Load the metadata, founding the cluster if there is none, and follow it in `tasks`.
 
-        A cluster that is founded gets `cluster_id` if one is given. True until `adopt_topics` has
-        been carried out: a crash between the two must not make logs look like nobody's.
+        A founded cluster gets `cluster_id` if one is given. Returns True until `adopt_topics` has
+        been carried out: a crash between the two must not leave logs without a topic.
         """
         assert not self._tasks, "a service is started once"
         await self._reload()
         if not self._image.cluster_id:
             await self._found(cluster_id or id_text(draw_id(self._random_id)))
         self._tasks.append(tasks.create_task(self._follow(), name="metadata-follow"))
-        # What a crash or a failure in the middle of a large creation left behind. Only here: while
-        # this process lives, a write whose answer was lost may still arrive and publish the topic.
+        # Partitions of a large creation that a crash or a failure interrupted. Only here: while
+        # this process runs, a write whose answer was lost may still arrive and publish the topic.
         if self._image.unpublished:
             await self._write(controller.sweep_writes(self._keys, self._image, self._guards()))
         return not (await self._store.read(self._keys.adopted())).values
@@ -118,11 +118,11 @@ class MetadataService:
     async def adopt_topics(
         self, topics: Sequence[TopicImage], *, next_producer_id: int = 0
     ) -> None:
-        """Take over topics that exist already, ids and epochs included; once in a store's life.
+        """Adopt topics that exist already, ids and epochs included; once in a store's life.
 
-        Producer ids below `next_producer_id` are in use in their logs and are not given out.
+        Producer ids below `next_producer_id` are in use in their logs and are not allocated.
 
-        What an earlier call adopted before a crash is kept; the mark that all is done comes last.
+        Topics that an earlier call adopted before a crash are kept; the final mark is written last.
         """
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
@@ -149,9 +149,9 @@ class MetadataService:
             self._membership = None
 
     async def register_broker(self, broker: BrokerImage, tasks: asyncio.TaskGroup) -> int:
-        """Register this broker, keep its session in `tasks`, and give its epoch.
+        """Register this broker, keep its session in `tasks`, and return its epoch.
 
-        The epoch in `broker` is not looked at: it is made here. Raises `DuplicateBrokerError` when
+        The epoch in `broker` is ignored: it is created here. Raises `DuplicateBrokerError` when
         another data directory uses the id.
         """
         assert self._membership is None, "a broker registers once"
@@ -167,7 +167,7 @@ class MetadataService:
     ) -> list[TopicImage | PenstockError]:
         """Create topics; one outcome for each, in the order asked.
 
-        With `validate_only` nothing is written and the images say what would be.
+        With `validate_only` nothing is written and the images show the result.
         """
         ids = await unhurried(draw_id(self._random_id) for _ in topics)
 
@@ -195,13 +195,13 @@ class MetadataService:
     ) -> list[TopicImage | PenstockError]:
         """Delete topics by name or id; one outcome for each, in the order asked.
 
-        A deleted topic is given back as it last was. Its logs are its hosts' to remove.
+        A deleted topic is returned in its last state. Its hosts remove its logs.
         """
         async with self._changing():
             decisions = controller.decide_deletions(self._image, selectors)
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
-                # Looked up again each time: a topic may have got partitions in the meantime.
+                # Looked up again each time: partitions may have been added meanwhile.
                 left = [
                     topic
                     for decision in decisions
@@ -223,9 +223,9 @@ class MetadataService:
     async def create_partitions(
         self, wanted: MorePartitions, *, validate_only: bool = False
     ) -> TopicImage:
-        """Give a topic more partitions; the topic as it is then, or would be.
+        """Add partitions to a topic; return the topic as it is then, or would be.
 
-        Raises the domain error that says why not.
+        Raises a domain error if the change is refused.
         """
         async with self._changing():
             tried: UUID | None = None
@@ -251,9 +251,9 @@ class MetadataService:
     async def change_settings(
         self, change: SettingsChange, *, validate_only: bool = False
     ) -> TopicImage:
-        """Change the settings of a topic; the topic as it is then, or would be.
+        """Change the settings of a topic; return the topic as it is then, or would be.
 
-        Raises the domain error that says why not.
+        Raises a domain error if the change is refused.
         """
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
@@ -271,9 +271,9 @@ class MetadataService:
     async def change_group_settings(
         self, change: SettingsChange, rules: GroupRules, *, validate_only: bool = False
     ) -> Mapping[str, str]:
-        """Change the settings of a group; those that it has then, or would have.
+        """Change the settings of a group; return those that it has then, or would have.
 
-        Raises the domain error that says why not.
+        Raises a domain error if the change is refused.
         """
         name = change.name
         async with self._changing():
@@ -295,10 +295,10 @@ class MetadataService:
         *,
         validate_only: bool = False,
     ) -> Mapping[str, str]:
-        """Change settings of a broker or of all; those that are changed then, or would be.
+        """Change settings of a broker or of all; return the changed ones, also if only validated.
 
-        `layers` says what the broker that is asked has been given. Raises the domain error that
-        says why not.
+        `layers` are the settings given to the broker that got the request. Raises a domain error if
+        the change is refused.
         """
         name = change.name
         async with self._changing():
@@ -316,7 +316,7 @@ class MetadataService:
         raise StoreError("the metadata changed under every attempt to change a broker's settings")
 
     async def change_quotas(self, change: QuotaChange, *, validate_only: bool = False) -> None:
-        """Change the quotas of an entity. Raises the domain error that says why not."""
+        """Change the quotas of an entity; raises a domain error if it is refused."""
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 quotas = quota_changes.decide_quotas(self._image, change)
@@ -331,7 +331,7 @@ class MetadataService:
         raise StoreError("the metadata changed under every attempt to change quotas")
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody else has or had."""
+        """Allocate a block of unused producer ids."""
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 block, writes = controller.decide_producer_ids(
@@ -349,20 +349,20 @@ class MetadataService:
             yield
 
     async def _stay_registered(self) -> None:
-        """Take back a registration that ended because this process was not run for too long.
+        """Register again if the session ended because this process was suspended for too long.
 
-        Left to the session's own task, a request that comes first would be told that there are not
-        enough brokers, or that its writes are out of date. Where another process has the id by now,
-        this one is to stay out: its writes fail.
+        If only the session's task did it, a request could fail before: not enough brokers, or
+        outdated writes. Where another process has the id by now, this one must not register: its
+        writes fail.
         """
         if self._membership is None or not self._membership.is_missing_in(self._image):
             return
-        # The session's task meets the same error and tells of it; the write will fail too.
+        # The session's task gets the same error and logs it; the write will fail too.
         with contextlib.suppress(PenstockError):
             await self._wait_revision(await self._membership.ensure())
 
     def _guards(self) -> tuple[Compare, ...]:
-        """What every write of a registered broker compares: that it is still the one registered."""
+        """The compare of every write of a registered broker: that it is still registered."""
         if self._membership is None:
             return ()
         return (self._membership.guard(),)
@@ -372,14 +372,14 @@ class MetadataService:
         for _ in range(METADATA_ATTEMPTS_MAX):
             with contextlib.suppress(AmbiguousStoreError):
                 await self._store.transact(writes.compares, writes.operations)
-            # Whoever founded it, this is the cluster now.
+            # This is the cluster now, also if another process founded it.
             await self._reload()
             if self._image.cluster_id:
                 return
         raise StoreError("the cluster could not be founded: the store took no write")
 
     async def _attempt(self, writes: Iterable[GuardedWrites]) -> StoreError | None:
-        """Write; the error when the store fails for good."""
+        """Write; return the error when the store fails permanently."""
         try:
             await self._write(writes)
         except StoreError as error:
@@ -387,9 +387,9 @@ class MetadataService:
         return None
 
     async def _write(self, writes: Iterable[GuardedWrites]) -> bool:
-        """Write one transaction after the other; whether all landed, for certain and in the image.
+        """Write the transactions in order; whether all are certainly written and in the image.
 
-        When one did not, the image is loaded again, and the caller decides on that.
+        When one is not, the image is loaded again, and the caller decides on that.
         """
         for write in writes:
             try:
@@ -426,7 +426,7 @@ class MetadataService:
             return
         events = (Event(pair.key, pair) for pair in snapshot.values)
         image = apply(MetadataImage(), interpret(self._keys, events), snapshot.revision)
-        # Nobody to tell, nothing to compare: the first load of a large cluster is twice as fast.
+        # No subscribers and no old image: the first load of a large cluster is twice as fast.
         changes = difference(self._image, image) if self._subscribers else ()
         self._publish(image, changes)
 
@@ -443,7 +443,7 @@ class MetadataService:
         self._waiters = waiting
 
     async def _wait_revision(self, revision: int) -> None:
-        """Wait until the image shows what was written at `revision`."""
+        """Wait until the image includes the writes of `revision`."""
         if self._image.revision < revision:
             reached = asyncio.get_running_loop().create_future()
             self._waiters.append(_Waiter(revision, reached))

@@ -1,8 +1,8 @@
-"""What becomes of the settings of one topic or group: the edits, and the settings after them. Pure.
+"""Edits of the settings of one topic or group, and the settings after them. Pure.
 
-Edits come in Kafka's kinds. A list gets items added and taken away; of anything else that is
-refused. What the values mean is NOT looked at here, and a name that does not exist passes: whoever
-owns the settings checks all of them together afterwards, as Kafka does.
+Edits have Kafka's kinds. Items are added to and removed from lists; for other types that is
+refused. The values are NOT checked here, and an unknown name passes: the owner of the settings
+checks all of them together afterwards, as Kafka does.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidTopicConfigError
 
 
 class EditKind(IntEnum):
-    """What is done to one setting, with Kafka's numbers."""
+    """The operation on one setting, with Kafka's numbers."""
 
     SET = 0
     DELETE = 1
@@ -30,22 +30,22 @@ class SettingEdit:
     name: str
     kind: EditKind
     value: str = ""
-    """For a list, items with commas between them; nothing is needed to delete."""
+    """For a list, items separated by commas; not needed to delete."""
     expected: str | None = None
-    """Delete it only while it has this value; None deletes whatever it has."""
+    """Delete it only while it has this value; None deletes any value."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What becomes of the settings of one topic or group."""
+    """The edits of the settings of one topic or group."""
 
     name: str
-    """Of the topic or group."""
+    """Name of the topic or group."""
     edits: tuple[SettingEdit, ...]
     replaces_all: bool = False
     """Whether settings that are not edited go back to their defaults."""
     topic_id: UUID | None = None
-    """The topic that is meant, where another one of its name must not be changed instead."""
+    """The id of the topic, where a new topic of the same name must not be changed instead."""
 
 
 def edited(
@@ -54,9 +54,9 @@ def edited(
     configs: Mapping[str, TopicConfig],
     defaults: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings after a change; `configs` says what there is, `defaults` what a list begins as.
+    """The settings after a change; `configs` has the known ones, `defaults` the initial lists.
 
-    What their values mean is not looked at.
+    Their values are not checked.
     """
     settings = {} if change.replaces_all else dict(current)
     for edit in change.edits:

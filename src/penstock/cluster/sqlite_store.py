@@ -6,16 +6,16 @@ file belongs to one process at a time; opening it twice is refused.
 
 **Versions.** Each write of a key is a row, and a deletion is a row without a value, so the state
 at a revision and the changes since one are plain queries. The last revisions are kept
-(`STORE_HISTORY_REVISIONS`); older rows that were overwritten go a few at a time, inside later
-transactions, so history is bounded and no transaction pays for all of it. The bytes are in
+(`STORE_HISTORY_REVISIONS`); older rows that were overwritten are deleted a few at a time, inside
+later transactions, so history is bounded and no transaction pays for all of it. The bytes are in
 docs/formats/metadata-store.md.
 
-**Sessions** live in memory: whoever opens the file is alone, so the sessions of the process before
-are over and their keys are deleted at opening. Expired sessions end before the next operation.
+**Sessions** are in memory: only one process opens the file, so the sessions of the process before
+have ended and their keys are deleted at opening. Expired sessions end before the next operation.
 
-**One thread** does all of SQLite's work, in the order asked; the event loop never waits for the
-disk. An error at the commit is ambiguous: the log may or may not have reached the disk. Any other
-error left nothing behind.
+**One thread** does all of SQLite's work, in the order of the calls; the event loop never waits for
+the disk. An error at the commit is ambiguous: the log may or may not have reached the disk. After
+any other error nothing was written.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ DELETE FROM versions WHERE value IS NULL AND mod_revision > ? AND mod_revision <
 
 
 class SqliteMetadataStore:
-    """The metadata store of one host. Made by `open`; used from one event loop."""
+    """The metadata store of one host. Created by `open`; used from one event loop."""
 
     def __init__(self, database: "_Database", executor: ThreadPoolExecutor) -> None:
         self._database = database
@@ -122,7 +122,7 @@ class SqliteMetadataStore:
         clock: Clock | None = None,
         history_revisions: int = STORE_HISTORY_REVISIONS,
     ) -> "SqliteMetadataStore":
-        """Open or make the store at `path`; without a path it is in memory and forgets all."""
+        """Open or create the store at `path`; without a path it is in memory only."""
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
         database = _Database(path or ":memory:", clock or SystemClock(), history_revisions)
         try:
@@ -147,7 +147,7 @@ class SqliteMetadataStore:
         *,
         read_on_failure: Sequence[str] = (),
     ) -> TransactionResult:
-        """Apply all operations if all compares hold, else nothing."""
+        """Apply all operations if all compares hold, else none."""
         check_transaction(compares, operations, read_on_failure)
         return await self._run(
             lambda: self._database.transact(compares, operations, read_on_failure)
@@ -162,7 +162,7 @@ class SqliteMetadataStore:
         return await self._run(lambda: self._database.open_session(time_to_live_seconds))
 
     async def keep_alive(self, session: int) -> None:
-        """Give the session its whole time to live again."""
+        """Restart the session's time to live."""
         await self._run(lambda: self._database.keep_alive(session))
 
     async def end_session(self, session: int) -> None:
@@ -170,7 +170,7 @@ class SqliteMetadataStore:
         await self._run(lambda: self._database.end_session(session))
 
     async def close(self) -> None:
-        """Close the file; what was answered is in it. Can be called twice."""
+        """Close the file; all answered transactions are in it. Can be called twice."""
         self._hub.close()
         if self._closed:
             return
@@ -194,7 +194,7 @@ class SqliteMetadataStore:
                 raise
             finally:
                 # From the thread, and not after the await: the caller may have been cancelled, and
-                # watchers must hear of the change all the same, and before the caller does.
+                # watchers must get the change anyway, and before the caller does.
                 batches = self._database.take_batches()
                 if batches:
                     loop.call_soon_threadsafe(self._hub.publish, batches)
@@ -217,7 +217,7 @@ class _Database:
         self._batches: list[EventBatch] = []
 
     def open(self) -> None:
-        """Open the file, make its tables if it is new, and end the sessions of the dead."""
+        """Open the file, create its tables if it is new, and end earlier processes' sessions."""
         try:
             self._connection = sqlite3.connect(
                 self._path,
@@ -237,7 +237,7 @@ class _Database:
             raise
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # Exclusive first: then the log needs no shared-memory file, and nobody else gets in.
+        # Exclusive first: then the log needs no shared-memory file, and no other process gets in.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -272,7 +272,7 @@ class _Database:
             raise StoreError(f"the metadata store failed: {error}") from error
 
     def take_batches(self) -> list[EventBatch]:
-        """What was committed since the last call."""
+        """The changes committed since the last call."""
         batches, self._batches = self._batches, []
         return batches
 
@@ -305,7 +305,7 @@ class _Database:
         operations: Sequence[Operation],
         read_on_failure: Sequence[str],
     ) -> TransactionResult:
-        """Judge the compares and apply the operations, in one transaction of SQLite's."""
+        """Check the compares and apply the operations, in one transaction of SQLite's."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             return self._transact(compares, operations, read_on_failure)
@@ -364,7 +364,7 @@ class _Database:
         self._sessions[session] = (deadline, time_to_live_seconds)
 
     def end_session(self, session: int) -> None:
-        """Delete a session's keys and forget it. A session that is gone already is no error."""
+        """Delete a session's keys and forget it. A session that has ended is not an error."""
         self._delete_session_keys(session)
         self._sessions.pop(session, None)
 
@@ -380,7 +380,7 @@ class _Database:
             self.transact((), bound, ())
 
     def _events(self, operations: Sequence[Operation], revision: int) -> list[Event]:
-        """What the operations change in the state at `revision`; written as the next revision."""
+        """The changes of the operations to the state at `revision`, as the next revision."""
         events: list[Event] = []
         for operation in operations:
             if isinstance(operation, DeletePrefix):
@@ -401,7 +401,7 @@ class _Database:
         return list(dict.fromkeys(events))
 
     def _compact(self, revision: int, compacted: int) -> int:
-        """Drop what only revisions older than the history need; the new oldest revision."""
+        """Drop rows that only older revisions need; return the new oldest revision."""
         target = revision - self._history_revisions
         if target < compacted + self._compaction_step:
             return compacted

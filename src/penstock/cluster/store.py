@@ -1,19 +1,19 @@
-"""`MetadataStore`: the port to whatever keeps the cluster's metadata, with etcd's model.
+"""`MetadataStore`: the port to the store of the cluster's metadata, with etcd's model.
 
 The store is a map of keys to values with one revision for the whole of it. Every transaction that
-changes something takes the next revision; each key remembers the revision that created it and the
-one that last wrote it. What an implementation promises:
+changes a key has the next revision; each key has the revision that created it and the one that last
+wrote it. Guarantees of an implementation:
 
-- **Transactions are atomic, serial and durable before they are answered.** All compares are judged
+- **Transactions are atomic, serial and durable before they are answered.** All compares are checked
   against the state the operations then change.
 - **Watches are ordered and complete**: every change from a revision on, one batch for each
   revision, in order, none left out, none twice. They may lag behind; they never skip. A watch that
   cannot keep this promise raises `CompactedError`, and the reader loads everything again.
 - **A session binds keys to a living process**: when it ends or is not kept alive for its time to
-  live, its keys are deleted like by any transaction. It is a failure detector and nothing more:
-  whoever must be safe against a process that was only slow compares revisions.
-- **An error says what is known.** `AmbiguousStoreError`: the transaction may or may not have been
-  applied, or may yet be; read again before deciding. Any other `StoreError`: nothing was applied.
+  live, its keys are deleted like by any transaction. It is only a failure detector: a caller that
+  must be safe against a slow process compares revisions.
+- **Errors are exact.** `AmbiguousStoreError`: the transaction may or may not have been applied, or
+  may yet be; read again before deciding. Any other `StoreError`: it was not applied.
 
 Not part of the contract: reads inside transactions other than `read_on_failure`, ordering of keys
 in answers other than by key, locks, and values above one mebibyte. A transaction is never retried
@@ -33,11 +33,11 @@ NO_SESSION = 0
 
 
 class CompactedError(StoreError):
-    """The history from the asked revision on is no longer kept: load the whole state again."""
+    """The history from the requested revision on is no longer kept: load the whole state again."""
 
 
 class SessionLostError(StoreError):
-    """The session has ended; its keys are gone or about to go."""
+    """The session has ended; its keys are deleted or about to be."""
 
 
 class KeyValue(NamedTuple):
@@ -66,7 +66,7 @@ class Compare(NamedTuple):
 
     @staticmethod
     def absent(key: str) -> "Compare":
-        """Holds while there is no such key."""
+        """Holds while the key does not exist."""
         return Compare(key, CompareTarget.CREATE, 0)
 
     @staticmethod
@@ -89,7 +89,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete one key, if it is there."""
+    """Delete one key, if it exists."""
 
     key: str
 
@@ -104,7 +104,7 @@ Operation = Put | Delete | DeletePrefix
 
 
 class TransactionResult(NamedTuple):
-    """What became of a transaction."""
+    """The result of a transaction."""
 
     succeeded: bool
     """Whether all compares held and the operations were applied."""
@@ -154,7 +154,7 @@ class MetadataStore(Protocol):
         *,
         read_on_failure: Sequence[str] = (),
     ) -> TransactionResult:
-        """Apply all operations if all compares hold, else nothing."""
+        """Apply all operations if all compares hold, else none."""
         ...
 
     def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
@@ -162,26 +162,26 @@ class MetadataStore(Protocol):
         ...
 
     async def open_session(self, time_to_live_seconds: float) -> int:
-        """Begin a session; the answer names it in `Put.session`."""
+        """Begin a session; return its id for `Put.session`."""
         ...
 
     async def keep_alive(self, session: int) -> None:
-        """Give the session its whole time to live again. Raises `SessionLostError`."""
+        """Restart the session's time to live. Raises `SessionLostError`."""
         ...
 
     async def end_session(self, session: int) -> None:
-        """End a session, one's own or that of a process known to be dead; its keys go at once."""
+        """End a session, one's own or that of a dead process; its keys are deleted at once."""
         ...
 
     async def close(self) -> None:
-        """Release what the store holds. Open watches end; sessions run out by themselves."""
+        """Release the store's resources. Open watches end; sessions expire by themselves."""
         ...
 
 
 def check_transaction(
     compares: Sequence[Compare], operations: Sequence[Operation], read_on_failure: Sequence[str]
 ) -> None:
-    """Refuse what etcd would refuse, so that no implementation accepts more than another."""
+    """Refuse a transaction that etcd would refuse, so that all implementations accept the same."""
     if len(compares) > STORE_COMPARES_MAX:
         raise StoreError(f"{len(compares)} compares, at most {STORE_COMPARES_MAX}")
     if max(len(operations), len(read_on_failure)) > STORE_OPERATIONS_MAX:

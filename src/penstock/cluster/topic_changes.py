@@ -1,15 +1,15 @@
 """Decisions about topics that exist: more partitions, other settings. Pure.
 
-A topic and a request in, guarded writes or a domain error out, as in `controller`, which has the
-decisions about topics that begin and end. Guarantees of what is written:
+A topic and a request in, guarded writes or a domain error out, as in `controller`, which decides on
+creations and deletions. Guarantees of the writes:
 
-- partitions are only added: the numbers of those that exist and who holds them stay as they are;
+- partitions are only added: numbers and replicas of existing ones stay unchanged;
 - new partitions are in the store before, or together with, the topic that counts them;
-- settings are written whole, and only when all of them together are right.
+- settings are written whole, and only when all of them together are valid.
 
 Each change publishes the topic anew, settings too, and compares with its last publication: of two
 changes that were decided on the same image, one is decided again. Errors are worded like Kafka's
-and come in Kafka's order: of a request that is wrong in two ways a client hears of the same one.
+and checked in Kafka's order: for a request that is wrong in two ways a client gets the same error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,17 +41,17 @@ from penstock.core.types import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """How many partitions a topic shall have, and where the new ones are to be."""
+    """The requested number of partitions of a topic, and the replicas of the new ones."""
 
     name: str
     count: int
-    """All of them, those that exist included."""
+    """The total, existing partitions included."""
     assignments: tuple[tuple[int, ...], ...] | None = None
-    """The replicas of each new one; None leaves the choice to the cluster."""
+    """The replicas of each new partition; if None, the cluster chooses."""
 
 
 def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRules) -> TopicImage:
-    """The topic as it will be with its new partitions, or the domain error that says why not."""
+    """The topic with its new partitions; raises a domain error if the change is refused."""
     topic = image.topic(wanted.name)
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
@@ -70,7 +70,7 @@ def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRule
             f"{len(wanted.assignments)} assignment(s) were specified."
         )
     if wanted.name in INTERNAL_TOPICS:
-        # Kafka does it, and then looks for each group and each transaction in another partition.
+        # Kafka allows it, and then looks up each group and each transaction in another partition.
         raise PolicyViolationError(
             f"{wanted.name} cannot get more partitions: what is in it would be sought in others."
         )
@@ -96,7 +96,7 @@ def _new_replicas(
         for replicas in wanted.assignments:
             check_replicas(replicas, factor, image.brokers)
         return wanted.assignments
-    # As for a new topic: one broker after the other, going on where the last partition ended.
+    # As for a new topic: one broker after the other, continuing after the last partition.
     brokers = sorted(image.brokers)
     return [
         tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
@@ -128,13 +128,13 @@ def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
 def decide_settings(
     image: MetadataImage, change: SettingsChange, defaults: Mapping[str, str]
 ) -> TopicImage:
-    """The topic with its new settings, or the domain error that says why not."""
+    """The topic with its new settings; raises a domain error if the change is refused."""
     topic = image.topic(change.name)
     current = topic.settings if topic is not None else {}
     settings = edited(current, change, TOPIC_CONFIGS, defaults)
     if not change.name:
         raise InvalidRequestError("Default topic resources are not allowed.")
-    # Kafka looks at the settings before it asks whether the topic exists.
+    # Kafka checks the settings before it checks whether the topic exists.
     check_topic_name(change.name)
     parse_topic_settings(settings, defaults)
     if topic is None:
@@ -149,7 +149,7 @@ def decide_settings(
 def settings_writes(
     keys: Keys, before: TopicImage, changed: TopicImage, guards: tuple[Compare, ...]
 ) -> GuardedWrites:
-    """The transaction that gives a topic its new settings."""
+    """The transaction that stores a topic's new settings."""
     key = keys.topic_settings(changed.name)
     write = Put(key, values.write_settings(changed.settings)) if changed.settings else Delete(key)
     compare = Compare.unchanged(keys.topic(before.name), before.revision)

@@ -1,8 +1,8 @@
 """The table of topic settings: one row for each that Kafka 4.3 shows.
 
 Names, types, defaults, bounds and synonyms were taken from Apache Kafka 4.3.1 itself (its answer to
-DescribeConfigs is kept beside the tests and compared). `topic_configs` reads texts by this table; a
-row says what a setting is, never how it is carried out.
+DescribeConfigs is kept beside the tests and compared). `topic_configs` parses texts by this table;
+a row describes a setting, not its implementation.
 """
 
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ class TopicConfig:
     default: str
     documentation: str
     synonym: str | None
-    """The broker's setting with the same unit; what is given there is the topic's default."""
+    """The broker's setting with the same unit; its value is the topic's default."""
     honoured: bool
-    """Whether Penstock acts on it; else only the default is taken."""
+    """Whether Penstock acts on it; if not, only the default is accepted."""
     minimum: int | float | None = None
     maximum: int | float | None = None
     also_allowed: tuple[int, ...] = ()
-    """Values outside the bounds that mean something."""
+    """Values outside the bounds that have a meaning."""
     choices: tuple[str, ...] = ()
     sensitive: bool = False
 

@@ -3,14 +3,14 @@
 The table lists every topic setting that Kafka 4.3 shows, so that tools which read all settings and
 write them back find what they expect. A setting that Penstock does not act on yet is not
 `honoured`: it is listed with its default, and any other value is refused by name, because a setting
-that is taken and ignored is a promise broken in silence.
+that is accepted and ignored is a promise broken in silence.
 
 Texts are read as Kafka reads them: spaces around them do not count, numbers are decimal with an
 optional sign, booleans are true or false in any case. Refusals are worded like Kafka's, since
 people search for them. Numbers are compared as whole 32 or 64-bit values; nothing is rounded.
 
-This module gives settings their types; it does not store them and knows no topic. How they are
-shown is `described_configs`' business.
+This module gives settings their types; it does not store them and knows no topic.
+`described_configs` shows them.
 """
 
 import re
@@ -33,7 +33,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for confi
 """Every topic setting by name."""
 
 COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-"""What can contradict each other: the first must not be more than the second."""
+"""Settings that can contradict each other: the first must not exceed the second."""
 
 SettingValue = bool | int | float | str | tuple[str, ...]
 
@@ -45,7 +45,7 @@ class TopicSettings:
     cleanup_delete: bool
     cleanup_compact: bool
     compression_type: str
-    """`producer` keeps what the producer chose."""
+    """`producer` keeps the producer's compression."""
     max_message_bytes: int
     """Largest batch as stored, header included."""
     message_timestamp_type: str
@@ -75,9 +75,9 @@ class TopicSettings:
 def parse_topic_settings(
     overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
 ) -> TopicSettings:
-    """The settings of a topic, from what it overrides and what the broker gives by default.
+    """The settings of a topic, from its overrides and the broker's defaults.
 
-    Raises `InvalidTopicConfigError` for the first setting that is unknown, wrong or not built.
+    Raises `InvalidTopicConfigError` for the first setting that is unknown, wrong or unsupported.
     """
     for name in overrides:
         check_override(name, overrides[name])
@@ -128,10 +128,10 @@ def parse_topic_settings(
 def usable_topic_settings(
     overrides: Mapping[str, str], defaults: Mapping[str, str]
 ) -> tuple[TopicSettings, tuple[str, ...]]:
-    """As `parse_topic_settings`, of what is stored already: what is wrong is left out and told.
+    """As `parse_topic_settings`, for stored settings: invalid ones are left out and reported.
 
-    It never raises, so that stored settings cannot keep a broker from starting. What a topic says
-    itself wins over a default that contradicts it.
+    It never raises, so that stored settings cannot keep a broker from starting. A topic's own
+    setting wins over a default that contradicts it.
     """
     problems: list[str] = []
     own: dict[str, str] = {}
@@ -155,7 +155,7 @@ def usable_topic_settings(
 
 
 def check_override(name: str, text: str | None) -> None:
-    """Refuse a setting that is unknown, wrong, or taken by nothing that is built."""
+    """Refuse a setting that is unknown, wrong or unsupported."""
     config = TOPIC_CONFIGS.get(name)
     if config is None:
         raise InvalidTopicConfigError(f"Unknown topic config name: {name[:249]}")
@@ -170,7 +170,7 @@ def check_override(name: str, text: str | None) -> None:
 
 
 def check_together(given: Mapping[str, str]) -> None:
-    """Refuse settings that are right by themselves and contradict each other."""
+    """Refuse settings that are valid alone and contradict each other."""
     lag_ms_min, lag_ms_max = (_value(name, given) for name in COMPACTION_LAGS)
     assert isinstance(lag_ms_min, int)
     assert isinstance(lag_ms_max, int)
@@ -232,7 +232,7 @@ def _check_choice(config: TopicConfig, text: str) -> None:
 
 
 def _invalid(config: TopicConfig, text: str, reason: str) -> InvalidTopicConfigError:
-    # What a client sent is repeated to it, but not without bound.
+    # The client's text is repeated in the error, cut to a bound.
     return InvalidTopicConfigError(
         f"Invalid value {text[:249]} for configuration {config.name}: {reason}"
     )

@@ -1,9 +1,9 @@
-"""What a new topic may be called and how many partitions and replicas it may have.
+"""Rules for the name, the partitions and the replicas of a new topic.
 
-Each function returns what is right or raises the domain error, worded like Kafka's. They look at
-one topic and at nothing else; whether the name is free is `controller`'s question. Names are
-checked here before they become a key or a directory: only ASCII letters, digits, `.`, `_` and `-`
-pass, so a name cannot leave the data directory or forge a line of a log.
+Each function returns the valid value or raises a domain error, worded like Kafka's. They check one
+topic alone; `controller` checks whether the name is free. Names are checked here before they become
+a key or a directory: only ASCII letters, digits, `.`, `_` and `-` pass, so a name cannot leave the
+data directory or forge a line of a log.
 """
 
 import re
@@ -31,12 +31,12 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka keeps its own metadata in a directory of this name, which no start loads as a log."""
 
 DEFAULT: Final = -1
-"""What a request says to get the cluster's default."""
+"""The value in a request for the cluster's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What this cluster gives and allows."""
+    """The defaults and limits of this cluster."""
 
     partition_count_default: int = 1
     partitions_per_topic_max: int = PARTITIONS_PER_TOPIC_MAX
@@ -64,14 +64,14 @@ def check_topic_name(name: str) -> None:
 
 
 def check_creatable_name(name: str) -> None:
-    """Refuse a name that a topic cannot be created under, although it may be asked for."""
+    """Refuse a name that a topic cannot be created under, although requests may name it."""
     check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
         raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
 
 
 def partition_count(asked: int, rules: TopicRules) -> int:
-    """How many partitions a topic gets that asks for `asked`."""
+    """The number of partitions for a request of `asked`."""
     if asked != DEFAULT and asked < 1:
         raise InvalidPartitionsError(
             "Number of partitions was set to an invalid non-positive value."
@@ -86,7 +86,7 @@ def partition_count(asked: int, rules: TopicRules) -> int:
 
 
 def check_replication_factor(asked: int, broker_count: int) -> None:
-    """Refuse a replication factor that the cluster cannot give. The default is one."""
+    """Refuse a replication factor that the cluster cannot provide. The default is one."""
     if asked != DEFAULT and asked < 1:
         raise InvalidReplicationFactorError(
             "Replication factor must be larger than 0, or -1 to use the default value."
@@ -107,7 +107,7 @@ def check_assignment(
     brokers: Collection[int],
     rules: TopicRules,
 ) -> tuple[tuple[int, ...], ...]:
-    """The replicas of each partition in order of its number, as the request lays them down."""
+    """The replicas of each partition in order of its number, as the request assigns them."""
     if replication_factor_asked != DEFAULT:
         raise InvalidRequestError(
             "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -133,7 +133,7 @@ def check_assignment(
 
 
 def check_replicas(replicas: tuple[int, ...], count: int | None, brokers: Collection[int]) -> None:
-    """Refuse replicas of one partition that cannot be; `count` is what the topic's others have."""
+    """Refuse invalid replicas of one partition; `count` is the number in the topic's others."""
     if not replicas:
         raise InvalidReplicaAssignmentError(
             "The manual partition assignment includes an empty replica list."

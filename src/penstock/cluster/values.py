@@ -1,8 +1,9 @@
 """Every value of the metadata store: JSON in UTF-8 with a schema version in `v`.
 
-Each kind has one function that writes it and one that reads it; reading what was written gives it
-back. A value with a higher version than is known here is refused: an older broker must not guess
-what a newer one meant. Unknown fields of a known version are ignored. `keys` says where each is.
+Each kind has one function that writes it and one that reads it; reading a written value returns an
+equal one. A value with an unknown higher version is refused: an older broker must not guess the
+meaning of a newer one's value. Unknown fields of a known version are ignored. `keys` has the key of
+each.
 """
 
 import json
@@ -21,7 +22,7 @@ _FORMAT_VERSION: Final = 1
 
 
 class TopicValue(NamedTuple):
-    """What the publishing key of a topic says."""
+    """The value of the publishing key of a topic."""
 
     id: UUID
     partition_count: int
@@ -29,15 +30,15 @@ class TopicValue(NamedTuple):
 
 
 class SetByFile(NamedTuple):
-    """What the settings file gave a topic the last time that it was carried out."""
+    """The settings of a topic that came from the settings file at its last reconciliation."""
 
     topic_id: UUID
     settings: Mapping[str, str]
     replaced: Mapping[str, str] = NO_SETTINGS
-    """What it gave before, while nobody knows yet whether `settings` took its place."""
+    """The file's earlier settings, while it is unknown whether `settings` replaced them."""
 
     def gave(self, name: str, value: str) -> bool:
-        """Whether the file set this, as far as anybody can know."""
+        """Whether the file set this value, as far as is known."""
         return value in {self.settings.get(name), self.replaced.get(name)}
 
 
@@ -71,7 +72,7 @@ def read_cluster_id(value: bytes) -> str:
 
 
 def write_adopted() -> bytes:
-    """That the logs of the data directory have become topics: being there says it all."""
+    """The mark that the logs of the data directory have become topics: only the key matters."""
     return _encode({})
 
 
@@ -167,7 +168,7 @@ def _is_number(value: object) -> bool:
 
 
 def write_declared(given: SetByFile) -> bytes:
-    """What the settings file gave a topic."""
+    """The settings of a topic that came from the settings file."""
     fields: dict[str, object] = {"id": str(given.topic_id), "settings": dict(given.settings)}
     if given.replaced:
         fields["replaced"] = dict(given.replaced)
@@ -175,7 +176,7 @@ def write_declared(given: SetByFile) -> bytes:
 
 
 def read_declared(value: bytes) -> SetByFile:
-    """What the settings file gave a topic."""
+    """The settings of a topic that came from the settings file."""
     fields = _decode(value)
     return SetByFile(
         topic_id_of(_text(fields, "id")),
@@ -211,12 +212,12 @@ def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
 
 
 def write_next_producer_id(next_producer_id: int) -> bytes:
-    """The first producer id that nobody has."""
+    """The first unused producer id."""
     return _encode({"next": next_producer_id})
 
 
 def read_next_producer_id(value: bytes) -> int:
-    """The first producer id that nobody has."""
+    """The first unused producer id."""
     return _integer(_decode(value), "next")
 
 

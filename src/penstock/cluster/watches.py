@@ -1,9 +1,9 @@
-"""`WatchHub`: hands each change of an in-process store to those who watch it.
+"""`WatchHub`: sends each change of an in-process store to its watchers.
 
 One hub serves one store and one event loop. Each watcher has its own bounded queue: a slow one does
-not hold up the store or the others, and when its queue is full it is told to load everything again
-(`CompactedError`), never fed with a gap. The hub knows live changes only; what happened before a
-watcher came is the store's to look up.
+not delay the store or the others, and when its queue is full it must load everything again
+(`CompactedError`) and never gets changes with a gap. The hub knows live changes only; the store
+looks up earlier ones.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Watcher:
         self.reason: CompactedError | None = None
 
     def offer(self, batch: EventBatch) -> None:
-        """Queue what this reader watches."""
+        """Queue the events that this reader watches."""
         events = tuple(event for event in batch.events if event.key.startswith(self.prefix))
         if not events or self.ended:
             return
@@ -41,7 +41,7 @@ class _Watcher:
         self.wakened.set()
 
     def end(self, reason: CompactedError | None) -> None:
-        """Give no more; with a reason, what is queued is worthless too."""
+        """End the watch; with a reason, queued events are dropped too."""
         self.ended = True
         self.reason = reason
         self.wakened.set()
@@ -56,28 +56,28 @@ class WatchHub:
         self._closed = False
 
     def publish(self, batches: Sequence[EventBatch]) -> None:
-        """Hand out changes in the order of their revisions."""
+        """Send changes in the order of their revisions."""
         for batch in batches:
             for watcher in self._watchers:
                 watcher.offer(batch)
 
     def lose_track(self) -> None:
-        """The store cannot tell what changed: every watcher must load everything again."""
+        """The store does not know what changed: every watcher must load everything again."""
         for watcher in self._watchers:
             watcher.end(CompactedError("the store lost track of its changes"))
 
     def close(self) -> None:
-        """End every watch after what is queued, and every later one at once."""
+        """End every watch after its queued events, and every later one at once."""
         self._closed = True
         for watcher in self._watchers:
             watcher.end(None)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Changes of a prefix from a revision on, first those past, then those to come."""
+        """Changes of a prefix from a revision on, first past ones, then new ones."""
         if self._closed:
             return
         watcher = _Watcher(prefix)
-        # Registered before the past is read: what comes in between is seen twice, never missed.
+        # Registered before the history is read: changes in between are seen twice, never missed.
         self._watchers.add(watcher)
         try:
             delivered = from_revision - 1
