@@ -19,8 +19,8 @@ The header has 61 bytes, big-endian:
     57      record count            4
 
 Because base offset, length, epoch and magic are outside the checksum, a reader of the log must also
-check that offsets follow each other. This module decides nothing: `records.validation` says what a
-producer may send, `storage.recovery` what a log may hold.
+check that offsets follow each other. This module decides nothing: `records.validation` checks
+produced batches, `storage.recovery` the batches of a log.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from penstock.records.crc32c import checksum
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length: what `length` does not count."""
+"""Base offset and length, which `length` does not count."""
 CRC_START: Final = 21
 MAGIC_POSITION: Final = 16
 MAGIC: Final = 2
@@ -147,7 +147,7 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """Offset that the batch after this one starts at, or later."""
+        """Lowest possible base offset of the next batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -157,7 +157,7 @@ class BatchHeader:
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker, not the producer, gave the timestamp."""
+        """Whether the broker, not the producer, set the timestamp."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
@@ -189,7 +189,7 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the caller made sure that 61 bytes are there."""
+    """The header at `position`; the caller has checked that 61 bytes are there."""
     (
         base_offset,
         batch_length,
@@ -234,7 +234,7 @@ def attributes(*, codec: int, log_append_time: bool, transactional: bool, contro
 
 
 def with_codec(header: BatchHeader, codec: int) -> BatchHeader:
-    """The same header for another codec; length and checksum are then the caller's to renew."""
+    """The header with another codec; the caller must update length and checksum."""
     changed = BatchHeader(*header.values())
     changed.attributes = (header.attributes & ~CODEC_MASK) | codec
     return changed
@@ -249,7 +249,7 @@ def checksum_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool
 def patch_for_append(
     buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int
 ) -> None:
-    """Write what the broker assigns. Both fields are outside the checksum."""
+    """Write the offset and the epoch of the broker. Both fields are outside the checksum."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD_BYTES, leader_epoch)
 
@@ -257,7 +257,7 @@ def patch_for_append(
 def patch_log_append_time(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, timestamp_ms: int
 ) -> None:
-    """Stamp the batch with the broker's time, as message.timestamp.type=LogAppendTime asks."""
+    """Set the broker's time in the batch, for message.timestamp.type=LogAppendTime."""
     _ATTRIBUTES.pack_into(buffer, position + CRC_START, header.attributes | _LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
     _renew_checksum(buffer, position, header)
@@ -284,8 +284,8 @@ def _renew_checksum(buffer: bytearray | memoryview, position: int, header: Batch
 def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch; a partial one at the end is left out.
 
-    Raises `CorruptBatchError` when a length is impossible or the magic is not 2, because nothing
-    after such a header can be found again.
+    Raises `CorruptBatchError` when a length is impossible or the magic is not 2, because the
+    batches after such a header cannot be found.
     """
     view = memoryview(buffer)
     position = 0

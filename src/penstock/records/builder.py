@@ -1,13 +1,14 @@
 """Builds batches from records, and reads the records of a batch.
 
-Guarantees: what `build_batch` gives is a batch that `records.validation` accepts (unless asked for
-something a producer may not write), and `read_records` gives the records back with absolute offsets
-and timestamps, for each codec, within `DECOMPRESSED_BATCH_BYTES_MAX`.
+Guarantees: `build_batch` returns a batch that `records.validation` accepts (unless its arguments
+are not allowed to producers), and `read_records` returns the records with absolute offsets and
+timestamps, for each codec, within `DECOMPRESSED_BATCH_BYTES_MAX`.
 
 The base timestamp is the first record's, as Kafka's clients write it; the max timestamp is the
 largest. A batch with LogAppendTime has one timestamp for all its records: the max timestamp.
 
-It is for tools, coordinators and tests. It is not the produce path, which makes no records.
+It is for tools, coordinators and tests. It is not the produce path, which creates no record
+objects.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -136,7 +137,7 @@ def assemble(
 ) -> bytearray:
     """A batch of the header and a section of plain records, in the codec that the attributes name.
 
-    Length and checksum are computed here; those in `header` do not matter. Raises
+    Length and checksum are computed here; those in `header` are ignored. Raises
     `BatchTooLargeError` as soon as it is clear that the batch is above the bound.
     """
     payload = section
@@ -170,7 +171,7 @@ def records_section(
     position: int = 0,
     output_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
 ) -> Buffer:
-    """The plain records of the batch at `position`; the batch is there as a whole."""
+    """The plain records of the batch at `position`; the batch must be complete."""
     view = memoryview(batch)[position + layout.HEADER_BYTES : position + header.size_bytes]
     return decompress(header.codec, view, output_bytes_max) if header.codec else view
 
@@ -178,8 +179,9 @@ def records_section(
 def iterate_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     """The records of the batch at `position`, one by one.
 
-    Raises `CorruptBatchError` when the bytes are not one whole batch whose checksum is right, and
-    what `records.compression.decompress` raises. Records of a control batch come as they are.
+    Raises `CorruptBatchError` when the bytes are not one whole batch with a correct checksum, and
+    the errors of `records.compression.decompress`. Records of a control batch are returned
+    unparsed.
     """
     available = len(memoryview(batch)) - position
     if available < layout.HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""The four compression codecs of record batches behind one table, with a bound on what unfolds.
+"""The four compression codecs of record batches in one table, with a bound on the output.
 
     id  codec   bytes in a batch                                       library
     0   none    the records as they are                                -
@@ -8,14 +8,14 @@
                 knows no others and stops after the first
     4   zstd    zstandard frames                                       cramjam
 
-Guarantees: `decompress` gives at most `output_bytes_max` bytes or raises `BatchTooLargeError`, and
-never holds much more than that on the way, whatever the input says about itself. A declared size is
-used as a first guess or refused when it is above the bound; it is never trusted. Damaged and
-truncated input raises `CorruptBatchError`; so do bytes after the last frame, which some readers
-skip and others refuse. Frames that follow each other are one stream, except for lz4. `compress`
-stops as soon as its output passes a bound, so that it costs no more than the bound is worth.
+Guarantees: `decompress` returns at most `output_bytes_max` bytes or raises `BatchTooLargeError`,
+and never uses much more memory than that, whatever size the input declares. A declared size is used
+as a first guess or refused when it is above the bound; it is never trusted. Damaged and truncated
+input raises `CorruptBatchError`; so do bytes after the last frame, which some readers skip and
+others refuse. Frames that follow each other are one stream, except for lz4. `compress` stops as
+soon as its output passes a bound, which limits its cost.
 
-It is not a streaming reader: the whole result is one buffer, because the records are walked in it.
+It is not a streaming reader: the whole result is one buffer, because the records are scanned in it.
 """
 
 import zlib
@@ -41,7 +41,7 @@ LZ4: Final = 3
 ZSTD: Final = 4
 
 CODEC_NAMES: Final[tuple[str, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Names by codec id, as `compression.type` spells them; a topic says `uncompressed` for `none`."""
+"""Names by codec id, as in `compression.type`; for `none` a topic has `uncompressed`."""
 
 _GZIP_WINDOW_BITS: Final = 31
 _GZIP_BYTES_MIN: Final = 18
@@ -53,8 +53,8 @@ _XERIAL_HEADER_BYTES: Final = 16
 _XERIAL_BLOCK_BYTES: Final = 32_768
 _INT32: Final = Struct(">i")
 _SNAPPY_RATIO_MAX: Final = 32
-"""A snappy copy of three bytes gives at most 64, so no block unfolds more than 22 times. A block
-that declares more is a lie that should not cost an allocation."""
+"""A snappy copy of three bytes expands to at most 64, so no block expands more than 22 times. A
+block that declares more is invalid and must not cost an allocation."""
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_FRAME_BYTES_MIN: Final = 11
@@ -71,26 +71,26 @@ _ZSTD_LEVEL: Final = 3
 _GUESS_RATIO: Final = 8
 _GUESS_BYTES_MIN: Final = 16_384
 _GROWTH: Final = 4
-"""Each failed guess is repeated from the start with a buffer four times as large: a third of the
-final work is the most that is wasted."""
+"""Each failed guess is repeated from the start with a buffer four times as large: at most a third
+of the final work is wasted."""
 
 _MAPPED_BYTES_MIN: Final = 4_194_304
 """Buffers from this size on are mapped. A smaller one is filled within a millisecond."""
 
 _PIECE_BYTES: Final = 262_144
-"""What is compressed at a time: some milliseconds, in which some codecs hold the interpreter."""
+"""Bytes compressed at a time: some milliseconds, in which some codecs hold the interpreter."""
 
 _UNBOUNDED: Final = 2**63 - 1
 
 _OUTPUT_FULL: Final = "failed to write whole buffer"
-"""How cramjam says that the output was too small; a test pins the words."""
+"""The message of cramjam for a too small output; a test pins the words."""
 
 
 def compress(codec: int, data: Buffer, output_bytes_max: int = _UNBOUNDED) -> bytes:
     """`data` in the given codec, or `BatchTooLargeError` when it needs more bytes than the bound.
 
-    Above the size of a piece the bound is looked at after each piece: data that does not become
-    small enough costs a few pieces of work and not the whole.
+    Above the size of a piece the bound is checked after each piece: data that does not become small
+    enough costs a few pieces of work and not the whole.
     """
     output = _codec(codec).compress(memoryview(data), output_bytes_max)
     if len(output) > output_bytes_max:
@@ -101,8 +101,8 @@ def compress(codec: int, data: Buffer, output_bytes_max: int = _UNBOUNDED) -> by
 def compress_pieces(codec: int, data: Buffer) -> Generator[None, None, bytes]:
     """As `compress`, but for a large section, in steps: the caller may rest or stop in between.
 
-    gzip takes seconds for 128 MiB, and lz4 holds the interpreter. The others are fast and hold
-    nothing, and are one step.
+    gzip takes seconds for 128 MiB, and lz4 holds the interpreter. The others are fast and release
+    it, so they are one step.
     """
     view = memoryview(data)
     if codec == GZIP:
@@ -121,7 +121,7 @@ def compress_pieces(codec: int, data: Buffer) -> Generator[None, None, bytes]:
 
 
 def decompress(codec: int, data: Buffer, output_bytes_max: int) -> Buffer:
-    """What `data` unfolds to: at most `output_bytes_max` bytes."""
+    """Decompress `data`: at most `output_bytes_max` bytes."""
     assert output_bytes_max >= 0
     return _codec(codec).decompress(memoryview(data), output_bytes_max)
 
@@ -132,11 +132,11 @@ def is_known(codec: int) -> bool:
 
 
 def _buffer(size: int) -> bytearray | memoryview:
-    """Room for what unfolds.
+    """A buffer for decompressed data.
 
     Python fills a new `bytearray` with zeros and holds the interpreter meanwhile, 60 ms and more
-    for 128 MiB. A mapping is filled by the kernel when the codec writes to it, which holds nothing,
-    and goes back to the system as a whole.
+    for 128 MiB. A mapping is filled by the kernel when the codec writes to it, without the
+    interpreter, and is returned to the system as a whole.
     """
     return bytearray(size) if size < _MAPPED_BYTES_MIN else memoryview(mmap(-1, size))
 
@@ -216,7 +216,7 @@ def _compress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, output_bytes_max: int) -> Buffer:
-    """A xerial stream or a single raw block: sizes are summed first, then memory is taken once."""
+    """A xerial stream or a single raw block: sizes are summed first, for one allocation."""
     if not data:
         raise CorruptBatchError("snappy: empty input")
     blocks = _xerial_blocks(data) if _starts_with(data, 0, _XERIAL_MAGIC) else [data]
@@ -295,7 +295,7 @@ def _decompress_lz4(data: memoryview, output_bytes_max: int) -> Buffer:
     if data[4] & _LZ4_CONTENT_SIZE:
         size = int.from_bytes(data[6:14], "little")
     else:
-        # No block unfolds to more than the maximum that the frame declares: 64 KiB to 4 MiB.
+        # No block expands to more than the maximum that the frame declares: 64 KiB to 4 MiB.
         size = min(block_count << (8 + 2 * (data[5] >> 4 & 0x07)), output_bytes_max)
     return _decompress_growing("lz4", cramjam.lz4.decompress_into, data, size, output_bytes_max)
 
@@ -338,7 +338,7 @@ def _decompress_zstd(data: memoryview, output_bytes_max: int) -> Buffer:
 
 
 def _zstd_declared_size(data: memoryview) -> int:
-    """The content size in the first frame's header, or -1 when it tells none."""
+    """The content size in the first frame's header, or -1 when it has none."""
     if len(data) < 18 or not _starts_with(data, 0, _ZSTD_MAGIC):
         return -1
     descriptor = data[4]
@@ -358,10 +358,10 @@ def _decompress_growing(
     declared_size: int,
     output_bytes_max: int,
 ) -> Buffer:
-    """Unfold into a fixed buffer; when it is full, start again with a larger one, up to the bound.
+    """Decompress into a fixed buffer; when it is full, restart with a larger one, up to the bound.
 
-    The declared size decides only how large the first buffer is, and even that within what the
-    input's own size makes likely: eight bytes must not be able to ask for a hundred megabytes.
+    The declared size decides only how large the first buffer is, within a limit that depends on the
+    input's own size: eight bytes must not allocate a hundred megabytes.
     """
     if declared_size > output_bytes_max:
         raise _too_large(output_bytes_max)

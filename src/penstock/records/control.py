@@ -5,10 +5,10 @@ A marker is a batch of one record with the control and transactional bits set:
     key     version i16 = 0, type i16 (0 abort, 1 commit)
     value   version i16 = 0, coordinator epoch i32
 
-Guarantees: `build_marker` writes what Kafka writes; `read_marker` gives it back, accepts later
-versions that only add fields, and raises `CorruptBatchError` for anything else. For
-a control batch that is not a transaction marker (Kafka's Raft log has some), and for one that
-compaction has emptied, it returns `None`.
+Guarantees: `build_marker` writes Kafka's bytes; `read_marker` parses them, accepts later versions
+that only add fields, and raises `CorruptBatchError` for anything else. For a control batch that is
+not a transaction marker (Kafka's Raft log has some), and for one that compaction has emptied, it
+returns `None`.
 """
 
 from struct import Struct
@@ -52,7 +52,7 @@ def build_marker(
     """A control batch that ends the producer's transaction."""
     assert producer_id >= 0
     assert producer_epoch >= 0
-    # A broker's start reads markers and makes none; it does not wait for the codecs.
+    # A broker's start reads markers and writes none; it does not wait for the codecs.
     from penstock.records.builder import BatchBuilder
 
     builder = BatchBuilder()

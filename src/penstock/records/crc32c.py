@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of record batches and producer snapshots.
 
-The `crc32c` package uses the processor's instruction where there is one (about 18 GB/s here), takes
-any buffer, writable ones included, and releases the interpreter lock for large ones.
+The `crc32c` package uses the processor's instruction where there is one (about 18 GB/s here),
+accepts any buffer, writable ones included, and releases the interpreter lock for large ones.
 """
 
 from crc32c import crc32c as _crc32c

@@ -11,9 +11,9 @@ A record, after decompression; every number is a zigzag varint except the attrib
     headers           count, then for each: key length, UTF-8 key,
                       value length (negative: null), bytes
 
-Guarantees: what `encode_record` writes, `decode_records` reads back; bytes that are not records
-raise `CorruptBatchError` and nothing else. It is for tools, coordinators and tests. It is not the
-produce path: the broker makes no object for a record, it checks them with `records.scan`.
+Guarantees: `decode_records` reads the output of `encode_record`; bytes that are not records raise
+only `CorruptBatchError`. It is for tools, coordinators and tests. It is not the produce path: the
+broker creates no object for a record, it checks them with `records.scan`.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from typing_extensions import Buffer
 from penstock.core.errors import CorruptBatchError
 
 NO_TIMESTAMP: Final = -1
-"""What a record carries when its producer gave no time."""
+"""The timestamp of a record whose producer set none."""
 
 _INT32_BITS: Final = 32
 _INT64_BITS: Final = 64
@@ -128,7 +128,7 @@ class _Cursor:
         return bytes(self._data[start : self.position])
 
     def header(self) -> Header:
-        """One header. Like Kafka's clients, a key that is not UTF-8 is shown with replacements."""
+        """One header. As in Kafka's clients, invalid UTF-8 in a key is replaced."""
         key = self.optional_bytes()
         if key is None:
             raise CorruptBatchError(f"a header without a key before byte {self.position}")
@@ -165,7 +165,7 @@ class _Cursor:
 def decode_records(
     section: Buffer, count: int, *, base_offset: int, base_timestamp_ms: int
 ) -> Iterator[Record]:
-    """The `count` records of an unfolded section, which must hold no byte more."""
+    """The `count` records of a decompressed section, which must have no other bytes."""
     cursor = _Cursor(memoryview(section))
     for _ in range(count):
         yield cursor.record(base_offset, base_timestamp_ms)

@@ -1,16 +1,16 @@
-"""The record walker: checks each record of an unfolded batch without making an object for it.
+"""The record walker: checks each record of a decompressed batch without creating an object for it.
 
-Guarantees: `scan_records` reads nothing outside the bytes it is given, takes time in proportion to
-them, and says `VALID` only if the section is exactly `count` records that fill it to the last byte,
-with offset deltas 0, 1, 2, …, numbers of at most 5 or 10 bytes that fit their range, and as many
-headers as each record declares. Beside that it judges what a topic may ask: a key in each record,
-and timestamps within a range. The first fault of the bytes wins over any such fault, as in Kafka.
+Guarantees: `scan_records` reads only the bytes it is given, takes time in proportion to them, and
+returns `VALID` only if the section is exactly `count` records that fill it to the last byte, with
+offset deltas 0, 1, 2, …, numbers of at most 5 or 10 bytes that fit their range, and as many headers
+as each record declares. It also checks the rules of a topic: a key in each record, and timestamps
+within a range. The first fault of the bytes wins over any such fault, as in Kafka.
 
 This is the one hot loop over records in the broker, so the file is compiled. It is plain Python;
 `scan.pxd` beside it gives the C types. Uncompiled it does the same, about a hundred times slower,
-and `COMPILED` tells which one runs. Compiled, a long walk releases the interpreter lock, so that a
-worker thread that checks a large batch does not stop the event loop. Whatever changes here must
-hold for 64-bit integers that wrap: nothing below may overflow, because uncompiled it would not.
+and `COMPILED` shows which one runs. Compiled, a long walk releases the interpreter lock, so that a
+worker thread that checks a large batch does not stop the event loop. Every change here must be
+correct for 64-bit integers that wrap: no operation may overflow, because uncompiled it would not.
 
 It is not a decoder: see `records.record` for the layout and for records as objects.
 """
@@ -18,22 +18,22 @@ It is not a decoder: see `records.record` for the layout and for records as obje
 from typing import Final
 
 COMPILED: Final = not __file__.endswith(".py")
-"""Whether the C extension runs. The broker says so once, at its start, if it does not."""
+"""Whether the C extension runs. If it does not, the broker logs it once, at its start."""
 
 if COMPILED:
-    # Never executed: the compiler takes it out. Uncompiled code does not need the package.
+    # Never executed: the compiler removes it. Uncompiled code does not need the package.
     import cython
 
 _LOCKED_BYTES_MAX: Final = 65_536
-"""A longer walk releases the interpreter lock. A shorter one takes less than 0.2 ms, and giving the
-lock away would cost a produce more than that when another thread wants it."""
+"""A longer walk releases the interpreter lock. A shorter one takes less than 0.2 ms, and releasing
+the lock would cost a produce more than that when another thread wants it."""
 
 VALID: Final = 0
 TIMESTAMP_OVERFLOW: Final = 7
 NULL_KEY: Final = 8
 BAD_TIMESTAMP: Final = 9
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers they cannot be imported from Python.
 _TRUNCATED: Final = 1
 _BAD_NUMBER: Final = 2
 _BAD_LENGTH: Final = 3
@@ -56,7 +56,7 @@ REASONS: Final[tuple[str, ...]] = (
     "it has no key, and the topic is compacted",
     "its timestamp is outside what the topic accepts",
 )
-"""What each code means, to be read after «record 7: »."""
+"""The meaning of each code, for the text after «record 7: »."""
 
 _INT64_MAX: Final = 9223372036854775807
 _INT64_MIN: Final = -_INT64_MAX - 1
@@ -88,7 +88,7 @@ class _Walker:
         while position < end:
             byte = self.data[position]
             position += 1
-            # The last byte that may come has room for 4 (or 1) of its 7 bits.
+            # The last allowed byte has room for 4 (or 1) of its 7 bits.
             if shift + 7 > bits and byte >> (bits - shift):
                 self.reason = _BAD_NUMBER
                 return 0
@@ -144,7 +144,7 @@ class _Walker:
             self.timestamp_ms = base_timestamp_ms + delta
 
     def record(self, offset_delta: int, base_timestamp_ms: int) -> None:
-        """One record; leaves its timestamp, whether it has a key, and `end` at its end."""
+        """One record; sets its timestamp, whether it has a key, and `end` to its end."""
         self.body()
         if self.reason == 0:
             self.skip(1)

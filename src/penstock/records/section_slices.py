@@ -1,9 +1,9 @@
-"""`span_slices`: the records of an unfolded batch, a few at a time, in bounded memory.
+"""`span_slices`: the records of a decompressed batch, a few at a time, in bounded memory.
 
 A batch may hold a million records, and one record 128 MiB. Each slice has at most
 `SCAN_SLICE_RECORDS` spans over a window of `SCAN_WINDOW_BYTES` that is copied from the section, so
-that keys can be cut from it fast; a record that is larger than a window comes alone, over the
-section itself, and is not copied. Between two slices the caller may rest or stop.
+that keys can be cut from it fast; a record that is larger than a window is a slice of its own, over
+the section itself, and is not copied. Between two slices the caller may rest or stop.
 
 Raises `CorruptBatchError` when the bytes are not exactly the records that the header counts. It
 decides nothing (`storage.compaction`).
@@ -21,12 +21,12 @@ class SpanSlice(NamedTuple):
     """Some records, one after the other."""
 
     window: bytes | memoryview
-    """What the positions of the spans count in; a view is of a single large record."""
+    """The bytes that the positions of the spans refer to; a view for a single large record."""
     spans: list[RecordSpan]
 
 
 def span_slices(section: memoryview, count: int) -> Iterator[SpanSlice]:
-    """The `count` records of an unfolded section, in order."""
+    """The `count` records of a decompressed section, in order."""
     start = place = 0
     window = b""
     left = count

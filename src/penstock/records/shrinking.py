@@ -1,11 +1,11 @@
-"""Batches with fewer records than they had: what compaction leaves of them.
+"""Builds the batches that compaction leaves, with fewer records.
 
 Guarantees: a record that is kept is kept byte for byte: `BatchRewriter` copies spans, and writes
 only the small numbers at their beginning anew when the base timestamp changes.
 
-What `BatchRewriter` and `empty_batch` keep of the original, as Apache Kafka does: base offset,
-last offset, leader epoch, producer id, epoch and sequence, codec, timestamp type, transactional and
-control. So offsets and sequence numbers stay what they were when records between them go.
+`BatchRewriter` and `empty_batch` keep these fields, as Apache Kafka does: base offset, last offset,
+leader epoch, producer id, epoch and sequence, codec, timestamp type, transactional and control. So
+offsets and sequence numbers stay the same when records between them are removed.
 
 It is for compaction, and decides nothing (`storage.compaction`). `span_walk` finds the records.
 """
@@ -23,10 +23,9 @@ _NO_TIMESTAMP: Final = -1
 
 
 class BatchRewriter:
-    """Collects the records that stay of a batch; then builds the batch.
+    """Collects the remaining records of a batch; then builds the batch.
 
-    With a delete horizon, that takes the place of the base timestamp (KIP-534), so every delta is
-    written anew.
+    A delete horizon replaces the base timestamp (KIP-534), so every delta is written anew.
     """
 
     def __init__(self, header: BatchHeader, delete_horizon_ms: int | None) -> None:
@@ -47,7 +46,7 @@ class BatchRewriter:
             yield None
 
     def _begin(self, span: RecordSpan) -> int:
-        """Count a record and write what changes of it; from where on it stays as it is."""
+        """Count a record and write its changed part; return where the unchanged part begins."""
         if self._count == 0 or span.timestamp_delta_ms > self._max_delta_ms:
             self._max_delta_ms = span.timestamp_delta_ms
         self._count += 1
@@ -75,7 +74,7 @@ class BatchRewriter:
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The batch without records: what is left of a producer's last sequence, or of an offset."""
+    """The batch without records: it keeps a producer's last sequence, or an offset."""
     bits = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return assemble(_header(header, bits, _NO_TIMESTAMP, header.max_timestamp_ms, 0), b"")
 
@@ -83,7 +82,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
 def _header(
     header: BatchHeader, attributes: int, base_ms: int, max_ms: int, count: int
 ) -> BatchHeader:
-    """The same header for other records."""
+    """The header with the fields of other records."""
     changed = BatchHeader(*header.values())
     changed.attributes = attributes
     changed.base_timestamp_ms = base_ms

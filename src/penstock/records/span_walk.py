@@ -1,15 +1,15 @@
-"""Finds the records of an unfolded batch: where each begins and ends, its key, its numbers.
+"""Finds the records of a decompressed batch: where each begins and ends, its key, its numbers.
 
-Guarantees: it reads nothing outside the bytes it is given and takes time in proportion to them.
-`span_slice` finds a few records and says where to go on; `record_spans` all of them, and raises
-`CorruptBatchError` for bytes that are not exactly `count` records. Values and headers are passed
-over, not copied and not looked into.
+Guarantees: it reads only the bytes it is given and takes time in proportion to them. `span_slice`
+finds a few records and returns where to continue; `record_spans` finds all of them, and raises
+`CorruptBatchError` for bytes that are not exactly `count` records. Values and headers are skipped,
+neither copied nor parsed.
 
 This is the hot loop of compaction, so the file is compiled. It is plain Python; `span_walk.pxd`
-beside it gives the C types. Uncompiled it does the same, ten times slower. Whatever changes here
-must hold for 64-bit integers that wrap: nothing below may overflow.
+beside it gives the C types. Uncompiled it does the same, ten times slower. Every change here must
+be correct for 64-bit integers that wrap: no operation may overflow.
 
-It is not a decoder (`records.record`), and does not judge what producers send (`records.scan`).
+It is not a decoder (`records.record`), and does not validate produced records (`records.scan`).
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ KEY_COPIED_BYTES_MAX: Final = 65_536
 
 
 class RecordSpan:
-    """One record in an unfolded section. Never changed: a plain class is made faster."""
+    """One record in a decompressed section. Never changed: a plain class is created faster."""
 
     __slots__ = ("end", "has_value", "key", "offset_delta", "rest", "start", "timestamp_delta_ms")
 
@@ -36,10 +36,10 @@ class RecordSpan:
         has_value: bool,  # noqa: FBT001 - made once for each record, by position
     ) -> None:
         self.start = start
-        """Where its length begins."""
+        """Position of its length field."""
         self.end = end
         self.rest = rest
-        """Where its key begins: what comes before depends on the batch, the rest does not."""
+        """Position of its key: the bytes before it depend on the batch, the rest does not."""
         self.timestamp_delta_ms = timestamp_delta_ms
         self.offset_delta = offset_delta
         self.key = key
@@ -64,7 +64,7 @@ class _Walker:
         while position < end:
             byte = self.data[position]
             position += 1
-            # The last byte that may come has room for 4 (or 1) of its 7 bits.
+            # The last allowed byte has room for 4 (or 1) of its 7 bits.
             if shift + 7 > bits and byte >> (bits - shift):
                 self.faults = 1
                 return 0
@@ -85,9 +85,9 @@ class _Walker:
 
 
 def span_slice(section: bytes, position: int, count: int) -> tuple[list[RecordSpan], int]:
-    """The next records, at most `count`, as far as they lie whole in `section`; where they end.
+    """The next complete records in `section`, at most `count`, and the position of their end.
 
-    Fewer than `count` means that the record at that place is damaged or not here as a whole.
+    Fewer than `count` means that the record at that position is damaged or incomplete.
     """
     size = len(section)
     walker = _Walker(section, size)
@@ -154,7 +154,7 @@ def large_span(section: memoryview, position: int) -> RecordSpan | None:
 
 
 def record_spans(section: bytes, count: int) -> list[RecordSpan]:
-    """The `count` records of an unfolded section, which must hold no byte more."""
+    """The `count` records of a decompressed section, which must have no other bytes."""
     spans, position = span_slice(section, 0, count)
     if len(spans) != count or position != len(section):
         raise CorruptBatchError(

@@ -1,11 +1,11 @@
-"""Offset, key and value of each record of a stored batch, and nothing else, fast.
+"""Reads only offset, key and value of each record of a stored batch, fast.
 
 A coordinator reads a million records when it starts, so this reads the numbers of one byte, which
-are nearly all, without a call, and makes no object for a record. A batch may hold a million too, so
-it reads at most `count` and returns where to continue. Headers and timestamps are passed over.
+are nearly all, without a call, and creates no object for a record. A batch may hold a million too,
+so it reads at most `count` and returns where to continue. Headers and timestamps are skipped.
 Raises `CorruptBatchError` for a wrong checksum or bytes that are not records.
 
-It is for logs that this broker wrote; what a client sends is checked by `records.validation`.
+It is for logs that this broker wrote; `records.validation` checks batches of clients.
 """
 
 from io import BytesIO
@@ -31,7 +31,7 @@ def unfolded(batch: memoryview, position: int, header: BatchHeader) -> bytes:
     section = memoryview(records_section(batch, header, position=position))
     if len(section) <= _COPIED_BYTES_MAX:
         return bytes(section)
-    # A copy holds the interpreter; between two pieces others get their turn.
+    # A copy holds the interpreter; between two pieces other threads get their turn.
     output = BytesIO()
     for start in range(0, len(section), _COPIED_BYTES_MAX):
         output.write(section[start : start + _COPIED_BYTES_MAX])
@@ -41,14 +41,14 @@ def unfolded(batch: memoryview, position: int, header: BatchHeader) -> bytes:
 def stored_records(
     section: bytes, place: int, count: int, base_offset: int
 ) -> tuple[list[StoredRecord], int]:
-    """The next `count` records of an unfolded section from `place` on, and where they end."""
+    """The next `count` records of a decompressed section from `place` on, and their end."""
     size = len(section)
     records: list[StoredRecord] = []
     try:
         for _ in range(count):
             length, place = _number(section, place)
             end = place + length
-            # The attributes are one byte; who wrote when does not matter.
+            # The attributes are one byte; the timestamp is skipped.
             place += 2 if section[place + 1] < 0x80 else _number(section, place + 1)[1] - place
             byte = section[place]
             if byte < 0x80:
@@ -81,7 +81,7 @@ def _field(section: bytes, place: int) -> tuple[bytes | None, int]:
 
 
 def _number(section: bytes, place: int) -> tuple[int, int]:
-    """A zigzag varint, and where it ends."""
+    """A zigzag varint, and the position of its end."""
     byte = section[place]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), place + 1

@@ -1,16 +1,15 @@
-"""Finds a record by time in an unfolded batch, a slice at a time, without an object for a record.
+"""Finds a record by time in a decompressed batch, in slices, without an object for a record.
 
-Guarantees: `find_time` reads nothing outside the bytes it is given, walks at most as many records
-as `count` and returns where it stopped, so that a caller can continue there, let others run in
-between, or stop. It takes time in proportion to the records; bytes that cannot be records raise
-`CorruptBatchError`.
+Guarantees: `find_time` reads only the bytes it is given, walks at most `count` records and returns
+where it stopped, so that a caller can continue there, let other threads run in between, or stop. It
+takes time in proportion to the records; bytes that cannot be records raise `CorruptBatchError`.
 
-Of most records it reads two numbers, the length and the timestamp. It does not check records: the
+It reads two numbers of most records, the length and the timestamp. It does not check records: the
 broker did when they were produced (`records.scan`).
 
 The file is compiled. It is plain Python; `time_scan.pxd` beside it gives the C types. Uncompiled it
-does the same, about thirty times slower. Whatever changes here must hold for 64-bit integers that
-wrap: nothing below may overflow, because uncompiled it would not.
+does the same, about thirty times slower. Every change here must be correct for 64-bit integers that
+wrap: no operation may overflow, because uncompiled it would not.
 """
 
 from penstock.core.errors import CorruptBatchError
@@ -34,7 +33,7 @@ class _Walker:
         while position < end:
             byte = self.data[position]
             position += 1
-            # The last byte that may come has room for 4 (or 1) of its 7 bits.
+            # The last allowed byte has room for 4 (or 1) of its 7 bits.
             if shift + 7 > bits and byte >> (bits - shift):
                 self.faults = 1
                 return 0

@@ -1,7 +1,7 @@
-"""What a produced batch must satisfy before it may be appended. Pure: the time is an argument.
+"""Validates a produced batch before it may be appended. Pure: the time is an argument.
 
-`validate_produced` takes the records field of one partition of a Produce request and gives the one
-batch in it, ready for the log but for its offset and leader epoch, or raises one error:
+`validate_produced` takes the records field of one partition of a Produce request and returns the
+one batch in it, ready for the log but for its offset and leader epoch, or raises one error:
 
     CorruptBatchError            length or magic impossible, checksum wrong, payload does not unfold
     InvalidBatchError            no batch, two batches, magic 0 or 1, a header or record that lies,
@@ -14,14 +14,13 @@ batch in it, ready for the log but for its offset and leader epoch, or raises on
 The order of the checks is Kafka's, so that a batch with two faults gets Kafka's answer. As in
 Kafka, bytes after the batch that are not a whole batch are cut off, a wrong max timestamp is
 corrected, and `compression.type` and LogAppendTime change the batch. Where this differs from Kafka,
-it refuses what Kafka would store: see docs/formats/record-batch.md.
+it refuses batches that Kafka would store: see docs/formats/record-batch.md.
 
-The client chooses what a check costs. With `on_loop` the work is bounded, and a batch that needs
-more raises `HeavyBatchError` before the work is done: a worker thread then calls again without it.
-An error refers to nothing that was unfolded, so it can be kept.
+The client determines the cost of a check. With `on_loop` the work is bounded, and a batch that
+needs more raises `HeavyBatchError` before the work is done: a worker thread then calls again
+without it. An error does not refer to decompressed data, so it can be kept.
 
-It is not the check of sequences against what was written before: that is `storage`'s, under the
-partition's order.
+It does not check sequences against earlier batches: `storage` does, in the partition's order.
 """
 
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ PRODUCE_VERSION_WITH_ZSTD: Final = 7
 _LENGTH: Final = Struct(">i")
 _LENGTH_POSITION: Final = 8
 _RECORD_BYTES_MIN: Final = 14
-"""The smallest message of any format; Kafka calls less corrupt before it looks at the magic."""
+"""The smallest message of any format; Kafka calls less corrupt before it checks the magic."""
 
 _BLAMED_MAX: Final = 10_000
 """In a batch with more records only the first bad one is named, so that the answer stays small and
@@ -94,7 +93,7 @@ _AFTER_MAX_MS_DEFAULT: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ProduceRules:
-    """What a topic's settings ask of a batch. Built once for a change of settings."""
+    """The rules of a topic's settings for a batch. Built once for a change of settings."""
 
     batch_bytes_max: int
     """max.message.bytes."""
@@ -107,9 +106,9 @@ class ProduceRules:
     after_max_ms: int = _AFTER_MAX_MS_DEFAULT
     """message.timestamp.after.max.ms."""
     codec: int | None = None
-    """compression.type; None is `producer`: keep what the producer chose."""
+    """compression.type; None is `producer`: keep the producer's codec."""
     decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX
-    """What one batch may unfold to."""
+    """The largest decompressed size of one batch."""
 
 
 class HeavyBatchError(Exception):
@@ -117,10 +116,10 @@ class HeavyBatchError(Exception):
 
 
 class UnfoldAllowance:
-    """What the compressed batches of one request may still unfold to.
+    """The decompressed size that the compressed batches of one request have left.
 
-    A batch that does not unfold takes the rest: it may have cost all of it, and what honest clients
-    pack can be unpacked.
+    A batch that cannot be decompressed uses up the rest: it may have cost all of it, and batches of
+    honest clients can be decompressed.
     """
 
     __slots__ = ("left_bytes",)
@@ -132,9 +131,9 @@ class UnfoldAllowance:
 class ValidatedBatch:
     """One batch that may be appended.
 
-    `header` is as the buffer has it. `buffer` is the batch and nothing else, writable.
-    `max_timestamp_ms` is the largest timestamp, and `offset_of_max_timestamp` the offset delta of
-    the first record that has it; both are -1 when no record has one.
+    `header` is that of the buffer. `buffer` is exactly the batch, writable. `max_timestamp_ms` is
+    the largest timestamp, and `offset_of_max_timestamp` the offset delta of the first record that
+    has it; both are -1 when no record has one.
     """
 
     __slots__ = ("buffer", "header", "max_timestamp_ms", "offset_of_max_timestamp")
@@ -169,7 +168,7 @@ def validate_produced(
     try:
         return _validate(records, topic_limits, produce_version, now_ms, allowance, on_loop)
     except RecordsError as error:
-        # Uncompiled, the traceback refers to the frames and they to what was unfolded: 128 MiB for
+        # Uncompiled, the traceback refers to the frames and they to decompressed data: 128 MiB for
         # as long as the error is kept, or until the garbage collector runs if it is in a cycle.
         error.__cause__ = error.__context__ = None
         raise error.with_traceback(None)  # noqa: B904 - the cause holds the same frames
@@ -219,7 +218,7 @@ def _only_batch(records: memoryview, produce_version: int) -> BatchHeader:
     if len(records) >= HEADER_BYTES:
         header = read_header(records)
         if header.magic == MAGIC and header.batch_length == len(records) - LOG_OVERHEAD_BYTES:
-            # One batch that fills the field: nearly always, so the rest is not asked.
+            # One batch that fills the field: the usual case, which needs no further check.
             _check_version(header, produce_version)
             return header
     size_bytes = _next_batch_bytes(records, 0)
@@ -290,7 +289,7 @@ def _check_header(buffer: memoryview, header: BatchHeader, rules: ProduceRules) 
 
 
 def _check_attributes(header: BatchHeader) -> None:
-    """The rare bits: what only a broker may set, and transactions, which need a producer."""
+    """The rare bits: those that only a broker may set, and transactions, which need a producer."""
     if header.is_control:
         raise InvalidBatchError("only a broker may write control records")
     if header.has_delete_horizon:
@@ -307,7 +306,7 @@ def _unfold(
     rules: ProduceRules,
     allowance: UnfoldAllowance | None,
 ) -> Buffer:
-    """The records of a compressed batch, within what the batch and its request may unfold to."""
+    """The records of a compressed batch, within the bounds of the batch and its request."""
     if allowance is None:
         allowance = UnfoldAllowance(rules.decompressed_bytes_max)
     bytes_left = allowance.left_bytes
@@ -326,7 +325,7 @@ def _unfold_on_loop(
     rules: ProduceRules,
     allowance: UnfoldAllowance | None,
 ) -> Buffer:
-    """As `_unfold`, but `HeavyBatchError` for what is too much for the event loop."""
+    """As `_unfold`, but `HeavyBatchError` for a batch that is too much for the event loop."""
     bytes_left = rules.decompressed_bytes_max if allowance is None else allowance.left_bytes
     if min(rules.decompressed_bytes_max, bytes_left) <= UNFOLD_ON_LOOP_BYTES_MAX:
         return _unfold(buffer, header, rules, allowance)
@@ -413,7 +412,7 @@ def _all_faults(
 
 
 def _records_error(faults: list[tuple[int, int]]) -> RecordsError:
-    """One wrong time makes it an error of time, as in Kafka."""
+    """With one wrong timestamp it is a timestamp error, as in Kafka."""
     index, reason = faults[0]
     text = f"record {index}: {scan.REASONS[reason]}"
     if len(faults) > 1:
@@ -425,7 +424,7 @@ def _records_error(faults: list[tuple[int, int]]) -> RecordsError:
 
 
 def _recompress(header: BatchHeader, section: memoryview, rules: ProduceRules) -> memoryview:
-    """The same records in the topic's codec, if they then fit; stops early if they do not."""
+    """The batch in the topic's codec, if it then fits; stops early if it does not."""
     codec = NONE if rules.codec is None else rules.codec
     try:
         output = assemble(with_codec(header, codec), section, rules.batch_bytes_max)
