@@ -1,4 +1,4 @@
-"""`Cancellation`: whether work that runs elsewhere is still wanted.
+"""`Cancellation`: a flag that cancels work on other threads or in queues.
 
 The owner cancels it once, on the event loop. Listeners are called at once, on the loop; a scan on a
 worker thread reads `is_cancelled` between its slices and ends early. One connection has one: it is
@@ -23,7 +23,7 @@ class Cancellation:
         """Created with the first listener: most connections never have one."""
 
     def cancel(self) -> None:
-        """The work is not wanted any more."""
+        """Cancel the work."""
         self.is_cancelled = True
         listeners, self._listeners = self._listeners, None
         if listeners is not None:

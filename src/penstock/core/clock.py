@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """The source of time."""
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds since 1970. May jump; never use it for durations."""
@@ -36,5 +36,5 @@ class SystemClock:
 
 
 def stopwatch(clock: Clock) -> Callable[[], float]:
-    """`clock.monotonic` for who asks several times for each request: half the price."""
+    """`clock.monotonic` for callers that use it several times a request: half the cost."""
     return time.monotonic if isinstance(clock, SystemClock) else clock.monotonic

@@ -11,8 +11,8 @@ converted. Everything is checked before anything starts: unknown names, types, r
 topics, and settings that contradict each other. All problems are reported together, each with the
 setting, the value, where it came from and a remedy.
 
-This module reads no file and no environment: whoever starts the program hands them in. It is not
-the table of topic settings; those belong to a topic and are changed over the wire.
+This module reads no file and no environment: the caller passes them in. It is not the table of
+topic settings; those belong to a topic and are changed over the wire.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,10 +40,10 @@ _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (na
 
 
 class BrokerConfig(Settings):
-    """The same tree for whoever embeds a broker: the usual settings as flat keywords.
+    """The tree for programs that embed a broker: the usual settings as flat keywords.
 
-    `settings` gives the rest, for example a loaded tree; a flat keyword wins over it. Without both
-    there is no admin port: a program that embeds a broker says what it opens.
+    `settings` has the rest, for example a loaded tree; a flat keyword wins over it. Without both
+    there is no admin port: a program that embeds a broker opens only the ports it asks for.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BrokerConfig(Settings):
             values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
         problems += contradictions(values, dict.fromkeys(given, "BrokerConfig"))
         _raise_if_any(problems)
-        # Without a tree only what was given counts as set: `penstock.testing` asks for it.
+        # Without a tree only given keywords count as set: `penstock.testing` reads that.
         tree = settings_of({key: values[key] for key in given} if settings is None else values)
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
 
@@ -97,7 +97,7 @@ class Loaded:
     sources: Mapping[str, str]
     topics: tuple[TopicDeclaration, ...] = ()
     notes: tuple[str, ...] = ()
-    """What to tell the user though nothing is wrong, such as an old name."""
+    """Messages for the user that are not errors, such as about an old name."""
 
     def value(self, key: str) -> object:
         """The value of one key such as `listener.port`."""
@@ -106,12 +106,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What there is to say about one setting."""
+    """The description of one setting."""
 
     key: str
     type_text: str
     range_text: str
-    """Which values are possible; empty when the type says it all."""
+    """The allowed values; empty when the type is enough."""
     default: object
     unit: str
     kafka_name: str
@@ -178,7 +178,7 @@ def load_settings(
 
 
 def contradictions(values: Mapping[str, object], sources: Mapping[str, str]) -> Iterator[str]:
-    """Settings that are right by themselves and cannot be together."""
+    """Settings that are valid alone and contradict each other."""
     host = values["listener.host"]
     is_wildcard = isinstance(host, str) and host in _WILDCARD_HOSTS
     if is_wildcard and values["listener.advertised_host"] is None:
@@ -202,7 +202,7 @@ _TYPE_NAMES: Final = {
     bool: "true or false",
 }
 _BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
-"""Attributes of a field's remarks on its type, and how they are said."""
+"""Attributes of a field's type metadata, and their words in messages."""
 
 
 def _type_text(field: FieldInfo) -> str:

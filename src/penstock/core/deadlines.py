@@ -1,4 +1,4 @@
-"""`DeadlineTable`: things that must happen at a time unless they are done before (pure).
+"""`DeadlineTable`: entries that expire at a deadline unless they are removed before (pure).
 
 A timer for each waiting request would cost more than the request. Here a deadline is rounded up to
 a bucket of ten milliseconds; adding and removing is one dictionary operation each, an empty table
@@ -36,7 +36,7 @@ class DeadlineTable(Generic[Entry]):
             yield from bucket
 
     def add(self, entry: Entry, deadline: float) -> int:
-        """Put `entry` in; the number that comes back is needed to take it out again."""
+        """Add `entry`; return the key that `discard` needs."""
         key = ceil(deadline / BUCKET_SECONDS)
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -48,14 +48,14 @@ class DeadlineTable(Generic[Entry]):
         return key
 
     def discard(self, entry: Entry, key: int) -> None:
-        """Take `entry` out, if it is still there."""
+        """Remove `entry`, if it is still there."""
         bucket = self._buckets.get(key)
         if bucket is not None and entry in bucket:
             del bucket[entry]
             self._size -= 1
 
     def next_deadline(self) -> float | None:
-        """When `expire` is worth calling next; None when nothing waits."""
+        """When to call `expire` next; None when there are no entries."""
         while self._heap:
             key = self._heap[0]
             if self._buckets[key]:
@@ -65,7 +65,7 @@ class DeadlineTable(Generic[Entry]):
         return None
 
     def expire(self, now: float) -> list[Entry]:
-        """Take out and return everything whose deadline has passed, earliest first."""
+        """Remove and return the entries whose deadline has passed, earliest first."""
         due: list[Entry] = []
         while self._heap and self._heap[0] * BUCKET_SECONDS <= now:
             due.extend(self._buckets.pop(heapq.heappop(self._heap)))
@@ -73,7 +73,7 @@ class DeadlineTable(Generic[Entry]):
         return due
 
     def validate(self) -> None:
-        """Assert what must hold."""
+        """Assert the invariants."""
         assert set(self._heap) == set(self._buckets)
         assert len(self._heap) == len(self._buckets)
         assert self._size == sum(len(bucket) for bucket in self._buckets.values())

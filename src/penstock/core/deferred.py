@@ -1,6 +1,6 @@
-"""`Deferred`: a result that comes later, with at most one listener.
+"""`Deferred`: a result that is set later, with at most one listener.
 
-What a hot handler returns instead of a coroutine: making and running a task costs about as much as
+Hot handlers return it instead of a coroutine: creating and running a task costs about as much as
 the rest of a small request. It is not a `Future`: it belongs to one thread, has one listener,
 cannot be awaited, and never swallows a result, because setting it twice is a broken invariant.
 """
@@ -24,18 +24,18 @@ class Deferred(Generic[Result]):
 
     @property
     def is_set(self) -> bool:
-        """Whether the result has come."""
+        """Whether the result is set."""
         return self._result is not _UNSET
 
     def set(self, result: Result) -> None:
-        """Give the result; the listener, if there is one, is called at once."""
+        """Set the result; the listener, if there is one, is called at once."""
         assert self._result is _UNSET, "a deferred result is set once"
         self._result = result
         if self._listener is not None:
             self._listener(result)
 
     def then(self, listener: Callable[[Result], None]) -> None:
-        """Call `listener` with the result, now if it is there."""
+        """Call `listener` with the result, now if it is set."""
         assert self._listener is None, "a deferred result has one listener"
         self._listener = listener
         if self._result is not _UNSET:

@@ -1,9 +1,9 @@
-"""The exception tree. A domain error names what went wrong, never a wire code.
+"""The exception tree. A domain error names the failure, never a wire code.
 
 `broker.error_mapping` turns these into Kafka's error codes, in one table. Two branches matter to a
-reader: `PeerError` means whoever sent the bytes was wrong, and the connection pays for it;
-everything else under `PenstockError` is an answer that a client can act on. A broken invariant of
-ours is none of these: it is an `AssertionError`, and it is a crash.
+reader: `PeerError` means that the sender of the bytes was wrong, and its connection is closed;
+every other `PenstockError` is an answer that a client can act on. A broken invariant of ours is
+none of these: it is an `AssertionError`, and it is a crash.
 """
 
 from typing import Self
@@ -12,7 +12,7 @@ from typing import Self
 class PenstockError(Exception):
     """Base of every error that Penstock raises on purpose.
 
-    `hint` is one sentence for the command line: what to do. It is not part of the message.
+    `hint` is one sentence for the command line: the remedy. It is not part of the message.
     """
 
     def __init__(self, *words: object, hint: str = "") -> None:
@@ -30,7 +30,7 @@ class PenstockError(Exception):
         return copied
 
 
-# --- The peer was wrong: the connection is closed, nobody else notices. ---
+# --- The peer was wrong: its connection is closed, no other is affected. ---
 
 
 class PeerError(PenstockError):
@@ -43,7 +43,7 @@ class FrameError(PeerError):
     def __init__(self, *words: object, length: int = 0) -> None:
         super().__init__(*words)
         self.length = length
-        """What the first four bytes of the frame say."""
+        """The length in the first four bytes of the frame."""
 
 
 class MalformedRequestError(PeerError):
@@ -90,7 +90,7 @@ class CorruptBatchError(RecordsError):
 
 
 class InvalidBatchError(RecordsError):
-    """A batch is whole but says something a producer may not say."""
+    """A batch is whole but has a field or record that a producer may not send."""
 
 
 class BatchTooLargeError(RecordsError):
@@ -109,7 +109,7 @@ class InvalidTimestampError(RecordsError):
 
 
 class StorageError(PenstockError):
-    """The log cannot do what was asked."""
+    """An operation on the log failed."""
 
 
 class LogDirectoryOfflineError(StorageError):
@@ -117,11 +117,11 @@ class LogDirectoryOfflineError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No space (or no descriptor) for this batch; nothing of it was kept, and the log goes on."""
+    """No space (or no descriptor) for this batch; none of it was kept; the log stays usable."""
 
 
 class QuarantinedLogError(StorageError):
-    """Damage was found below the recovery point; the partition is kept as it is and not served."""
+    """Damage was found below the recovery point; the partition is kept unchanged and not served."""
 
 
 class CorruptIndexError(StorageError):
@@ -130,11 +130,11 @@ class CorruptIndexError(StorageError):
     def __init__(self, message: str, base_offset: int = -1) -> None:
         super().__init__(message)
         self.base_offset = base_offset
-        """Which segment's index it is."""
+        """The base offset of the index's segment."""
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset asked for is before the first or after the last one of the log."""
+    """The requested offset is before the first or after the last one of the log."""
 
     def __init__(self, offset: int, start_offset: int, end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside [{start_offset}, {end_offset}]")
@@ -186,16 +186,16 @@ class FencedTransactionCoordinatorError(ProducerError):
 
 
 class MetadataError(PenstockError):
-    """Cluster metadata cannot be changed as asked."""
+    """A change of cluster metadata is refused."""
 
 
 class UnknownTopicOrPartitionError(MetadataError):
-    """There is no such topic or partition."""
+    """The topic or partition does not exist."""
 
     def __init__(self, *words: object, topic: str = "", hint: str = "") -> None:
         super().__init__(*words, hint=hint)
         self.topic = topic
-        """The topic that was asked for and does not exist; empty where only its partition does."""
+        """The requested topic that does not exist; empty where only its partition does not."""
 
 
 class UnknownTopicIdError(MetadataError):
@@ -211,15 +211,15 @@ class InvalidTopicNameError(MetadataError):
 
 
 class InvalidPartitionsError(MetadataError):
-    """A number of partitions that cannot be."""
+    """An impossible number of partitions."""
 
 
 class InvalidReplicationFactorError(MetadataError):
-    """A replication factor that this cluster cannot give."""
+    """A replication factor that this cluster cannot provide."""
 
 
 class InvalidReplicaAssignmentError(MetadataError):
-    """A manual replica assignment that cannot be."""
+    """An impossible manual replica assignment."""
 
 
 class InvalidRequestError(MetadataError):
@@ -266,7 +266,7 @@ class ThrottledError(PenstockError):
 
 
 class RequestTimedOutError(PenstockError):
-    """The records are appended but were not committed within the time the caller gave."""
+    """The records are appended but were not committed within the caller's timeout."""
 
 
 class TooManyWaitersError(PenstockError):
@@ -277,15 +277,15 @@ class TooManyWaitersError(PenstockError):
 
 
 class CoordinatorError(PenstockError):
-    """A coordinator cannot take a request now."""
+    """A coordinator cannot handle a request now."""
 
 
 class CoordinatorNotAvailableError(CoordinatorError):
-    """The internal topic cannot be used; asking again later may help."""
+    """The internal topic cannot be used; a later retry may succeed."""
 
 
 class CoordinatorLoadingError(CoordinatorError):
-    """The coordinator reads its log; asking again soon helps."""
+    """The coordinator is loading its log; a retry soon succeeds."""
 
 
 class NotCoordinatorError(CoordinatorError):
@@ -300,28 +300,28 @@ class ClientError(PenstockError):
 
 
 class BrokerUnreachableError(ClientError):
-    """No broker took the request: no connection, or none of it was sent. Safe to repeat."""
+    """No broker got the request: no connection, or none of it was sent. Safe to repeat."""
 
 
 class AdvertisedAddressError(BrokerUnreachableError):
-    """A broker that answers named an address for its clients, and nobody answers there."""
+    """The advertised address of a reachable broker does not answer."""
 
     def __init__(self, message: str, *, hint: str, unreachable: BrokerUnreachableError) -> None:
         super().__init__(message, hint=hint)
         self.unreachable = unreachable
-        """The same failure without where the address comes from."""
+        """The same failure without the source of the address."""
 
 
 class AdminUnreachableError(BrokerUnreachableError):
-    """Nobody answers at the admin port of a broker."""
+    """The admin port of a broker does not answer."""
 
 
 class AnswerLostError(ClientError):
-    """A request was sent and its answer never came: it may or may not have been carried out."""
+    """A request was sent and its answer was lost: it may or may not have been carried out."""
 
 
 class RecordTooLargeError(ClientError):
-    """A record that its topic cannot take, whatever it is sent with; nothing of it was sent."""
+    """A record that is too large for its topic even in a batch of its own; it was not sent."""
 
 
 class BrokerAnswerError(ClientError):

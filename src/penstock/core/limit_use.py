@@ -1,4 +1,4 @@
-"""`LimitUse`: how much of one limit is used. A plain value; whoever has the limit makes it."""
+"""`LimitUse`: how much of one limit is used. A plain value; the owner of the limit creates it."""
 
 from typing import NamedTuple
 
@@ -7,10 +7,10 @@ class LimitUse(NamedTuple):
     """One limit now."""
 
     name: str
-    """What is limited, such as `connections`; the same for ever, since metrics carry it."""
+    """The name of the limit, such as `connections`; a label of metrics, so it never changes."""
     current: float | None
     """None for a time limit: each client has its own time."""
     limit: float
     refused: int | None
-    """What was refused, dropped or made to wait for this limit since the start; None: uncounted."""
+    """Count of refusals, drops or waits for this limit since the start; None: uncounted."""
     unit: str

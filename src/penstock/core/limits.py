@@ -1,7 +1,7 @@
 """Every bound in one table, with its unit and the reason for its value.
 
 Bounds that a user may set are defaults here and settings in `core.config`; the rest are fixed.
-A bound is checked before anything is allocated for what it bounds.
+A bound is checked before memory is allocated for the bounded thing.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ CONTROL_FRAME_BYTES_MAX: Final = 2_097_152
 about 60 bytes, so 2 MiB of one-byte elements stays near 120 MB; no known client comes near it."""
 
 ELEMENTS_PER_REQUEST_MAX: Final = 200_000
-"""Array elements in one request, counted before objects are made: ten times what a broker has."""
+"""Array elements in one request, counted before decoding: ten times what a broker has."""
 
 ELEMENTS_ON_LOOP_MAX: Final = 4_000
 """Array elements that the event loop decodes or encodes: 15 ms. A worker thread does more."""
@@ -39,28 +39,28 @@ BATCH_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's max.message.bytes: 1 MiB of records and the 12 bytes of log overhead."""
 
 DECOMPRESSED_BATCH_BYTES_MAX: Final = 134_217_728
-"""128 MiB: what one batch may unfold to. zstd packs 256 MiB of zeros into 8 KiB, so the stored size
-says nothing; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
+"""128 MiB: the largest decompressed batch. zstd packs 256 MiB of zeros into 8 KiB, so the stored
+size says nothing; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
 
 DECOMPRESSED_REQUEST_BYTES_MAX: Final = DECOMPRESSED_BATCH_BYTES_MAX
-"""What all batches of one Produce request together may unfold to: it may hold a thousand."""
+"""Decompressed size of all batches of one Produce request together: it may have a thousand."""
 
 RECORDS_PER_BATCH_MAX: Final = 1_000_000
-"""Records in one batch, read from its header before anything is unfolded: the highest value of
+"""Records in one batch, read from its header before decompression: the highest value of
 librdkafka's batch.num.messages; Java's producer stays far below. Without a bound, 1 MiB of zstd can
 hold 19 million records of 7 bytes. A record costs 15 ns to check and 6 µs uncompiled, and 150 bytes
-while compaction looks at it."""
+while compaction reads it."""
 
 UNFOLD_ON_LOOP_BYTES_MAX: Final = 262_144
-"""What a compressed batch may unfold to on the event loop: one millisecond with the slowest codec.
-A larger one is checked by a worker thread."""
+"""Decompressed size of a batch on the event loop: one millisecond with the slowest codec. A larger
+one is checked by a worker thread."""
 
 SCAN_ON_LOOP_BYTES_MAX: Final = 2_097_152
 """Plain records that are checked on the event loop. The smallest have 7 bytes, and 300,000 of them
 take 5 ms."""
 
 SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
-"""The same without the compiled walker: up to 30 ms for the smallest records."""
+"""As above, without the compiled walker: up to 30 ms for the smallest records."""
 
 INTERPRETER_SWITCH_SECONDS: Final = 0.0005
 """How long a thread keeps the interpreter while the event loop wants it. Python's own value is ten
@@ -74,14 +74,14 @@ BLAMED_ON_LOOP_RECORDS_MAX: Final = 500
 """Records of a refused batch that are decoded on the event loop to name each bad one: 5 ms."""
 
 BATCH_THREADS: Final = 2
-"""Threads that check large batches. Each may hold what one batch unfolds to."""
+"""Threads that check large batches. Each may hold one decompressed batch."""
 
 BATCHES_QUEUED_MAX: Final = 1_000
 """Large batches that wait for such a thread. A connection has one at most; above it a produce is
 refused with an error that producers retry."""
 
 BATCHES_QUEUED_BYTES_MAX: Final = 67_108_864
-"""The same in bytes of their requests, 64 MiB: a quarter of what requests may hold, so that large
+"""As above, in bytes of their requests, 64 MiB: a quarter of the bound on requests, so that large
 batches that wait do not stop the reading of other requests."""
 
 # --- Connections ---
@@ -109,12 +109,12 @@ WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
 of it is handled."""
 
 SOCKET_BUFFER_BYTES_HIGH: Final = 65_536
-"""Bytes of answers that the socket does not take, above which a client counts as slow: no further
+"""Bytes of answers that the socket does not accept, above which a client counts as slow: no further
 request of it is handled, and its bytes count. 12,000 clients just below it hold 768 MiB."""
 
 UNSENT_ANSWER_BYTES_MAX: Final = 268_435_456
-"""256 MiB for answers that clients are slow to take, over all connections. A fetch gets one batch
-while it is spent: else a thousand clients that ask for 55 MiB and read nothing would hold 55 GB."""
+"""256 MiB for answers that clients read slowly, over all connections. A fetch gets one batch while
+it is spent: else a thousand clients that ask for 55 MiB and read nothing would hold 55 GB."""
 
 SENDFILE_BYTES_MIN: Final = 131_072
 """Answers from this size on leave by `sendfile`: as large as the reads that map the page cache. For
@@ -125,20 +125,20 @@ SEND_CHUNK_BYTES: Final = 1_048_576
 
 SEND_TURN_BYTES_MAX: Final = 9_437_184
 """Bytes that one connection sends by `sendfile` before others get their turn: 1 to 2 ms. An answer
-of 8 MiB with its head fits in, so that a fast reader's needs no second look at the socket."""
+of 8 MiB with its head fits in, so that a fast reader's needs no second turn."""
 
 FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
 """A request that was begun must be complete within this time (slowloris)."""
 
 SLOW_READER_SECONDS_MAX: Final = 30.0
-"""A peer that takes nothing of a waiting answer for this long is disconnected."""
+"""A peer that reads nothing of a waiting answer for this long is disconnected."""
 
 CONNECTION_IDLE_SECONDS_MAX: Final = 600.0
 """Kafka's connections.max.idle.ms."""
 
 ERROR_MESSAGE_CHARACTERS_MAX: Final = 1_000
-"""What an answer says about an error. Messages repeat names that the client sent, a string on the
-wire has at most 32,767 bytes, and a character at most four."""
+"""Length of an error message in an answer. Messages repeat names that the client sent, a string on
+the wire has at most 32,767 bytes, and a character at most four."""
 
 # --- Turns of the event loop ---
 
@@ -177,7 +177,7 @@ FETCH_BYTES_MAX: Final = 57_671_680
 """Kafka's fetch.max.bytes on the broker: 55 MiB in one response."""
 
 FETCH_PARTITIONS_AT_ONCE_MAX: Final = 1_000
-"""Partitions that a fetch reads in one go, 15 ms uncompiled; a fetch of more is read in slices."""
+"""Partitions that a fetch reads at once, 15 ms uncompiled; a fetch of more is read in slices."""
 
 FETCH_SESSIONS_MAX: Final = 1_000
 """Kafka's max.incremental.fetch.session.cache.slots."""
@@ -238,17 +238,17 @@ SMALL_MEMBER_BYTES_MAX: Final = 4_096
 groups is reached: members with large metadata and long sessions must not keep the others out."""
 
 COORDINATOR_LOAD_BYTES: Final = 65_536
-"""How much of an internal topic is read before others get a turn: about 5 ms of work."""
+"""Bytes of an internal topic that are read before other work gets a turn: about 5 ms of work."""
 
 COORDINATOR_LOAD_RECORDS: Final = 1_000
-"""The same in records: a batch may hold a million. A batch that is compressed or has more than one
-of these two bounds is unfolded on a thread and replayed in portions."""
+"""As above, in records: a batch may hold a million. A batch that is compressed or exceeds one of
+these two bounds is decompressed on a thread and replayed in portions."""
 
 COORDINATOR_PORTION_RECORDS_MAX: Final = 2_000
-"""What a coordinator forgets in one event, in records: about 10 ms of work."""
+"""Expired records that a coordinator deletes in one event: about 10 ms of work."""
 
 COORDINATOR_PORTION_BYTES_MAX: Final = 1_000_000
-"""The same in bytes. A batch below max.message.bytes of the internal topics, 1 MiB, so that Apache
+"""As above, in bytes. A batch below max.message.bytes of the internal topics, 1 MiB, so that Apache
 Kafka could have written it; a name in a record may have 32,767 bytes."""
 
 OFFSETS_PER_COMMIT_MAX: Final = 10_000
@@ -273,13 +273,13 @@ QUOTA_ENTITY_NAME_BYTES_MAX: Final = 1_024
 QUOTA_STATES_MAX: Final = 20_000
 """Clients whose use of one kind of quota is remembered: twice the connections that must be carried.
 Each takes about 2.3 KB, and with the longest name that may have a quota 6.5 KB; a longer client id
-is remembered by its digest. The one that was silent longest is forgotten first."""
+is remembered by its digest. The client that was silent longest is forgotten first."""
 
 QUOTA_STATE_IDLE_SECONDS_MAX: Final = 3_600.0
 """A client that was silent for this long is forgotten, as in Kafka."""
 
 THROTTLE_MS_MAX: Final = 2_147_483_647
-"""An answer tells the throttle time as an int32."""
+"""The throttle time of an answer is an int32."""
 
 # --- Metadata store ---
 
@@ -290,7 +290,7 @@ STORE_OPERATIONS_MAX: Final = 128
 """Operations in one transaction: etcd refuses the 129th."""
 
 STORE_VALUE_BYTES_MAX: Final = 1_048_576
-"""One value: etcd takes 1.5 MiB in one request, so a value and its transaction fit."""
+"""One value: etcd accepts 1.5 MiB in one request, so a value and its transaction fit."""
 
 STORE_HISTORY_REVISIONS: Final = 10_000
 """Revisions that a store of ours keeps for watches that fell behind; each costs about 300 bytes."""
@@ -324,45 +324,46 @@ INDEX_PENDING_BYTES_MAX: Final = 768
 least 256 KiB of data at the usual interval of 4 KiB."""
 
 READ_POSITIONS_REMEMBERED: Final = 16
-"""Places where earlier reads of a log ended. A consumer goes on where it stopped, so with as many
-consumers as this the index is not asked."""
+"""Places where earlier reads of a log ended. A consumer continues where it stopped, so up to this
+many consumers need no index."""
 
 RECOVERY_CHUNK_BYTES: Final = 1_048_576
 """How much of a segment is read at a time when it is scanned; a larger batch is read whole."""
 
 STORED_BATCH_BYTES_MAX: Final = 1_073_741_824
-"""Largest batch that a scan believes; a length beyond it is damage, not a reason to allocate."""
+"""Largest batch that a scan accepts; a length beyond it is damage, not a reason to allocate."""
 
 PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 1_048_576
-"""Data appended between two producer snapshots of the periodic checkpoint: what a start after a
-crash has to replay in addition to what is past the recovery point."""
+"""Data appended between two producer snapshots of the periodic checkpoint: a start after a crash
+replays them in addition to the data past the recovery point."""
 
 SNAPSHOT_SLICE_PRODUCERS: Final = 500
-"""Producers packed in one go for a snapshot, on its own thread: about a millisecond in which it
-holds the interpreter. A partition may have 200 times as many."""
+"""Producers packed at once for a snapshot, on its own thread: about a millisecond in which it holds
+the interpreter. A partition may have 200 times as many."""
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's producer.id.expiration.ms: a producer that this broker did not hear of for a day is
+"""Kafka's producer.id.expiration.ms: a producer without activity at this broker for a day is
 forgotten."""
 
 SYNC_ON_LOOP_SECONDS_MAX: Final = 0.001
 """Mean sync time above which the event loop never syncs itself: a slow disk must not stop it."""
 
 SYNC_THREADS_MAX: Final = 16
-"""Files of one data directory that are synced at the same time. A journal commits once for all that
-wait: 16 files took a ninth of the time of one after the other, and more threads took longer."""
+"""Files of one data directory that are synced at the same time. A journal commits once for all
+waiting threads: 16 files took a ninth of the time of one after the other, and more threads took
+longer."""
 
 UNSYNCED_BYTES_MAX: Final = 536_870_912
 """Bytes appended to one data directory and not synced, where appends are acknowledged after their
-sync. Requests that wait hold at most 128 MiB by default; producers with acks=0 wait for nothing.
-The kernel stops a writer for up to 0.2 s when a disk cannot keep up; appends are on the loop."""
+sync. Waiting requests hold at most 128 MiB by default; producers with acks=0 do not wait. The
+kernel stops a writer for up to 0.2 s when a disk cannot keep up; appends are on the loop."""
 
 OWED_BYTES_MAX: Final = 67_108_864
 """Bytes acknowledged before their sync, in flush mode `interval`, above which a sync begins before
 its time: the kernel's own limit on unwritten data stops the event loop."""
 
 ROUND_ALONE_SECONDS: Final = 0.005
-"""How long a round of syncs holds up the next. After it, logs that are synced are acknowledged, and
+"""How long a round of syncs delays the next. After it, logs that are synced are acknowledged, and
 the others begin a round of their own: one slow file delays no other log."""
 
 SYNC_ON_LOOP_BYTES_MAX: Final = 16_384
@@ -371,7 +372,7 @@ the loop reads it while a thread syncs this one."""
 
 MAPPED_READ_BYTES_MIN: Final = 131_072
 """Reads from this size on are mapped instead of copied. Below it a copy costs less than two system
-calls and the page faults; at 1 MiB a mapping doubles what one core can send."""
+calls and the page faults; at 1 MiB a mapping doubles the throughput of one core."""
 
 DUTY_THREADS: Final = 2
 """Threads for checkpoints, segment swaps, deletes and compaction: a slow delete does not delay a
@@ -389,19 +390,19 @@ READS_QUEUED_MAX: Final = 16_384
 12,000 connections fit."""
 
 LOOKUP_THREADS: Final = 2
-"""Searches by time that run at once. Each may hold one unfolded batch: 256 MiB in all."""
+"""Searches by time that run at once. Each may hold one decompressed batch: 256 MiB in all."""
 
 LOOKUPS_QUEUED_MAX: Final = 4_096
 """Searches by time that wait for a thread, over all clients, who take turns. Above it a search is
 refused with an error that clients retry."""
 
 LOOKUP_SLICE_SECONDS: Final = 0.002
-"""What a search by time does in one go on its thread. It holds the interpreter meanwhile, so this
-is what it may add to the latency of a request."""
+"""Time that a search by time works at once on its thread. It holds the interpreter meanwhile, so it
+may add this much to the latency of a request."""
 
 LOOKUP_SLICE_RECORDS: Final = 4_096
-"""Records that a search by time walks over before it looks at the clock and at whether its client
-is gone: 20 microseconds compiled, 2 ms uncompiled."""
+"""Records that a search by time walks over before it checks the clock and whether its client is
+gone: 20 microseconds compiled, 2 ms uncompiled."""
 
 LOOKUP_REST_RATIO: Final = 1.0
 """Rest after each slice of a search, as a multiple of its time: half a core for each thread."""
@@ -412,32 +413,32 @@ long without work."""
 
 COMPACTION_KEYS_MAX: Final = 500_000
 """Keys that one pass of compaction remembers: about 75 MB. Kafka's log.cleaner.dedupe.buffer.size
-holds ten times as many in 128 MB; what does not fit waits for the next pass."""
+holds ten times as many in 128 MB; further keys wait for the next pass."""
 
 SCAN_SLICE_RECORDS: Final = 128
-"""Records that compaction looks at in one step, after which it looks at the clock: a fifth of a
+"""Records that compaction reads in one step, after which it checks the clock: a fifth of a
 millisecond compiled, one and a half uncompiled."""
 
 SCAN_WINDOW_BYTES: Final = 65_536
-"""What of an unfolded batch is copied at a time to look for keys in it. A larger record is not
-copied."""
+"""Bytes of a decompressed batch that are copied at a time to search for keys. A larger record is
+not copied."""
 
 COMPACTION_PIECE_BYTES: Final = 1_048_576
 """Bytes that compaction copies or compresses in one step: a millisecond or two where that holds the
 interpreter."""
 
 COMPACTION_SLICE_SECONDS: Final = 0.002
-"""What compaction does in one go on its thread. It holds the interpreter meanwhile, so this is what
-it may add to the latency of a request."""
+"""Time that compaction works at once on its thread. It holds the interpreter meanwhile, so it may
+add this much to the latency of a request."""
 
 COMPACTION_REST_RATIO: Final = 1.0
 """Rest after each slice, as a multiple of the time that it took: half of one core at most."""
 
 METRIC_FAMILY_ROWS_MAX: Final = 20_000
-"""Rows of one metric with labels: what a scrape can carry in a few megabytes."""
+"""Rows of one metric with labels: a scrape of a few megabytes."""
 
 METRIC_LABEL_CHARACTERS_MAX: Final = 249
-"""One label of a metric: a topic's longest name. A longer one, of a group, is cut with a digest."""
+"""One label of a metric: a topic's longest name. A longer name of a group is cut with a digest."""
 
 # --- Settings file ---
 

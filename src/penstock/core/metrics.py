@@ -1,13 +1,14 @@
-"""Counters, gauges, histograms and tables of them; knows nothing of how they are exported.
+"""Counters, gauges, histograms and tables of them; does not know the export formats.
 
-A counter is an attribute that somebody adds to; a gauge is a function that is asked when somebody
-looks; a family is a value for each set of labels, and a table is several families that are read in
-one pass. `collect()` gives everything with its kind, help and labels; `snapshot()` gives the values
-by name. Names follow Prometheus: a unit at the end, `_total` for what only grows, and what is named
-so is a counter. The number of metrics is fixed when the broker is wired: no name comes from a
-client. Labels may, so a family has at most `METRIC_FAMILY_ROWS_MAX` rows and a label at most
-`METRIC_LABEL_CHARACTERS_MAX` characters; `metric_rows_left_out` says of which family the rest is
-left out. Reading may be slow, adding may not: `Histogram.observe` allocates nothing.
+A counter is an attribute that code adds to; a gauge is a function that is called when metrics are
+read; a family is a value for each set of labels, and a table is several families that are read in
+one pass. `collect()` returns all metrics with kind, help and labels; `snapshot()` returns the
+values by name. Names follow Prometheus: a unit at the end, `_total` for values that only grow, and
+a metric with that name is a counter. The number of metrics is fixed when the broker is wired: no
+name comes from a client. Labels may, so a family has at most `METRIC_FAMILY_ROWS_MAX` rows and a
+label at most `METRIC_LABEL_CHARACTERS_MAX` characters; `metric_rows_left_out` names the families
+whose other rows are left out. Reading may be slow, adding may not: `Histogram.observe` allocates
+nothing.
 """
 
 from bisect import bisect_left
@@ -28,7 +29,7 @@ SECONDS_BOUNDS: Final[tuple[float, ...]] = (
     1.0, 2.5, 5.0, 10.0, 30.0,
 )
 # fmt: on
-"""Bounds of what takes time: from a request in the cache to one that waits for a timeout."""
+"""Bounds of durations: from a request in the cache to one that waits for a timeout."""
 
 LEFT_OUT: Final = "metric_rows_left_out"
 _LEFT_OUT_HELP: Final = "Whether rows of a metric are left out because it has too many: 1 is yes."
@@ -43,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A value for each set of labels, asked when somebody looks."""
+    """A value for each set of labels, read when metrics are read."""
 
     help: str
     label_names: tuple[str, ...]
@@ -61,7 +62,7 @@ class Table(NamedTuple):
     """Several families that have the same labels and are read together."""
 
     columns: tuple[tuple[str, str], ...]
-    """Name and help of each."""
+    """Name and help of each column."""
     label_names: tuple[str, ...]
     read: Callable[[], Iterable[TableRow]]
 
@@ -76,7 +77,7 @@ class HistogramRow(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """One metric with all its values: what a renderer needs to write it."""
+    """One metric with all its values, for a renderer."""
 
     name: str
     kind: Kind
@@ -84,7 +85,7 @@ class Collected(NamedTuple):
     label_names: tuple[str, ...]
     rows: list[Row]
     histograms: list[HistogramRow]
-    """Instead of rows, if it is one."""
+    """Instead of rows, if it is a histogram."""
     is_cut: bool = False
     """Whether it had more rows than a metric may have."""
 
@@ -106,14 +107,14 @@ class Histogram:
     __slots__ = ("_bounds", "_counts", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are upper ones, ascending; what is above the last is counted too."""
+        """`bounds` are upper ones, ascending; values above the last are counted too."""
         assert list(bounds) == sorted(set(bounds)), bounds
         self._bounds = [float(bound) for bound in bounds]
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value. Buckets add up only when somebody reads them."""
+        """Count one value. Buckets are summed only when they are read."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -123,7 +124,7 @@ class Histogram:
         return sum(self._counts)
 
     def read(self, labels: tuple[str, ...] = ()) -> HistogramRow:
-        """What was counted so far."""
+        """The counts so far."""
         buckets = []
         total = 0
         for bound, count in zip((*self._bounds, float("inf")), tuple(self._counts), strict=True):
@@ -152,7 +153,7 @@ class Registry:
         self._names: set[str] = {LEFT_OUT}
 
     def counter(self, name: str, help_text: str) -> Counter:
-        """The counter of this name, made if it is new."""
+        """The counter of this name, created if it is new."""
         if name not in self._counters:
             self._claim(name, help_text)
             self._counters[name] = Counter(name, help_text)
@@ -171,17 +172,17 @@ class Registry:
         return made
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Register a function that tells a current value; `_total` in the name says it grows."""
+        """Register a function that returns a current value; `_total` in the name says it grows."""
         self._claim(name, help_text)
         self._gauges[name] = (help_text, read)
 
     def family(self, name: str, family: Family) -> None:
-        """Register a function that tells a value for each set of labels."""
+        """Register a function that returns a value for each set of labels."""
         self._claim(name, family.help)
         self._families[name] = family
 
     def table(self, table: Table) -> None:
-        """Register a function that tells several values for each set of labels."""
+        """Register a function that returns several values for each set of labels."""
         for name, help_text in table.columns:
             self._claim(name, help_text)
         self._tables.append(table)
@@ -193,12 +194,12 @@ class Registry:
         return histogram
 
     def histograms(self, name: str, histograms: Histograms) -> None:
-        """Register a function that tells a histogram for each set of labels."""
+        """Register a function that returns a histogram for each set of labels."""
         self._claim(name, histograms.help)
         self._histograms[name] = histograms
 
     def collect(self) -> list[Collected]:
-        """Everything now, by name. Ask on the thread that the metrics belong to."""
+        """All metrics now, by name. Call it on the thread that the metrics belong to."""
         found = [*self._collect_single(), *self._collect_families(), *self._collect_histograms()]
         rows = [Row((metric.name,), float(metric.is_cut)) for metric in found if metric.label_names]
         found.append(Collected(LEFT_OUT, "gauge", _LEFT_OUT_HELP, ("metric",), sorted(rows), []))
@@ -263,12 +264,12 @@ class Registry:
 
 
 def kind_of(name: str) -> Kind:
-    """What a metric of this name is, if it is no histogram."""
+    """The kind of a metric of this name, if it is not a histogram."""
     return "counter" if name.endswith("_total") else "gauge"
 
 
 def _bounded(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, each within its bound; what is cut keeps its own digest, so none meet."""
+    """The labels, each within its bound; a cut one gets a digest, so all stay distinct."""
     for label in labels:
         if len(label) > METRIC_LABEL_CHARACTERS_MAX:
             return tuple(map(_shortened, labels))

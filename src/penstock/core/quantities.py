@@ -1,4 +1,4 @@
-"""Counts, sizes and times in the words of people: one unit, few digits. Programs get numbers."""
+"""Formats counts, sizes and times for people: one unit, few digits. Programs get numbers."""
 
 
 def size_text(size_bytes: int) -> str:
@@ -23,5 +23,5 @@ def duration_text(duration_ms: float) -> str:
 
 
 def count_text(count: int, word: str) -> str:
-    """So many of something: `1 row`, `2,000 rows`."""
+    """A count with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,8 +1,7 @@
 """The three layers that settings come from: file, environment, flags; each value checked (pure).
 
-Guarantees: a layer holds only values that their settings can have; everything else became a problem
-that names the setting, the value, where it came from and a remedy. Which layer wins is
-`core.config`'s business.
+Guarantees: a layer has only valid values; every other value is a problem that names the setting,
+the value, its source and a remedy. `core.config` decides which layer wins.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,19 +20,19 @@ from penstock.core.settings import FIELDS, Settings
 from penstock.core.topic_declarations import SECTION, TopicDeclaration, read_declarations
 
 Layer = dict[str, tuple[object, str]]
-"""A value and its source for each key that a layer gives."""
+"""A value and its source for each key of a layer."""
 
 _FLAG_NAMES: Final = {
     "admin.enabled": "--no-admin",
     "admin.port": "--admin-port",
     "flush.mode": "--flush",
 }
-"""Flags that are not called like their setting."""
+"""Flags that have another name than their setting."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong, and what is only to be told; filled while layers are read."""
+    """Errors and notes; filled while layers are read."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -52,7 +51,7 @@ def file_layer(
     except tomllib.TOMLDecodeError as error:
         findings.problems.append(_not_toml(toml_text, file_name, error))
     except (ValueError, RecursionError) as error:
-        # Python writes and reads no integer of thousands of digits, and nests no deeper than this.
+        # Python parses no integer of thousands of digits, and nests no deeper than this.
         findings.problems.append(
             f"{file_name} cannot be read: {error}. Correct the number that is too long or the "
             "value that is nested too deep, and check again."
@@ -116,7 +115,7 @@ def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
 
 
 def checked(key: str, value: object, source: str, problems: list[str]) -> object:
-    """The value as its setting keeps it; with a problem, the value as it was."""
+    """The value in the type of its setting; with a problem, the value unchanged."""
     try:
         return _adapter(key).validate_python(value, strict=True)
     except ValidationError as error:
@@ -137,7 +136,7 @@ def checked_text(key: str, text: str, source: str, problems: list[str]) -> objec
 
 
 def _take(layer: Layer, given: str, value: object, source: str, findings: Findings) -> None:
-    """Put one value of a file into its layer."""
+    """Add one value of a file to its layer."""
     key = current_key(given)
     if key not in FIELDS:
         findings.problems.append(_unknown(given, value, source, closest_keys(given)))
@@ -175,7 +174,7 @@ def _not_toml(toml_text: str, file_name: str, error: ValueError) -> str:
 
 def _adapter(key: str) -> TypeAdapter[Any]:
     setting = FIELDS[key]
-    # The annotated type is made at run time, so a type checker cannot know it.
+    # The annotated type is created at run time, so a type checker cannot know it.
     annotated: Any = Annotated[setting.annotation, setting]
     return TypeAdapter(annotated)
 

@@ -1,7 +1,7 @@
 """The names of a setting: its key, its environment variable, Kafka's name and names it once had.
 
-Pure look-ups over the tree of settings. Guarantees: whatever a user calls a setting, it is found,
-or the nearest names are. What values settings have is NOT known here.
+Pure lookups over the tree of settings. Guarantees: a setting is found by each of its names, or the
+nearest names are. The values of settings are NOT known here.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ def environment_name(key: str) -> str:
 
 
 def key_of_variable(name: str) -> str | None:
-    """The key that an environment variable means; None when the variable is no setting at all."""
+    """The key of an environment variable; None when the variable is not a setting."""
     if not name.startswith(ENVIRONMENT_PREFIX) or ENVIRONMENT_SEPARATOR not in name:
         return None
     section, _, last = name.removeprefix(ENVIRONMENT_PREFIX).partition(ENVIRONMENT_SEPARATOR)
@@ -33,7 +33,7 @@ def key_of_variable(name: str) -> str | None:
 
 
 def current_key(key: str) -> str:
-    """The name of today for a key that may be an old one."""
+    """The present name of a key that may be an old one."""
     section, dot, last = key.partition(".")
     renamed = f"{_FORMER_SECTIONS.get(section, section)}{dot}{last}"
     return renamed if renamed in FIELDS else key
@@ -45,7 +45,7 @@ def kafka_name(key: str) -> str:
 
 
 def is_live(key: str) -> bool:
-    """Whether a running broker can follow a change of this setting."""
+    """Whether a running broker can apply a change of this setting."""
     extra = FIELDS[key].json_schema_extra
     return isinstance(extra, dict) and extra.get("live") is True
 
@@ -67,7 +67,7 @@ def closest_keys(name: str) -> list[str]:
 
 
 def closest_names(name: str) -> list[str]:
-    """Names of settings that look like `name`, in the way of naming that it follows."""
+    """Names of settings that look like `name`, of the same kind of name."""
     if name.upper().startswith(ENVIRONMENT_PREFIX):
         return _close(name.upper(), [environment_name(key) for key in FIELDS])
     kafka_names = {kafka_name(key) for key in FIELDS} - {""}
@@ -75,12 +75,12 @@ def closest_names(name: str) -> list[str]:
 
 
 def extra_text(field: FieldInfo, name: str) -> str:
-    """What a field's remarks say under a name; empty when they say nothing."""
+    """A text of a field's extra data by name; empty when there is none."""
     extra = field.json_schema_extra
     return str(extra.get(name, "")) if isinstance(extra, dict) else ""
 
 
 def _close(name: str, names: list[str]) -> list[str]:
-    import difflib  # only for a name that is wrong
+    import difflib  # only for an unknown name
 
     return difflib.get_close_matches(name, names, n=_CLOSE_MAX, cutoff=_CLOSE_CUTOFF)

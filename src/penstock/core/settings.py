@@ -1,11 +1,10 @@
-"""The tree of settings: what can be set, its type, range, default, unit and meaning.
+"""The tree of settings: each with its type, range, default, unit and meaning.
 
 Frozen and strict: a value of the wrong type is refused, not converted. Bounds and defaults that the
-code itself needs come from `core.limits`. How values get here from files, environment and flags is
-`core.config`'s business. What is marked `live` can change while a broker runs; doing so is
-`node.live_settings`' business. Not the table of topic settings: those belong to a topic and are
-changed over the wire or declared in `[[topics]]`; `[topic_defaults]` only says what a topic gets
-when its creator does not say.
+code itself needs come from `core.limits`. `core.config` reads values from files, environment and
+flags. Settings marked `live` can change while a broker runs; `node.live_settings` applies the
+changes. Not the table of topic settings: those belong to a topic and are changed over the wire or
+declared in `[[topics]]`; `[topic_defaults]` has the values of topics whose creator sets none.
 """
 
 from collections.abc import Iterator, Mapping

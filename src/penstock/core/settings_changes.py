@@ -1,7 +1,7 @@
-"""What differs between two trees of settings, and whether a running broker can follow it (pure).
+"""Differences between two trees of settings, and whether a running broker can apply them (pure).
 
-A change is taken whole or not at all: one setting that needs a restart refuses all others with it.
-Who carries changes out is NOT known here.
+A change is accepted whole or not at all: one setting that needs a restart refuses all others with
+it. How changes are applied is NOT known here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class ChangedSetting(NamedTuple):
 
 
 def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting, ...]:
-    """What differs, in the order of the tree."""
+    """The changed settings, in the order of the tree."""
     old, new = flat_values(before), flat_values(after)
     return tuple(ChangedSetting(key, old[key], new[key]) for key in old if old[key] != new[key])
 
@@ -31,7 +31,7 @@ def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting,
 def restart_reasons(
     changed: Iterable[ChangedSetting], sources: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Why a running broker cannot follow; nothing when it can."""
+    """Why a running broker cannot apply the changes; empty when it can."""
     return tuple(
         f"{one.key} = {_shown(one.after)} ({sources.get(one.key, 'default')}) needs a restart: "
         f"this broker runs with {_shown(one.before)}. Restart it, or take the change back."

@@ -1,4 +1,4 @@
-"""`Section`: what every table of the settings has in common. It knows none of them."""
+"""`Section`: the base class of every table of the settings. It knows none of them."""
 
 from pydantic import BaseModel, ConfigDict
 

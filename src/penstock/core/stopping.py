@@ -1,7 +1,7 @@
 """The seconds of a stop: how the five seconds after SIGTERM are divided, and `StopDeadline`.
 
-A stop ends within `STOP_SECONDS_MAX` whatever clients asked for and however busy the disk is. Every
-wait of a stop gets what is left until one deadline, never a time of its own on top.
+A stop ends within `STOP_SECONDS_MAX` whatever clients requested and however busy the disk is. Every
+wait of a stop ends at one deadline and never has a time of its own on top.
 
     0.0 s   the signal; the listener accepts nothing more
     3.0 s   requests that were accepted are answered, or their connections are closed

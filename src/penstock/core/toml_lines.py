@@ -1,7 +1,7 @@
-"""Where each key of a TOML text is set: line numbers for messages, which `tomllib` does not keep.
+"""Line numbers of the keys of a TOML text, for messages; `tomllib` does not keep them.
 
-Only a hint. The text was parsed by `tomllib`, so it is known to be right; this finds lines, never
-values. A key inside an inline table or an array has the line of what it is in.
+Only a hint. The text was parsed by `tomllib`, so it is known to be valid; this finds lines, never
+values. A key inside an inline table or an array has the line of that table or array.
 """
 
 import re
@@ -41,7 +41,7 @@ def key_lines(toml_text: str) -> dict[str, int]:
 
 
 def line_of(lines: Mapping[str, int], key: str) -> int | None:
-    """The line of a key, or of the nearest thing that it is in."""
+    """The line of a key, or of the innermost table or array around it."""
     while key not in lines:
         key, dot, _ = key.rpartition(".")
         if not dot:
@@ -60,7 +60,7 @@ def _within_array(name: str, counts: Mapping[str, int]) -> str:
 
 
 class _Inside:
-    """Whether the text is in the middle of a value that goes over several lines."""
+    """Whether the text is in the middle of a value of several lines."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -71,7 +71,7 @@ class _Inside:
         return bool(self._depth or self._delimiter)
 
     def take(self, text: str) -> None:
-        """Go on over a piece of a value, to the end of its line."""
+        """Read a piece of a value, to the end of its line."""
         at = 0
         while at < len(text):
             if self._delimiter:

@@ -1,14 +1,13 @@
-"""`[[topics]]` of a settings file: topics that a broker sees to, as plain values (pure).
+"""`[[topics]]` of a settings file: declared topics as plain values (pure).
 
     [[topics]]
     name = "orders"
     partitions = 12
     settings = { "retention.ms" = 86_400_000 }
 
-Guarantees: a declaration that comes out has a name that no other has, a number of partitions within
-the limits or none, and settings as texts. Whether Kafka's rules allow the name and the settings is
-NOT looked at here: the caller hands in who knows. What becomes of a declaration is
-`cluster.declared_topics`' business.
+Guarantees: a returned declaration has a unique name, a number of partitions within the limits or
+none, and settings as texts. Kafka's rules for names and settings are NOT checked here: the caller
+passes that check in. `cluster.declared_topics` carries declarations out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,11 +24,11 @@ _QUEUE: Final = "queue"
 
 @dataclass(frozen=True, slots=True)
 class TopicDeclaration:
-    """One topic as a settings file wants it."""
+    """One topic as a settings file declares it."""
 
     name: str
     partitions: int | None = None
-    """None: the broker's default when the topic is created, and whatever it has afterwards."""
+    """None: the broker's default when the topic is created, and its present number afterwards."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """By Kafka's names."""
     source: str = "settings file"
@@ -37,18 +36,18 @@ class TopicDeclaration:
 
 
 TopicCheck = Callable[[TopicDeclaration], Iterable[str]]
-"""What is wrong with a declaration beyond its form."""
+"""Returns the problems of a declaration beyond its form."""
 
 
 def nothing_more(_: TopicDeclaration) -> Iterable[str]:
-    """The check of who knows no rules for topics."""
+    """The check of a caller without rules for topics."""
     return ()
 
 
 def read_declarations(
     entries: list[object], lines: Mapping[str, int], file_name: str, problems: list[str]
 ) -> tuple[TopicDeclaration, ...]:
-    """The declarations that are right; what is wrong with the others is added to `problems`."""
+    """The valid declarations; the errors of the others are added to `problems`."""
     if len(entries) > DECLARED_TOPICS_MAX:
         problems.append(
             f"{file_name} declares {len(entries)} topics, more than {DECLARED_TOPICS_MAX}. Create "
@@ -88,7 +87,7 @@ class _Entry:
         return self._file_name if line is None else f"{self._file_name} line {line}"
 
     def read(self, entry: object, problems: list[str]) -> TopicDeclaration | None:
-        """The declaration, or None when it has not even a name."""
+        """The declaration, or None when it has no valid name."""
         if not isinstance(entry, dict):
             problems.append(f"{self.where()}: a topic is declared as a table, not as {entry!r}.")
             return None

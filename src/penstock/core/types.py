@@ -1,7 +1,7 @@
 """Identifiers and small frozen values that every layer shares.
 
-Plain `int` and `str` stay plain where the name of the argument already tells the unit; a class is
-made only for what travels as one thing.
+Plain `int` and `str` stay plain where the name of the argument already has the unit; there is a
+class only for values that belong together.
 """
 
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class TopicPartition(NamedTuple):
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Where group coordinators keep their state."""
+"""The topic with the state of group coordinators."""
 TRANSACTIONS_TOPIC = "__transaction_state"
-"""Where transaction coordinators keep theirs."""
+"""The topic with the state of transaction coordinators."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
-"""Kafka's own topics: clients show them apart from the user's."""
+"""Kafka's own topics: clients show them separately from the user's."""

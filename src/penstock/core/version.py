@@ -1,10 +1,10 @@
-"""Which Penstock this is. Imported late: looking into installed packages takes milliseconds."""
+"""The version of Penstock. Imported late: reading the installed packages takes milliseconds."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 
 def penstock_version() -> str:
-    """The version that pip installed; a source tree that nobody installed has none."""
+    """The version that pip installed; a source tree that is not installed has none."""
     try:
         return version("penstock")
     except PackageNotFoundError:
