@@ -1,7 +1,7 @@
 """The `ApiKey` enum: the numbers of Kafka 4.3's APIs, by Kafka's names.
 
-A number outside this table is no API of Kafka 4.3; `connection` refuses it before anything is read
-of the body. The table says what exists in Kafka, NOT what this broker serves.
+A number outside this table is not an API of Kafka 4.3; `connection` refuses it before the body is
+read. The table has the APIs of Kafka, NOT those that this broker serves.
 """
 
 from enum import IntEnum

@@ -1,13 +1,13 @@
-"""The one door to kio: bytes and (API key, version) to a message, and a message to bytes.
+"""The only module that uses kio: bytes and (API key, version) to a message, and a message to bytes.
 
 A message is one class for all versions (`messages/`). Decoding lifts: fields that an old version
 lacks keep their defaults. Encoding lowers: fields that the version lacks are dropped if they may be
-(`ignorable_fields`), else `LostFieldError`. kio gives the schema of each version; the decoder and
-the encoder of a (message, version) are compiled from it when it is first used (1 to 10 ms), so no
+(`ignorable_fields`), else `LostFieldError`. kio has the schema of each version; the decoder and the
+encoder of a (message, version) are compiled from it when it is first used (1 to 10 ms), so no
 schema is imported at start-up. `decoder_source` says why kio's reader never sees a peer's bytes.
 
 Every failure of decoding is `MalformedRequestError` or `MalformedResponseError`. Which versions are
-served is NOT known here: a version that kio has not is an `UnsupportedApiError`, for whoever asks.
+served is NOT known here: a version that kio does not have is an `UnsupportedApiError`.
 """
 
 import importlib
@@ -37,7 +37,7 @@ JOINED_PARTS_MAX: Final = 4_000
 
 
 class Message(Protocol):
-    """What every generated top-level message has."""
+    """The attributes of every generated top-level message."""
 
     VERSIONS: ClassVar[tuple[int, int]]
     FLEXIBLE_SINCE: ClassVar[int | None]
@@ -91,7 +91,7 @@ def encode_buffers(message: Message, version: int) -> list[Buffer]:
 
 
 def join_small(parts: list[Buffer], total_bytes: int) -> list[Buffer]:
-    """The same bytes in fewer buffers: large ones stay as they are, small neighbours are joined."""
+    """The same bytes in fewer buffers: large ones stay unchanged, small neighbours are joined."""
     if total_bytes < JOINED_BYTES_MAX:
         return [b"".join(parts)]
     joined: list[Buffer] = []
@@ -152,7 +152,7 @@ def message_encoder(message_class: type[Message], version: int) -> Encoder:
 
 
 def message_shape(message_class: type[Message], version: int) -> StructShape:
-    """What a version of a message looks like, read from kio's class of it."""
+    """The shape of a version of a message, read from kio's class of it."""
     low, high = message_class.VERSIONS
     if not low <= version <= high:
         api_key: int = getattr(message_class, "API_KEY", -1)
@@ -167,7 +167,7 @@ def _message_class(api_key: int, suffix: str) -> type[Message]:
         name = ApiKey(api_key).name
         module = importlib.import_module(f"penstock.protocol.messages.{name.lower()}")
     except (ValueError, ModuleNotFoundError):
-        # A key that Kafka has retired is in the enum and has no messages.
+        # An API key that Kafka has retired is in the enum and has no messages.
         raise UnsupportedApiError(api_key, -1) from None
     message_class: type[Message] = getattr(module, name.title().replace("_", "") + suffix)
     return message_class

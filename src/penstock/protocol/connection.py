@@ -1,17 +1,17 @@
 """`ServerConnection` and `ClientConnection`: one connection's protocol without its socket.
 
-The owner moves bytes; these two say what they mean. A server connection takes bytes and gives
-requests in order, refusing an API or version that is not served before its body is looked at; it
-makes the frame of a response. A client connection numbers requests, makes their frames, and matches
-responses, which a broker sends in the order of the requests.
+The owner moves bytes; these two parse them. A server connection takes bytes and returns requests in
+order, refusing an API or version that is not served before its body is read; it encodes the frame
+of a response. A client connection numbers requests, encodes their frames, and matches responses,
+which a broker sends in the order of the requests.
 
 ApiVersions is special (KIP-511): a version that is not served is not refused, but answered in
 version 0 with UNSUPPORTED_VERSION and the list, so that the client learns what to use. The request
-comes out with `api_version` 0, no body and `is_version_unsupported`; a client connection recognises
-such an answer.
+is returned with `api_version` 0, no body and `is_version_unsupported`; a client connection
+recognises such an answer.
 
-Every complaint about the peer is a `PeerError`; the owner closes. These classes do NOT keep order
-among responses, time, or budgets: that is the owner's.
+Every error of the peer is a `PeerError`; the owner closes. These classes do NOT keep order among
+responses, time, or budgets: the owner does.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ CORRELATION_ID_MAX: Final = 2_147_483_647
 
 
 class Request:
-    """One request as it came: header fields and the undecoded body."""
+    """One request as received: header fields and the undecoded body."""
 
     __slots__ = (
         "api_key",
@@ -73,7 +73,7 @@ class Request:
         )
 
     def forget_body(self) -> None:
-        """Let go of the frame: the request was decoded and refers to none of its bytes."""
+        """Release the frame: the request was decoded and refers to none of its bytes."""
         self.body = memoryview(b"")
         self.frame_bytes = 0
 
@@ -98,11 +98,11 @@ class ServerConnection:
         )
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes of the peer, for owners that do not use the reader's buffers."""
+        """Add bytes of the peer, for owners that do not use the reader's buffers."""
         self.reader.receive_data(data)
 
     def next_request(self) -> Request | None:
-        """The next whole request, or None until more bytes come; raises a `PeerError`."""
+        """The next whole request, or None until more bytes arrive; raises a `PeerError`."""
         frame = self.reader.next_frame()
         if frame is None:
             return None
@@ -182,12 +182,12 @@ class ClientConnection:
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests sent whose responses have not come."""
+        """Requests sent whose responses have not arrived."""
         return len(self._in_flight)
 
     @property
     def can_send(self) -> bool:
-        """Whether another request may be sent before a response has come."""
+        """Whether another request may be sent before a response has arrived."""
         return len(self._in_flight) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
 
     def send_request(
@@ -209,11 +209,11 @@ class ClientConnection:
         return correlation_id, codec.join_small(parts, length)
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes of the broker."""
+        """Add bytes of the broker."""
         self.reader.receive_data(data)
 
     def next_response(self) -> Response | None:
-        """The next whole response, or None until more bytes come; raises a `PeerError`."""
+        """The next whole response, or None until more bytes arrive; raises a `PeerError`."""
         frame = self.reader.next_frame()
         if frame is None:
             return None
@@ -229,4 +229,4 @@ class ClientConnection:
 
 
 UNSUPPORTED_VERSION_BYTES: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
-"""How the body of an ApiVersions response begins that a broker had to write in version 0."""
+"""The first bytes of an ApiVersions response that a broker had to write in version 0."""

@@ -1,15 +1,15 @@
-"""Source of a decoder for one version of one message, made from its `StructShape`.
+"""Source of a decoder for one version of one message, generated from its `StructShape`.
 
 The source is one function `decode(buffer, position, end, budget)` without calls between
 structures: fixed-size fields that follow each other are one `struct` call, arrays are loops. It
-returns our message (fields that the version lacks keep their defaults) and raises only what
-`wire.WIRE_ERRORS` lists. `budget` bounds the array elements of the whole body; it is charged before
-an array's first object is made. Payloads called records are slices of the buffer, never copies.
+returns our message (fields that the version lacks keep their defaults) and raises only the errors
+in `wire.WIRE_ERRORS`. `budget` bounds the array elements of the whole body; it is charged before an
+array's first object is created. Payloads called records are slices of the buffer, never copies.
 
-kio's own reader is NOT used for a peer's bytes: it allocates what an array's length announces
-(14 bytes ask for 16 GiB, and the process aborts), refuses unknown tags and takes null for an array
-that cannot be null. kio's schemas are what this file reads, and its codec is what the tests
-compare with.
+kio's own reader is NOT used for a peer's bytes: it allocates the size that an array's length
+announces (14 bytes ask for 16 GiB, and the process aborts), refuses unknown tags and accepts null
+for an array that cannot be null. This file reads kio's schemas, and the tests compare with its
+codec.
 """
 
 import struct
@@ -31,10 +31,10 @@ FORMATS: Final = {
     "float64": "d",
     "uuid": "16s",
 }
-"""The `struct` letter of each fixed-size kind; `?` takes any byte but zero for true, as Kafka."""
+"""The `struct` letter of each fixed-size kind; `?` reads any byte but zero as true, as Kafka."""
 
 CONVERSIONS: Final = {"error_code": "error_code({})", "uuid": "uuid_or_none({})"}
-"""What becomes of the unpacked value."""
+"""The conversion of the unpacked value."""
 
 
 class DecoderSource:
@@ -80,7 +80,7 @@ class DecoderSource:
         return name
 
     def _struct(self, shape: StructShape) -> str:
-        """Read a structure; gives the expression that builds it."""
+        """Read a structure; return the expression that builds it."""
         values = self._fixed_runs(shape.positional())
         if shape.flexible:
             values |= self._tags(shape)
@@ -113,7 +113,7 @@ class DecoderSource:
             values[field.name] = CONVERSIONS.get(field.kind, "{}").format(name)
 
     def _value(self, field: FieldShape) -> str:
-        """Read one field of any kind; gives the variable that holds it."""
+        """Read one field of any kind; return the variable that holds it."""
         if field.is_array:
             return self._array(field)
         if field.struct is not None:
@@ -218,7 +218,7 @@ class DecoderSource:
         self._add(f"{result} = tuple({items})")
 
     def _tags(self, shape: StructShape) -> dict[str, str]:
-        """Read the tagged fields; those that are absent take the class's own defaults."""
+        """Read the tagged fields; absent ones have the class's own defaults."""
         count = self._variable()
         self._add(f"{count} = buffer[position]")
         self._add("position += 1")

@@ -1,11 +1,11 @@
-"""Source of an encoder for one version of one message, made from its `StructShape`.
+"""Source of an encoder for one version of one message, generated from its `StructShape`.
 
 The source is one function `encode(message, append)` that appends buffers in order; joined they are
-the body. Records are appended as they are, never copied. A field of ours that the version lacks is
-dropped when it has its default or is ignorable (`ignorable_fields`), and is a `LostFieldError`
-otherwise; so is None where the version has no null. Both are bugs of ours, never the peer's.
+the body. Records are appended uncopied. A field of ours that the version lacks is dropped when it
+has its default or is ignorable (`ignorable_fields`), and is a `LostFieldError` otherwise; so is
+None where the version has no null. Both are bugs of ours, never the peer's.
 
-This file does NOT decide what may be lost, and does not know kio.
+This file does NOT decide which fields may be dropped, and does not know kio.
 """
 
 import dataclasses
@@ -21,23 +21,23 @@ from penstock.protocol.ignorable_fields import IGNORABLE_FIELDS
 from penstock.protocol.schema import FieldShape, StructShape
 
 Buffer = bytes | bytearray | memoryview
-"""What an encoded message is made of."""
+"""A part of an encoded message."""
 
 
 class LostFieldError(AssertionError):
-    """A value that the version being written cannot carry: a bug of ours."""
+    """A value that the version being written has no field for: a bug of ours."""
 
 
 def lost(where: str, version: int) -> None:
-    """Refuse to drop a value that somebody set."""
+    """Refuse to drop a value that is not the default."""
     raise LostFieldError(f"{where} cannot be written in version {version}")
 
 
 NO_TAGS: Final = b"\x00"
-"""The tag section of a structure without any."""
+"""The tag section of a structure without tagged fields."""
 
 PACK_CONVERSIONS: Final = {"uuid": "uuid_bytes({})"}
-"""What is packed instead of the value itself."""
+"""The expression that is packed instead of the value itself."""
 
 
 class EncoderSource:
@@ -95,7 +95,7 @@ class EncoderSource:
             self._tags(shape, holder, append)
 
     def _losses(self, shape: StructShape, holder: str) -> None:
-        """Refuse values that this version has no place for."""
+        """Refuse values that this version has no field for."""
         ignorable = IGNORABLE_FIELDS.get(f"{self._message}.{shape.name}", frozenset())
         present = {field.name: field for field in shape.fields}
         for ours in dataclasses.fields(self._classes[shape.name]):
@@ -208,7 +208,7 @@ class EncoderSource:
         values = [(field, self._load(field, holder)) for field in tagged]
         for field, _ in values:
             self.namespace[f"default_{shape.name}_{field.name}"] = defaults[field.name]
-        # Untouched fields hold the very default of the class: most messages end here.
+        # Unset fields hold the default object of the class: most messages end here.
         untouched = [f"{value} is default_{shape.name}_{field.name}" for field, value in values]
         self._add(f"if {' and '.join(untouched)}:")
         self._add(f"    {append}({NO_TAGS!r})")

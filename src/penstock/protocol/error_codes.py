@@ -1,9 +1,9 @@
-"""The `ErrorCode` enum: number, name and whether a client may simply try again.
+"""The `ErrorCode` enum: number, name and whether a client may retry.
 
-All codes of Kafka 4.3, by Kafka's names. A number that this table does not have survives: a newer
-broker may send one, and `ErrorCode(9999)` is then a member of its own that is called
-`UNKNOWN_CODE_9999`, keeps its number and is not retriable. The members are codes on the wire; which
-of our errors becomes which code is `broker.error_mapping`'s business, NOT this file's.
+All codes of Kafka 4.3, by Kafka's names. An unknown number is kept: a newer broker may send one,
+and `ErrorCode(9999)` is then a member of its own that is called `UNKNOWN_CODE_9999`, keeps its
+number and is not retriable. The members are codes on the wire; `broker.error_mapping`, NOT this
+file, maps our errors to codes.
 """
 
 from enum import IntEnum
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients retry on this code without being told to."""
+        """Whether Kafka's clients retry on this code by themselves."""
         return self in RETRIABLE
 
     @classmethod

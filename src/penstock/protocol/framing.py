@@ -1,28 +1,28 @@
 """Size-prefixed frames: bytes in, whole frames out, bounded before anything is allocated.
 
 A frame is an int32 length and that many bytes. `FrameReader` is made for `asyncio.BufferedProtocol`
-(`get_buffer`, then the socket's read, then `buffer_updated`) and has `receive_data` for everyone
-else. Guarantees:
+(`get_buffer`, then the socket's read, then `buffer_updated`) and has `receive_data` for other
+owners. Guarantees:
 
-- a frame that comes out is a writable memoryview over a bytearray of its own: it may be patched in
-  place, written to disk later, kept for ever; nothing else refers to it;
+- a returned frame is a writable memoryview over a bytearray of its own: it may be patched in place,
+  written to disk later, kept for ever; nothing else refers to it;
 - a length that is negative, too small or above the bound is a `FrameError` from `next_frame`, and
-  nothing was allocated for it. The bound depends on the API: for requests the key is in the two
+  no memory was allocated for it. The bound depends on the API: for requests the key is in the two
   bytes behind the length, and only Produce may be large. Both bounds may be changed at any time,
-  for instance when the peer has said who it is;
-- never more memory than twice what the peer really sent, and 1 MiB (`at_once_bytes`): who
+  for instance when the peer has authenticated;
+- never more memory than twice the received bytes, and 1 MiB (`at_once_bytes`): a peer that
   announces 100 MiB and sends ten bytes occupies 1 MiB, and that only when `get_buffer` is next
-  called, so that the owner can look at `needs_bytes` and stop reading first;
-- who reads many large frames may have their memory used again (`buffers_kept_max`): only when
-  nobody refers to the frame any more, so the first guarantee holds;
+  called, so that the owner can check `needs_bytes` and stop reading first;
+- an owner that reads many large frames may reuse their memory (`buffers_kept_max`): only when
+  nothing refers to the frame any more, so the first guarantee holds;
 - without that, an idle connection holds no buffer. Reads go to a `ReadArena` that all connections
   of one loop share: an event loop calls `get_buffer`, reads, and calls `buffer_updated` without
-  running anything in between, and whatever was read is taken out of the arena before
-  `buffer_updated` returns. The rest of a large frame is read straight into the frame.
+  running anything in between, and the bytes read are taken out of the arena before `buffer_updated`
+  returns. The rest of a large frame is read straight into the frame.
 
 Many small frames in one read stay one chunk and are cut one by one as `next_frame` is called. This
-file does NOT know headers beyond the API key, nor time: slow peers are the owner's business
-(`frame_started` says that a frame is waited for).
+file does NOT know headers beyond the API key, nor time: the owner handles slow peers
+(`frame_started` says that a frame is incomplete).
 """
 
 import struct
@@ -32,7 +32,7 @@ from penstock.core.errors import FrameError
 from penstock.protocol.api_keys import ApiKey
 
 READ_ARENA_BYTES: Final = 262_144
-"""One read takes at most this much; most produce requests fit, and one copy of them is cheap."""
+"""Bytes of one read at most; most produce requests fit, and one copy of them is cheap."""
 
 FRAME_BYTES_AT_ONCE: Final = 1_048_576
 """A frame up to this size gets its memory at once; a larger one doubles as its bytes arrive."""
@@ -83,8 +83,8 @@ class FrameReader:
     ) -> None:
         """`produce_bytes_max` is given for requests, and then bounds those of the Produce API.
 
-        A client that asks for much knows how much is coming: `at_once_bytes` of a frame get their
-        memory when the frame begins, and `buffers_kept_max` such buffers are used again.
+        A client that requests large answers knows their size: `at_once_bytes` of a frame are
+        allocated when the frame begins, and `buffers_kept_max` such buffers are reused.
         """
         self._arena = arena
         self.bytes_max = bytes_max
@@ -110,21 +110,21 @@ class FrameReader:
 
     @property
     def needs_bytes(self) -> int:
-        """How many bytes the started frame still lacks; 0 when none is known to be started."""
+        """Bytes that the started frame still lacks; 0 when none is known to be started."""
         return self._length - self._filled
 
     @property
     def received_bytes(self) -> int:
-        """How many bytes of the started frame are here; 0 when none is known to be started."""
+        """Bytes received of the started frame; 0 when none is known to be started."""
         return self._filled
 
     @property
     def has_unread(self) -> bool:
-        """Whether `next_frame` has something to give, or to raise, or a part of a frame is here."""
+        """Whether `next_frame` has a frame or an error, or a part of a frame was received."""
         return self._ready is not None or self._error is not None or self.frame_started
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - BufferedProtocol's
-        """Where the next read shall go; call `buffer_updated` before anybody else reads."""
+        """The buffer for the next read; call `buffer_updated` before any other reader reads."""
         if not self._length:
             return self._arena.view
         if self._filled == len(self._frame):
@@ -135,7 +135,7 @@ class FrameReader:
         return memoryview(self._frame)[self._filled : self._length]
 
     def buffer_updated(self, count: int) -> None:
-        """`count` bytes were read into what `get_buffer` gave."""
+        """`count` bytes were read into the buffer of `get_buffer`."""
         if self._length:
             self._filled += count
             if self._filled == self._length:
@@ -145,7 +145,7 @@ class FrameReader:
             self._take_chunk(self._arena.view[:count])
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes that somebody else has read; they are copied."""
+        """Add bytes that the caller has read; they are copied."""
         view = memoryview(data)
         while self._length and view:
             room = self.get_buffer()
@@ -173,14 +173,14 @@ class FrameReader:
         return frame
 
     def forget_all(self) -> None:
-        """Let go of every byte: the connection is gone, and its owner may live a little longer."""
+        """Release all memory: the connection is closed, and its owner may exist a little longer."""
         self._ready = None
         self._pending, self._position = b"", 0
         self._kept = ()
         self._forget_started()
 
     def _take_chunk(self, chunk: memoryview) -> None:
-        """Copy what was read out of a buffer that is not ours."""
+        """Copy the bytes read out of a buffer that is not ours."""
         if self._error is not None:
             return
         if self._ready is not None or self._pending:
@@ -211,7 +211,7 @@ class FrameReader:
         return None, len(chunk)
 
     def _buffer_of(self, size: int) -> bytearray:
-        """Memory of at least this size: of a frame that nobody refers to any more, or new."""
+        """A buffer of at least this size: of a frame that nothing refers to any more, or new."""
         for buffer in self._kept:
             if len(buffer) >= size and buffer is not self._frame and _is_free(buffer):
                 return buffer

@@ -1,11 +1,11 @@
 """Request and response headers, parsed and written by hand: every request passes here.
 
 A request header is int16 API key, int16 version, int32 correlation id and the client id, which is a
-legacy nullable string in every version. Versions of an API that are flexible have tagged fields
-behind it; nobody has defined one yet, so they are skipped, within bounds. A response header is the
-correlation id, and an empty tag section when the version is flexible, with one exception: the
-response to ApiVersions never has one, because a client that asks does not know yet what the broker
-can read (KIP-511).
+legacy nullable string in every version. Flexible versions of an API have tagged fields behind it;
+none is defined yet, so they are skipped, within bounds. A response header is the correlation id,
+and an empty tag section when the version is flexible, with one exception: the response to
+ApiVersions never has one, because the client does not know yet which versions the broker supports
+(KIP-511).
 
 This file does NOT know which APIs are served; `connection` does.
 """
@@ -21,7 +21,7 @@ REQUEST_HEADER_BYTES_MIN: Final = 10
 """Key, version, correlation id and the length of the client id."""
 
 NEVER_FLEXIBLE: Final = 32_767
-"""For APIs all of whose versions are old."""
+"""For APIs without flexible versions."""
 
 FLEXIBLE_SINCE: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,
@@ -120,7 +120,7 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 
 
 class RequestHead:
-    """What a request says about itself, and where its body begins."""
+    """The header fields of a request, and the position of its body."""
 
     __slots__ = ("api_key", "api_version", "body_start", "client_id", "correlation_id")
 
@@ -201,7 +201,7 @@ def read_correlation_id(frame: memoryview) -> int:
 
 
 def response_body_start(api_key: int, version: int, frame: memoryview) -> int:
-    """Where the body of a response begins."""
+    """The position of the body of a response."""
     if not has_tagged_response_header(api_key, version):
         return _CORRELATION_ID.size
     try:

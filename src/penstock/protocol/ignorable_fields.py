@@ -1,10 +1,10 @@
-"""Which fields a version that lacks them may drop without a word.
+"""Fields that may be dropped silently in versions that lack them.
 
-Kafka's schemas mark a field `ignorable` or not; kio's classes do not carry the mark. The table is
-what Apache Kafka 4.3's own message classes do: a field of ours that is absent in the version being
-written, has another value than its default, and is NOT in this table, is a bug of ours, and
-`codec` raises `LostFieldError`. A field that a newer schema adds is therefore refused in older
-versions until somebody decides and adds it here.
+Kafka's schemas mark a field `ignorable` or not; kio's classes do not have the mark. The table
+follows Apache Kafka 4.3's own message classes: a field of ours that is absent in the version being
+written, has another value than its default, and is NOT in this table, is a bug of ours, and `codec`
+raises `LostFieldError`. A field that a newer schema adds is therefore refused in older versions
+until it is added here.
 
 The key is `Message.Struct` by kio's names; the values are our field names.
 """

@@ -1,11 +1,11 @@
 """`message`: the decorator of every generated message class.
 
-A message is frozen, slotted and keyword-only, with a hash by value. Frozen is a promise that the
-type checker holds (mypy refuses an assignment to a field), not the interpreter: a dataclass that
-is frozen at run time sets each field through `object.__setattr__`, and building one of nine fields
+A message is frozen, slotted and keyword-only, with a hash by value. The type checker enforces that
+it is frozen (mypy refuses an assignment to a field), not the interpreter: a dataclass that is
+frozen at run time sets each field through `object.__setattr__`, and building one of nine fields
 then takes 2.4 us instead of 0.9 us. A produce request builds three of them.
 
-This file is NOT a base class and knows nothing of versions; `schema` and `codec` do.
+This file is NOT a base class and does not know versions; `schema` and `codec` do.
 """
 
 from collections.abc import Callable
@@ -17,5 +17,5 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=True)
 def message() -> Callable[[type[T]], type[T]]:
-    """Make a class a message."""
+    """Turn a class into a message."""
     return dataclass(slots=True, kw_only=True, unsafe_hash=True)

@@ -1,9 +1,9 @@
-"""`StructShape`: what one version of a message looks like on the wire, as plain values.
+"""`StructShape`: the wire format of one version of a message, as plain values.
 
 `describe` reads a shape from one of kio's dataclasses: field order, Kafka type, nullability, tag,
-default. The classes are given to it; this file does NOT import kio. Everything that must know the
-bytes of a version (the compiled decoders and encoders, the generator of `messages/`, the tests)
-reads shapes, so the rules below are written once.
+default. The classes are arguments; this file does NOT import kio. All code that must know the bytes
+of a version (the compiled decoders and encoders, the generator of `messages/`, the tests) reads
+shapes, so the rules below are written once.
 
 Where our messages differ from kio's classes:
 
@@ -23,7 +23,7 @@ MILLISECOND_KINDS: Final = {
     "timedelta_i64": "int64",
     "datetime_i64": "int64",
 }
-"""kio's kinds that are milliseconds on the wire, and what they are for us."""
+"""kio's kinds that are milliseconds on the wire, and our types for them."""
 
 BYTES_MIN_BY_KIND: Final = {
     "bool": 1,
@@ -36,7 +36,7 @@ BYTES_MIN_BY_KIND: Final = {
     "float64": 8,
     "uuid": 16,
 }
-"""The size of the kinds that have one."""
+"""The size of the kinds with a fixed size."""
 
 
 class NoDefault:
@@ -97,7 +97,7 @@ def describe(kio_class: type) -> StructShape:
 
 
 def struct_bytes_min(struct: StructShape) -> int:
-    """The fewest bytes that a structure can take: what an array's length is checked against."""
+    """The fewest bytes that a structure can take; an array's length is checked against it."""
     total = sum(_field_bytes_min(field, flexible=struct.flexible) for field in struct.positional())
     return total + (1 if struct.flexible else 0)
 
@@ -174,4 +174,4 @@ def _plain_default(default: object, *, is_milliseconds: bool) -> object:
 
 
 STRUCT_DEFAULT: Final = "struct with its own defaults"
-"""The default of a nested structure that is made of defaults only."""
+"""The default of a nested structure that has only defaults."""

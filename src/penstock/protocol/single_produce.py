@@ -1,12 +1,12 @@
 """A Produce request with one batch, read and answered by hand.
 
-It is what librdkafka always sends and what every client sends when it is in no hurry, so its cost
-is the latency of a produce. `read_single` takes the body of a request of any served version and
-gives a `SingleProduce` if it is one topic, one partition, no transaction and no tagged field, well
-formed to the last byte; for everything else it gives None, and the general decoder decides. It
-refuses nothing itself. `single_answer` writes the frame of the answer when all went well.
+librdkafka always sends such requests, and so does every client under low load, so their cost is the
+latency of a produce. `read_single` takes the body of a request of any served version and returns a
+`SingleProduce` if it is one topic, one partition, no transaction and no tagged field, well formed
+to the last byte; for everything else it returns None, and the general decoder decides. It refuses
+nothing itself. `single_answer` writes the frame of a successful answer.
 
-Both are held to the general codec by property tests: the same values read, the same bytes written.
+Property tests compare both with the general codec: the same values read, the same bytes written.
 The file is compiled with the C types of `single_produce.pxd`; uncompiled it does the same.
 """
 
@@ -22,7 +22,7 @@ _NO_TRANSACTION: Final = -1
 
 
 class SingleProduce:
-    """What such a request says. A topic is named by text, or from version 13 on by its id."""
+    """The fields of such a request. A topic is named by text, or from version 13 on by its id."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class SingleProduce:
         self.topic = topic
         self.partition = partition
         self.start = start
-        """Where the records begin in the body."""
+        """Position of the records in the body."""
         self.stop = stop
 
 
 class _Cursor:
-    """A position in the bytes that never passes their end; what does not fit sets `failed`."""
+    """A position in the bytes that never passes their end; too few bytes set `failed`."""
 
     def __init__(self, data: memoryview, size: int) -> None:
         self.data = data
@@ -52,7 +52,7 @@ class _Cursor:
         self.failed = False
 
     def number(self, width: int) -> int:
-        """A big-endian signed number of so many bytes; 0 after a fault."""
+        """A big-endian signed number of `width` bytes; 0 after a fault."""
         position = self.position
         stop = position + width
         if stop > self.size:
@@ -93,12 +93,12 @@ class _Cursor:
         return value
 
     def expect(self, value: int, expected: int) -> None:
-        """Another value than this one is for the general decoder."""
+        """Leave any other value to the general decoder."""
         if value != expected:
             self.failed = True
 
     def skip(self, count: int) -> None:
-        """Move over so many bytes."""
+        """Skip `count` bytes."""
         if count > self.size - self.position:
             self.failed = True
         else:
@@ -109,7 +109,7 @@ def read_single(body: memoryview, version: int) -> SingleProduce | None:
     """The request in `body` if it is of this kind, else None."""
     flexible = version >= _FLEXIBLE_VERSION
     has_topic_id = version >= _TOPIC_ID_VERSION
-    # After a fault the cursor stays within the bytes, so one look at the end is enough.
+    # After a fault the cursor stays within the bytes, so one check at the end is enough.
     cursor = _Cursor(body, len(body))
     cursor.expect(cursor.varint() - 1 if flexible else cursor.number(2), _NO_TRANSACTION)
     acks = cursor.number(2)
@@ -140,7 +140,7 @@ def read_single(body: memoryview, version: int) -> SingleProduce | None:
 
 
 def _answer_struct(version: int) -> Struct:
-    """What follows the topic in an answer: from the partition to the throttle time."""
+    """The part of an answer after the topic: from the partition to the throttle time."""
     flexible = version >= _FLEXIBLE_VERSION
     layout = ">" + ("B" if flexible else "i") + "ihqq"
     if version >= _LOG_START_VERSION:
@@ -169,7 +169,7 @@ def single_answer(
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> bytes:
-    """The whole frame of an answer that says where the batch went."""
+    """The whole frame of an answer with the offset of the batch."""
     answer = _ANSWERS[version]
     named = topic if isinstance(topic, bytes) else topic.encode()
     if version < _FLEXIBLE_VERSION:

@@ -1,13 +1,13 @@
 """The primitives of Kafka's wire that the compiled decoders and encoders share.
 
-A decoder never trusts a length: each is checked against the bytes that are there before anything is
-made of it. Whatever a hostile body does ends in `WireError`, `struct.error`, `IndexError` or
+A decoder never trusts a length: each is checked against the received bytes before memory is
+allocated. Every hostile body ends in `WireError`, `struct.error`, `IndexError` or
 `UnicodeDecodeError` (`WIRE_ERRORS`); callers turn these into their one declared error.
 
-Rules that Apache Kafka leaves open or lax, and what is done here:
+Rules that Apache Kafka leaves open or lax, as implemented here:
 
 - a varint has at most 5 bytes and 32 bits; more is refused (Kafka drops the surplus bits);
-- a length below -1 is refused (Kafka takes any negative one for null);
+- a length below -1 is refused (Kafka reads any negative one as null);
 - tags must ascend and fit their size (Kafka lets them repeat); unknown tags are skipped;
 - text must be UTF-8 (Kafka puts replacement characters); NUL is a character like others;
 - bytes after the last field are ignored, as in Kafka.
@@ -24,18 +24,18 @@ from penstock.core.limits import TAGGED_FIELDS_MAX
 from penstock.protocol.error_codes import ErrorCode
 
 STRING_BYTES_MAX: Final = 32_767
-"""The longest string: what an int16 can say; Kafka holds compact strings to it as well."""
+"""The longest string: the largest int16; Kafka limits compact strings to it as well."""
 
 ZERO_UUID_BYTES: Final = bytes(16)
-"""How None is written where a UUID is expected."""
+"""Written for None where a UUID is expected."""
 
 
 class WireError(ValueError):
-    """A length, a count or a tag that cannot be."""
+    """An impossible length, count or tag."""
 
 
 WIRE_ERRORS: Final = (WireError, struct.error, IndexError, UnicodeDecodeError)
-"""Everything that decoding hostile bytes may raise."""
+"""All exceptions of decoding hostile bytes."""
 
 
 def read_unsigned_varint(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ SHORT_VARINTS: Final = tuple(bytes([value]) for value in range(0x80))
 
 
 def skip_tags(buffer: memoryview, position: int, end: int, count: int) -> int:
-    """The position behind `count` tagged fields that nobody here knows."""
+    """The position behind `count` unknown tagged fields."""
     if count > TAGGED_FIELDS_MAX:
         raise WireError("more tagged fields than any schema has")
     previous = -1
@@ -108,7 +108,7 @@ def length_refused(name: str) -> None:
 
 @lru_cache(maxsize=4_096)
 def uuid_or_none(encoded: bytes) -> uuid.UUID | None:
-    """A UUID; zeros are None. Remembered, for building one costs more than the rest of a topic."""
+    """A UUID; zeros are None. Cached, because building one costs more than the rest of a topic."""
     return None if encoded == ZERO_UUID_BYTES else uuid.UUID(bytes=encoded)
 
 
@@ -118,7 +118,7 @@ def uuid_bytes(value: uuid.UUID | None) -> bytes:
 
 
 def error_code(number: int) -> ErrorCode:
-    """The error code of a number; unknown numbers survive."""
+    """The error code of a number; unknown numbers are kept."""
     known = _ERROR_CODES.get(number)
     return ErrorCode(number) if known is None else known
 

@@ -1,1 +1,1 @@
-"""Records that coordinators keep in internal topics, in Kafka's own schemas."""
+"""Records that coordinators store in internal topics, in Kafka's own schemas."""

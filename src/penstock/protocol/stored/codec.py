@@ -1,11 +1,11 @@
 """Stored records to bytes and back, as Apache Kafka 4.3 writes them.
 
 The first two bytes of a key are the type of the record, the first two of a value the version of its
-schema. `__consumer_offsets` and `__transaction_state` number their types each for itself, so there
-is a `decode` for each. A type that is not known is None: the log of a newer broker is read as far
-as it is understood. A known record that cannot be read is a `StoredRecordError`; a load skips it.
+schema. `__consumer_offsets` and `__transaction_state` have separate type numbers, so there is a
+`decode` for each. An unknown type is None: the known records of a newer broker's log are read. A
+known record that cannot be read is a `StoredRecordError`; a load skips it.
 
-This file does NOT know batches, offsets or what a record means.
+This file does NOT know batches, offsets or the meaning of a record.
 """
 
 import dataclasses
@@ -64,9 +64,9 @@ _WRITTEN_VERSIONS: Final[Mapping[type[Message], int]] = {
     group.GroupMetadataValue: 3,
     transaction.TransactionLogValue: 1,
 }
-"""What Kafka 4.3 writes where a value has several versions."""
+"""The version that Kafka 4.3 writes where a value has several."""
 _EXPIRING_OFFSET_VERSION: Final = 1
-"""The only version of an offset that can say when it expires; it has no epoch and no topic id."""
+"""The only version of an offset with an expiry time; it has no epoch and no topic id."""
 _NUMBER_BYTES: Final = 2
 _number = struct.Struct(">h")
 

@@ -1,9 +1,9 @@
-"""How a field of a stored record is written, said in its annotation.
+"""The wire format of a field of a stored record, in its annotation.
 
-kio has no schemas of these records, so the classes themselves carry what the wire needs: the width
-of a number, the versions that have the field, its tag. `shape_of` reads a `StructShape` of one
-version from a class, and `protocol.decoder_source` and `encoder_source` do the rest. Not for
-requests and responses: their shapes come from kio.
+kio has no schemas of these records, so the classes themselves have the wire format: the width of a
+number, the versions that have the field, its tag. `shape_of` reads a `StructShape` of one version
+from a class, and `protocol.decoder_source` and `encoder_source` do the rest. Not for requests and
+responses: their shapes come from kio.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def shape_of(record_class: type, version: int, *, flexible_since: int | None) ->
 def _field_shape(
     name: str, annotation: object, version: int, flexible_since: int | None
 ) -> FieldShape | None:
-    """One field; None when the version has it not."""
+    """One field; None when the version does not have it."""
     inner, marks = _without_marks(annotation)
     versions = next((mark for mark in marks if isinstance(mark, In)), In(0))
     tag = next((mark for mark in marks if isinstance(mark, Tag)), None)

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`, as Apache Kafka 4.3 defines them.
 
 One class for all versions of a record, with Kafka's field names. All times are milliseconds since
-1970, all timeouts milliseconds. Which versions exist and which one is written is in `codec`; what a
-record means is the group coordinator's business, NOT known here. Records of share and streams
-groups are not here: a log that has them is read as if they were not there.
+1970, all timeouts milliseconds. `codec` has the versions and the one that is written; the group
+coordinator, NOT this file, knows the meaning of a record. Records of share and streams groups are
+not here: they are ignored in a log that has them.
 """
 
 from typing import Annotated, ClassVar
@@ -17,7 +17,7 @@ from penstock.protocol.stored.fields import In, Int8, Int32, Int64, Tag
 
 @message()
 class OffsetCommitKey:
-    """Which group's offset of which partition."""
+    """The group and the partition of an offset."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -39,7 +39,7 @@ class OffsetCommitValue:
     metadata: str
     commit_timestamp: Int64
     expire_timestamp: Annotated[Int64, In(1, 1)] = -1
-    """When the client wants it forgotten; -1: the broker's retention decides."""
+    """When it expires, set by the client; -1: the broker's retention decides."""
     topic_id: Annotated[UUID | None, Tag(0, first_version=4)] = None
 
 
@@ -48,7 +48,7 @@ class OffsetCommitValue:
 
 @message()
 class GroupMetadataKey:
-    """Which classic group."""
+    """The id of a classic group."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -90,7 +90,7 @@ class GroupMetadataValue:
 
 @message()
 class ConsumerGroupMetadataKey:
-    """Which consumer group."""
+    """The id of a consumer group."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -107,12 +107,12 @@ class ConsumerGroupMetadataValue:
 
     epoch: Int32
     metadata_hash: Annotated[Int64, Tag(0)] = 0
-    """Of all topics that the group subscribes to."""
+    """Hash of all topics that the group subscribes to."""
 
 
 @message()
 class ConsumerGroupPartitionMetadataKey:
-    """Which consumer group; Kafka 4.1 and later only delete these records."""
+    """The id of a consumer group; Kafka 4.1 and later only delete these records."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -140,7 +140,7 @@ class ConsumerGroupPartitionMetadataValueTopicMetadata:
 
 @message()
 class ConsumerGroupPartitionMetadataValue:
-    """The topics of a group, as Kafka before 4.1 kept them."""
+    """The topics of a group, as Kafka before 4.1 stored them."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
@@ -150,7 +150,7 @@ class ConsumerGroupPartitionMetadataValue:
 
 @message()
 class ConsumerGroupMemberMetadataKey:
-    """Which member of which group."""
+    """The group and the member."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -169,7 +169,7 @@ class ConsumerGroupMemberMetadataValueClassicProtocol:
 
 @message()
 class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
-    """What a member that speaks the classic protocol adds."""
+    """The additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: tuple[ConsumerGroupMemberMetadataValueClassicProtocol, ...]
@@ -177,7 +177,7 @@ class ConsumerGroupMemberMetadataValueClassicMemberMetadata:
 
 @message()
 class ConsumerGroupMemberMetadataValue:
-    """What a member told of itself."""
+    """The metadata that a member sent."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
@@ -197,7 +197,7 @@ class ConsumerGroupMemberMetadataValue:
 
 @message()
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """Which group's target assignment."""
+    """The group of a target assignment."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -219,7 +219,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message()
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Which member's target assignment."""
+    """The group and the member of a target assignment."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -238,7 +238,7 @@ class ConsumerGroupTargetAssignmentMemberValueTopicPartition:
 
 @message()
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What a member shall own."""
+    """The target assignment of a member."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
@@ -248,7 +248,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 @message()
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Which member's current assignment."""
+    """The group and the member of a current assignment."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -264,12 +264,12 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
     topic_id: UUID | None
     partitions: tuple[Int32, ...]
     assignment_epochs: Annotated[tuple[Int32, ...] | None, Tag(0)] = ()
-    """For each partition the epoch at which the member got it; empty when nobody knows."""
+    """For each partition the epoch at which the member got it; empty when unknown."""
 
 
 @message()
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What a member owns, and what it is still to give up."""
+    """The partitions that a member owns, and those that it must still give up."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
@@ -285,7 +285,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message()
 class ConsumerGroupRegularExpressionKey:
-    """Which regular expression of which group."""
+    """The group and the regular expression."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -296,12 +296,12 @@ class ConsumerGroupRegularExpressionKey:
 
 @message()
 class ConsumerGroupRegularExpressionValue:
-    """The topics that it stands for."""
+    """The topics that the expression matches."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
 
     topics: tuple[str, ...]
     version: Int64
-    """Of the cluster's metadata that it was resolved against."""
+    """Version of the cluster's metadata that it was resolved against."""
     timestamp: Int64

@@ -1,9 +1,10 @@
 """Records of committed offsets, read by hand: a coordinator reads a million of them at its start.
 
-Guarantees: what it reads is what the generated decoders read, in a third of the time; tests compare
-the two. It knows only the form that this broker and Apache Kafka 4 write (a key of type 0 or 1, a
-value of version 4, no unknown tags). Anything else, also what is wrong, is None: the caller gives
-it to the generated decoders, which know every form and every complaint. It writes NOTHING.
+Guarantees: it returns the same values as the generated decoders, in a third of the time; tests
+compare the two. It knows only the form that this broker and Apache Kafka 4 write (a key of type 0
+or 1, a value of version 4, no unknown tags). Any other record, also an invalid one, is None: the
+caller passes it to the generated decoders, which know every form and every error. It writes
+NOTHING.
 """
 
 import struct
@@ -29,7 +30,7 @@ _int64 = struct.Struct(">q")
 def decode_offset_commit(
     key: bytes, value: bytes | None
 ) -> tuple[OffsetCommitKey, OffsetCommitValue | None] | None:
-    """Key and value of a committed offset; None when it is anything else."""
+    """Key and value of a committed offset; None for any other record."""
     try:
         decoded = _key(key)
         if decoded is None or value is None:

@@ -1,6 +1,6 @@
 """The records of `__transaction_state`, as Apache Kafka 4.3 defines them.
 
-What a record means is the transaction coordinator's business, NOT known here.
+The transaction coordinator, NOT this file, knows the meaning of a record.
 """
 
 from typing import Annotated, ClassVar
@@ -11,7 +11,7 @@ from penstock.protocol.stored.fields import Int8, Int16, Int32, Int64, Tag
 
 @message()
 class TransactionLogKey:
-    """Which transactional id."""
+    """The transactional id."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -36,9 +36,9 @@ class TransactionLogValue:
 
     producer_id: Int64
     previous_producer_id: Annotated[Int64, Tag(0, first_version=1)] = -1
-    """The one of the last committed transaction."""
+    """The producer id of the last committed transaction."""
     next_producer_id: Annotated[Int64, Tag(1, first_version=1)] = -1
-    """The newest one that the producer was told."""
+    """The newest producer id that was sent to the producer."""
     producer_epoch: Int16
     transaction_timeout_ms: Int32
     transaction_status: Int8
@@ -47,4 +47,4 @@ class TransactionLogValue:
     transaction_start_timestamp_ms: Int64
     client_transaction_version: Annotated[Int16, Tag(2, first_version=1)] = 0
     next_producer_epoch: Annotated[Int16, Tag(3, first_version=1)] = -1
-    """The newest epoch that the producer was told."""
+    """The newest epoch that was sent to the producer."""
