@@ -1,1 +1,1 @@
-"""Front door over HTTP: metrics, health and administration; the broker's Kafka side is `broker`."""
+"""The HTTP front door: metrics, health and administration; the Kafka side is `broker`."""

@@ -1,4 +1,4 @@
-"""The HTTP application: routes, limits and problems, as ASGI. It listens nowhere.
+"""The HTTP application: routes, limits and problems, as ASGI. It opens no socket.
 
     /metrics                 for Prometheus
     /health/live             200 while the event loop turns
@@ -7,9 +7,9 @@
     /api/v1/openapi.json     the description of all this
     /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`
 
-Every request is bounded: its body, its time, and how many there are at once. What is not a success
-is `application/problem+json`. A path is matched as it was sent, before it is decoded: a group whose
-name has a slash is `%2F` in a URL.
+Every request is bounded: its body, its time, and how many there are at once. Every answer but a
+success is `application/problem+json`. A path is matched as it was sent, before it is decoded: a
+group whose name has a slash is `%2F` in a URL.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from penstock.core.metrics import Collected
 BODY_BYTES_MAX: Final = 1_048_576
 """The largest body: a reset of a thousand topics with long names."""
 REQUEST_SECONDS_MAX: Final = 60.0
-"""For one request, from its head to the end of its answer."""
+"""Time for one request, from its head to the end of its answer."""
 JSON: Final = "application/json"
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -60,7 +60,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *brokers.OPERATIONS,
     *transactions.OPERATIONS,
 )
-"""Everything that can be administered."""
+"""All administrative operations."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -113,7 +113,7 @@ def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> 
 
 
 class Guard:
-    """What holds for every request: who may ask, how long it may take, which headers go out."""
+    """Checks of every request: allowed clients, time limit, response headers."""
 
     def __init__(self, app: ASGIApp, allowed_names: frozenset[str]) -> None:
         self._app = app
@@ -155,7 +155,7 @@ class Guard:
 
 
 def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
-    """One route for each path, so that a wrong method is told which ones there are."""
+    """One route for each path, so that the answer to a wrong method lists the allowed ones."""
     by_path = groupby(sorted(operations, key=lambda one: one.path), key=lambda one: one.path)
     return [
         Route(
@@ -171,7 +171,7 @@ def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
 
 def _endpoint(by_method: dict[str, Operation], desk: Desk) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        # Whoever asks for the head alone gets what a GET gets; the server leaves the body out.
+        # A HEAD request is handled as GET; the server leaves the body out.
         method = "GET" if request.method == "HEAD" else request.method
         operation = by_method[method]
         try:
@@ -201,8 +201,8 @@ async def _read(operation: Operation, request: Request) -> Asked:
 
 
 def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, str]:
-    """The page of what was collected on the loop; on a thread, since it may be megabytes."""
-    from penstock.admin import metrics_page  # not before somebody scrapes
+    """Render metrics that were collected on the loop; on a thread, since it may be megabytes."""
+    from penstock.admin import metrics_page  # not before the first scrape
 
     return metrics_page.write(collected, accept)
 
@@ -264,7 +264,7 @@ def _no_body() -> RefusedError:
 
 
 def _unfinished(method: str, why: str) -> RefusedError:
-    """What to say of a request that was given up while it was being carried out."""
+    """The error for a request that was abandoned while it was being carried out."""
     if method in ("GET", "HEAD"):
         return refused(
             503,

@@ -1,4 +1,4 @@
-"""The cluster and its brokers over HTTP. Nothing here changes anything."""
+"""The cluster and its brokers over HTTP, read-only."""
 
 from typing import Annotated, Final
 
@@ -78,7 +78,7 @@ def list_brokers(cluster: Cluster, _asked: Asked) -> BrokerList:
 
 
 def broker_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """What a broker follows, by Kafka's names."""
+    """The settings of a broker, by Kafka's names."""
     broker = asked.path_as(BrokerPath).broker
     address = cluster.brokers().get(broker)
     if address is None:
@@ -111,4 +111,4 @@ OPERATIONS: Final = (
         path_model=BrokerPath,
     ),
 )
-"""What can be asked about the cluster."""
+"""The operations on the cluster."""

@@ -1,21 +1,21 @@
-"""What a browser may be made to do to this port: no change, and little to read (pure).
+"""Protects the port from web pages in browsers: no change, and little to read (pure).
 
-A web page that somebody reads can send requests to ports of the reader's machine. Three doors are
-closed, without any settings:
+A web page can send requests to ports of its reader's machine. Three attacks are prevented, without
+any settings:
 
 - another name that points here (DNS rebinding): `Host` must be an address, `localhost`, or a name
   that the operator has allowed.
 - a form or script of another site: a request that changes something and comes from another origin
   is refused, by `Sec-Fetch-Site` or by `Origin`.
-- reading answers: there are no CORS headers, so a browser keeps them from other sites.
+- reading answers: there are no CORS headers, so a browser hides answers from other sites.
 
 **One is left open.** `/health/` and `/metrics` are not asked for `Host`, because orchestrators and
-Prometheus send whatever name they made up. A page that points a name of its own here can therefore
-read them: names of topics and groups, paths of data directories, versions, and why a broker is not
-ready. It can change nothing by them.
+Prometheus send arbitrary names. A page that points a name of its own here can therefore read them:
+names of topics and groups, paths of data directories, versions, and why a broker is not ready. It
+cannot change anything with them.
 
-Programs send none of these headers and are not affected. It is not authentication: whoever can
-connect may do everything.
+Programs send none of these headers and are not affected. It is not authentication: every client
+that can connect may do everything.
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ _OPEN_PATHS: Final = ("/health/", "/metrics")
 
 
 def allowed_names(setting: str | None, host: str) -> frozenset[str]:
-    """The names of `admin.allowed_hosts`, and the one that is listened on."""
+    """The names of `admin.allowed_hosts`, and the name of the listener."""
     names = [] if setting is None else setting.split(",")
     return frozenset(name.strip().lower() for name in [*names, host] if name.strip())
 
@@ -40,7 +40,7 @@ def allowed_names(setting: str | None, host: str) -> frozenset[str]:
 def objection(
     method: str, path: str, headers: Mapping[str, str], names: frozenset[str]
 ) -> RefusedError | None:
-    """Why a request is not let in; None when it is."""
+    """Why a request is refused; None when it is accepted."""
     host = headers.get("host", "")
     if not path.startswith(_OPEN_PATHS) and not _is_known(host, names):
         return refused(

@@ -1,9 +1,9 @@
-"""`Desk`: operations carried out on a few threads, with a bound on those that wait.
+"""`Desk`: carries out operations on a few threads, with a bound on waiting ones.
 
-An operation blocks on the wire, so it has a thread, and the event loop stays with the Kafka
+An operation blocks on the wire, so it has a thread, and the event loop stays free for Kafka
 clients. More requests than `OPERATIONS_MAX` are refused at once, before anything is done. Each
-operation has a connection of its own to the broker, and closes it. Who has to leave before a thread
-took the operation is told that nothing was done: out of time, or because the broker stops.
+operation has a connection of its own to the broker, and closes it. A request that times out, or
+that a stop ends, before a thread began its operation gets the answer that nothing was done.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ WORKERS: Final = 4
 OPERATIONS_MAX: Final = 32
 """Operations at work or waiting for a thread."""
 CALL_SECONDS_MAX: Final = 15.0
-"""For one call of an operation to a broker, with its repetitions."""
+"""Time for one call of an operation to a broker, with its retries."""
 
 
 class Desk:
@@ -34,7 +34,7 @@ class Desk:
         self.is_stopping = False
 
     async def carry_out(self, operation: Operation, asked: Asked) -> Answer | None:
-        """The answer of an operation; raises what went wrong."""
+        """The answer of an operation; raises its error."""
         if self.is_stopping:
             raise stopping()
         if self._under_way >= OPERATIONS_MAX:
@@ -42,19 +42,19 @@ class Desk:
         self._under_way += 1
         loop = asyncio.get_running_loop()
         future = self._workers.submit(self._run, operation, asked)
-        # Counted until the thread is free again, also when nobody waits any more.
+        # Counted until the thread is free again, also when the client has disconnected.
         future.add_done_callback(lambda _: _call_soon(loop, self._finished))
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if not future.cancel():
-                raise  # it has begun: nobody knows how far it comes
+                raise  # it has begun: its outcome is unknown
             if self.is_stopping:
                 raise stopping() from None
             raise _busy("Its time was over before its turn came.") from None
 
     def stop(self) -> None:
-        """Take nothing more; what has begun ends when its connection does."""
+        """Accept no more operations; a running one ends with its connection."""
         self.is_stopping = True
         self._workers.shutdown(wait=False, cancel_futures=True)
 
@@ -77,6 +77,6 @@ def _busy(detail: str) -> RefusedError:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call it on the loop; a loop that is closed counts nothing any more."""
+    """Call `callback` on the loop; does nothing when the loop is closed."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback)

@@ -1,4 +1,4 @@
-"""Which problem an error of ours or of Kafka is: one table for each (no IO)."""
+"""Maps errors of ours and of Kafka to problems: one table for each (no IO)."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ _CODES: Final[dict[int, tuple[int, str]]] = {
     ErrorCode.REQUEST_TIMED_OUT: (504, "Outcome unknown"),
     ErrorCode.UNKNOWN_SERVER_ERROR: (500, "The broker failed"),
 }
-"""Kafka's errors that are more than a refusal."""
+"""Kafka's errors with a problem other than a plain refusal."""
 
 _KINDS: Final[tuple[tuple[type[PenstockError], int, str, str | None], ...]] = (
     (UnknownTopicOrPartitionError, 404, "Not found", "GET /api/v1/topics lists the topics."),
@@ -60,7 +60,7 @@ _KINDS: Final[tuple[tuple[type[PenstockError], int, str, str | None], ...]] = (
 
 
 def problem_of(error: PenstockError) -> RefusedError:
-    """The problem that an error of ours is."""
+    """The problem for an error of ours."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, BrokerAnswerError):

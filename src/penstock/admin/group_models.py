@@ -1,4 +1,4 @@
-"""What is answered about groups. Fields are part of the interface and only ever grow."""
+"""The answers about groups. Fields are part of the interface: they are only added."""
 
 from typing import Annotated
 

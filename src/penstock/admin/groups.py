@@ -1,8 +1,8 @@
 """Groups over HTTP: list, describe with lag, delete, settings, offsets and their reset.
 
-Each function is one operation, over Kafka's wire. What moves or deletes a group needs one without
-members: the coordinator refuses it otherwise. Several answers (members, committed offsets, ends of
-the log) are not one moment.
+Each function is one operation, over Kafka's wire. Resets and deletions need a group without
+members: the coordinator refuses them otherwise. The parts of an answer (members, committed offsets,
+ends of the log) are not from one moment.
 """
 
 from collections.abc import Sequence
@@ -148,12 +148,12 @@ def describe_group(cluster: Cluster, asked: Asked) -> GroupDetail:
 
 
 def delete_group(cluster: Cluster, asked: Asked) -> None:
-    """A group goes, with what it committed."""
+    """Delete a group, with its committed offsets."""
     Groups(cluster).delete(asked.path_as(GroupPath).group)
 
 
 def group_offsets(cluster: Cluster, asked: Asked) -> GroupOffsets:
-    """What a group committed, and how far it is behind."""
+    """The committed offsets of a group, and its lag."""
     groups = Groups(cluster)
     found = groups.describe(asked.path_as(GroupPath).group)
     rows = _lag(cluster, groups, found)
@@ -163,7 +163,7 @@ def group_offsets(cluster: Cluster, asked: Asked) -> GroupOffsets:
 
 
 def reset_offsets(cluster: Cluster, asked: Asked) -> OffsetPlan:
-    """The plan, carried out if that was asked for."""
+    """The plan, carried out if requested."""
     name = asked.path_as(GroupPath).group
     body = asked.body_as(OffsetResetBody)
     groups = Groups(cluster)
@@ -190,13 +190,13 @@ def reset_offsets(cluster: Cluster, asked: Asked) -> OffsetPlan:
 
 
 def group_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """What a group follows; it need not exist yet."""
+    """The settings of a group; it need not exist yet."""
     name = asked.path_as(GroupPath).group
     return setting_list(cluster.group_configs([name])[name])
 
 
 def change_group_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """New settings, and then all of them."""
+    """Change settings; return all of them."""
     name = asked.path_as(GroupPath).group
     cluster.configure_group(name, asked.body_as(SettingEdits).settings)
     return setting_list(cluster.group_configs([name])[name])
@@ -343,4 +343,4 @@ OPERATIONS: Final = (
         body_model=SettingEdits,
     ),
 )
-"""What can be asked about groups."""
+"""The operations on groups."""

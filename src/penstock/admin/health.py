@@ -1,16 +1,16 @@
-"""How a broker is: facts in, a level and its reasons out. Pure.
+"""The health of a broker: facts in, a level and its reasons out. Pure.
 
-    Healthy   nothing to say
-    Degraded  who is connected is served; it is slower, or something new is refused (a topic, one
-              address's next connection), or it will be if this goes on
-    Critical  records or new clients are refused, or somebody waits in vain
+    Healthy   no problems
+    Degraded  existing clients are served, but the broker is slow or refuses some new work (a topic,
+              one address's next connection), or will if this goes on
+    Critical  records or new clients are refused, or requests are stuck
 
-Each reason says what is the case and what to do about it, and whether new clients can still be sent
-here: that is what a probe of readiness wants to know, and it is not the same question. A full disk
-is critical, because produce is refused; but consumers are served, and a broker that is taken out of
-the load balancer could not be drained.
+Each reason has the problem, its remedy, and whether new clients can still be sent here. The
+readiness probe needs only the last, which is not the same as the level. A full disk is critical,
+because produce is refused; but consumers are served, and a broker that is removed from the load
+balancer could not be drained.
 
-It reads no clock and asks nobody. What the facts are is for `node` to find out.
+It reads no clock and does no IO. `node` collects the facts.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from typing import Final, Literal
 from penstock.core.limit_use import LimitUse
 
 NEAR_SHARE: Final = 0.9
-"""From this share of a limit on, an operator is told: there is still time to act."""
+"""Starting at this share of a limit, operators are warned: there is still time to act."""
 FLUSH_SECONDS_MAX: Final = 10.0
 """A sync that takes longer is stuck: a slow disk takes a tenth of a second, and clients wait for
 30 s."""
 
 
 class Level(StrEnum):
-    """How a broker is, in one word."""
+    """The health of a broker, in one word."""
 
     HEALTHY = "Healthy"
     DEGRADED = "Degraded"
@@ -44,24 +44,24 @@ class DirectoryFacts:
     failure: str | None = None
     """Why it is offline, or None."""
     flush_seconds: float = 0.0
-    """How long the sync that is under way takes already."""
+    """Seconds since the sync under way began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a broker at one moment."""
+    """The state of a broker at one moment."""
 
     is_started: bool
     is_stopping: bool
     directories: tuple[DirectoryFacts, ...]
     limits: tuple[LimitUse, ...]
     offline_partitions: int = 0
-    """Those that are not served: their log is damaged, or their directory is offline."""
+    """Partitions that are not served: their log is damaged, or their directory is offline."""
     coordinators_loading: int = 0
     coordinators_failed: int = 0
     declared_topic_problems: int = 0
     settings_refusal: str | None = None
-    """Why the settings file, as it is now, is not in force."""
+    """Why the present settings file is not in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class Reason:
     message: str
     remedy: str
     is_ready: bool = True
-    """Whether new clients can be sent here all the same."""
+    """Whether new clients can be sent here anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `judge` found; the worst reason first."""
+    """The result of `judge`; the worst reason first."""
 
     level: Level
     reasons: tuple[Reason, ...]
@@ -203,7 +203,7 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
         True,
     ),
 }
-"""What it means to be at a limit: level, consequence, remedy, whether new clients can come."""
+"""The effect of reaching a limit: level, consequence, remedy, whether new clients can come."""
 
 _OTHER_LIMIT: Final = (
     Level.DEGRADED,
@@ -214,8 +214,8 @@ _OTHER_LIMIT: Final = (
 
 
 _NO_REASONS: Final = frozenset({"disk_used_bytes", "fetch_sessions"})
-"""The directory tells of its disk, with the marks that the operator has set; and a full cache of
-fetch sessions costs a few bytes for each fetch, and nobody is refused."""
+"""The directory reports its disk, with the operator's marks; and a full cache of fetch sessions
+costs a few bytes for each fetch, and refuses no client."""
 
 
 def _limit(limit: LimitUse) -> Iterator[Reason]:

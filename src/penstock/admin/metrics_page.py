@@ -1,12 +1,12 @@
 """`render`: all metrics of a broker as the page that Prometheus reads.
 
-Two formats, chosen by what the client accepts: OpenMetrics for who asks for it, else the plain text
-that everybody reads. Names get the prefix `penstock_`; those that every process has (`process_`,
-`python_`) keep theirs, so that common dashboards find them.
+Two formats, chosen by the client's `Accept` header: OpenMetrics on request, else the plain text
+that every scraper reads. Names get the prefix `penstock_`; metrics that every process has
+(`process_`, `python_`) keep their names, so that common dashboards find them.
 
-Metrics are collected on the event loop, in one go, and belong together. Writing the page takes most
-of the time (a millisecond for each three hundred lines or so) and may be done on another thread:
-that is why `write` is a step of its own. It keeps nothing and serves nobody: `admin` does.
+Metrics are collected on the event loop, at once, and are consistent. Writing the page takes most of
+the time (a millisecond for each three hundred lines or so) and may be done on another thread: that
+is why `write` is a step of its own. It has no state and serves no requests: `admin` does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ def render(registry: Registry, accept: str) -> tuple[bytes, str]:
 
 
 def write(metrics: Sequence[Collected], accept: str) -> tuple[bytes, str]:
-    """The page of what was collected; any thread may do it."""
+    """The page of collected metrics; on any thread."""
     page = _Page(metrics)
     if _OPENMETRICS in accept:
         opened: bytes = openmetrics.generate_latest(page)  # type: ignore[no-untyped-call]
@@ -45,7 +45,7 @@ def write(metrics: Sequence[Collected], accept: str) -> tuple[bytes, str]:
 
 
 def exported_name(name: str) -> str:
-    """What a metric is called outside."""
+    """The exported name of a metric."""
     return name if name.startswith(_COMMON_PREFIXES) else PREFIX + name
 
 

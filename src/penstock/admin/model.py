@@ -1,8 +1,8 @@
-"""What bodies, parameters and answers have in common, and the kinds of fields that several share.
+"""Base classes of bodies, parameters and answers, and types of fields that several share.
 
-What comes in is strict and closed: a value of the wrong type is refused, not converted, and so is a
-field that nobody knows. Every text, list and number has a bound. The description that is published
-is made from the same classes, so it cannot promise anything else.
+Inputs are strict and closed: a value of the wrong type is refused, not converted, and so is an
+unknown field. Every text, list and number has a bound. The published description is generated from
+the same classes, so it cannot differ.
 """
 
 from typing import Annotated, Final

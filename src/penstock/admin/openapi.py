@@ -1,7 +1,7 @@
-"""The description of the API (OpenAPI 3.1), made from the table of operations and its models. Pure.
+"""Generates the OpenAPI 3.1 description from the table of operations and its models. Pure.
 
-What is published is what is checked: parameters and bodies come from the models that requests are
-read into, answers from the models that they are made of.
+The description matches the checks: parameters and bodies come from the models that requests are
+parsed into, answers from the models that they are built from.
 """
 
 from collections.abc import Sequence

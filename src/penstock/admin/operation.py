@@ -1,8 +1,8 @@
-"""`Operation`: one thing that can be asked over HTTP; the table of them is routes and description.
+"""`Operation`: one operation over HTTP; routes and description come from the table of them.
 
 An operation is carried out over Kafka's wire, by the same client as the command line's, on a
-thread of its own. It gets its parameters checked and gives back a model; what HTTP is it does not
-know. `GET` never changes anything: a table with another one is a defect, and asserts.
+thread of its own. It gets checked parameters and returns a model; it does not know HTTP. `GET`
+never changes anything: a table with a `GET` that does is a defect, and asserts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request said, checked."""
+    """The checked parameters and body of a request."""
 
     path: Input
     query: Input
@@ -61,7 +61,7 @@ class Operation:
     query_model: type[Input] = Input
     body_model: type[Input] | None = None
     location: Callable[[Asked], str] | None = None
-    """Where what was made can be found, for `Location`."""
+    """The path of the created resource, for `Location`."""
 
     def __post_init__(self) -> None:
         assert self.method in {"GET", "POST", "PATCH", "DELETE"}, self.method
@@ -72,7 +72,7 @@ class Operation:
 def page(
     entries: Iterable[Entry], name_of: Callable[[Entry], str], asked: Page
 ) -> tuple[list[Entry], str | None]:
-    """The entries of one page of a list that is in the order of names, and where to go on."""
+    """The entries of one page of a list sorted by name, and the name to continue after."""
     rest = [one for one in entries if asked.after is None or name_of(one) > asked.after]
     shown: Sequence[Entry] = rest[: asked.limit]
     return list(shown), name_of(shown[-1]) if len(rest) > len(shown) else None

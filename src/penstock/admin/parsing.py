@@ -1,8 +1,7 @@
 """Texts and bytes of a request to checked models (pure).
 
-Numbers and truth values in a URL are written as in JSON: `7`, `true`. A parameter that is given
-twice, one that is not known and one that is missing are each refused. All that is wrong with a
-request is told at once.
+Numbers and truth values in a URL are written as in JSON: `7`, `true`. A repeated, an unknown and a
+missing parameter are each refused. All errors of a request are reported together.
 """
 
 import json
@@ -19,14 +18,14 @@ from penstock.admin.problems import FieldProblem, RefusedError, refused
 
 _PLAIN: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,30})|true|false")
 _PROBLEMS_MAX: Final = 20
-"""Fields that an answer blames; a request can have thousands of wrong ones."""
+"""Invalid fields that an answer lists; a request can have thousands of them."""
 _WHERE_CHARACTERS_MAX: Final = 200
 
 Known = TypeVar("Known", bound=Input)
 
 
 def decoded(text: str) -> str:
-    """A part of a URL as it was meant; raises when that is no UTF-8."""
+    """A decoded part of a URL; raises when it is not UTF-8."""
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError as error:

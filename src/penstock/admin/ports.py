@@ -1,7 +1,7 @@
-"""What the front door over HTTP needs of the broker it stands before; `node` fills it.
+"""The ports of the HTTP front door to its broker; `node` fills them.
 
-Two things only: what is known of the broker itself, and a way to its Kafka listener. Everything
-else is asked over the wire, as any client would.
+Two things only: the state of the broker itself, and a client of its Kafka listener. Everything else
+is requested over the wire, as by any client.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from penstock.core.metrics import Registry
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the broker is; it does not change while it runs."""
+    """The identity of the broker; it does not change while it runs."""
 
     node_id: int
     cluster_id: str
@@ -25,30 +25,30 @@ class Identity:
 
 
 class BrokerView(Protocol):
-    """What is known of the broker, without IO: it is asked on the event loop, by every probe."""
+    """The state of the broker, without IO: every probe reads it on the event loop."""
 
     @property
     def metrics(self) -> Registry:
-        """All its metrics."""
+        """All metrics of the broker."""
         ...
 
     @property
     def identity(self) -> Identity:
-        """Who it is."""
+        """The broker's identity."""
         ...
 
     def facts(self) -> Facts:
-        """How it is now."""
+        """The present state of the broker."""
         ...
 
     def uptime_seconds(self) -> float:
-        """How long it runs."""
+        """Seconds since the start."""
         ...
 
 
 class ClusterDoor(Protocol):
-    """The way to the broker's own Kafka listener."""
+    """Opens clients of the broker's own Kafka listener."""
 
     def open(self, timeout_seconds: float) -> Cluster:
-        """A cluster for one thread; nothing is connected until something is asked."""
+        """A cluster client for one thread; it connects at the first request."""
         ...

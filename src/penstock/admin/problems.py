@@ -1,17 +1,17 @@
-"""What went wrong, as RFC 9457 says it: `application/problem+json` (pure).
+"""Errors in the format of RFC 9457: `application/problem+json` (pure).
 
-Every answer that is not a success has this form: a title for the kind of problem, a status, what
-happened in this case, and what to do next. Kafka's error, where there is one, is named, so that a
-program can act on it.
+Every answer that is not a success has this form: a title for the kind of problem, a status, the
+details of this case, and a remedy. Kafka's error, where there is one, is named, so that a program
+can act on it.
 
     400  the request is not what the description says
-    404  there is no such thing
-    408  the body did not come in time
-    409  it is there, and in a state that does not allow this
-    413, 415, 421, 403  the request is too large, no JSON, for another host, from another site
-    422  it is understood, and Kafka's rules refuse it
+    404  the resource does not exist
+    408  the body did not arrive in time
+    409  the state of the resource does not allow this
+    413, 415, 421, 403  the request is too large, not JSON, for another host, from another site
+    422  the request is understood, but Kafka's rules refuse it
     429, 503  not now, and nothing was done; `Retry-After` says when
-    504  nobody knows whether it was done: look before you repeat it
+    504  the outcome is unknown: check before you repeat the request
 """
 
 from typing import Annotated, Final
@@ -23,7 +23,7 @@ from penstock.core.errors import PenstockError
 CONTENT_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
 DETAIL_CHARACTERS_MAX: Final = 2_000
-"""Messages repeat what was sent; an answer stays small whatever that was."""
+"""Messages repeat parts of the request; this bound keeps the answer small."""
 
 
 class FieldProblem(BaseModel):
@@ -85,7 +85,7 @@ def refused(
 
 
 def stopping() -> RefusedError:
-    """The broker stops, and nothing of the request was done."""
+    """The error for a request that was not begun because the broker stops."""
     return refused(
         503,
         "Stopping",

@@ -1,9 +1,9 @@
 """`AdminServer`: the application on a socket, in the broker's own event loop.
 
-uvicorn speaks HTTP; its process, its signals and its ticking clock are left out, because the broker
-has its own and an idle broker should sleep. What is added are bounds: how many connections there
-are, and how long one may take to send a request and to read its answer; `strict_buffer` refuses
-ambiguous framing. A stop answers what has begun, for a while.
+uvicorn implements HTTP; its process, its signals and its ticking clock are not used, because the
+broker has its own and an idle broker should sleep. This module adds bounds: the number of
+connections, and the time to send a request and to read its answer; `strict_buffer` refuses
+ambiguous framing. A stop answers requests that have begun, for a while.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ from penstock.core.admin_settings import AdminSettings
 CONNECTIONS_MAX: Final = 64
 """Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""
 RECEIVE_SECONDS_MAX: Final = 20.0
-"""For the head of a request: from the connection, or from its first byte if it is not the first."""
+"""For the head of a request: from the connection, or from the first byte of a later request."""
 ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0
-"""From the head of a request to the end of its answer. The application gives up before and says so;
-this is for a peer that does not take what is said."""
+"""From the head of a request to the end of its answer. The application times out before and answers
+so; this is for a peer that does not read the answer."""
 IDLE_SECONDS_MAX: Final = 30.0
-"""From an answer to the next request, and for the peer to read it; Prometheus comes every 15 s by
+"""From an answer to the next request, and for the peer to read it; Prometheus scrapes every 15 s by
 default."""
 STOP_SECONDS_MAX: Final = 5.0
 """For requests that are being answered when the broker stops."""
 LAST_WORD_SECONDS_MAX: Final = 1.0
-"""For those that were not, to be told so."""
+"""To send an error to requests that were not answered."""
 
 
 class _BoundedProtocol(H11Protocol):
     """uvicorn's protocol, with a bound on connections and one deadline for each.
 
-    It is for the head of a request, then for its answer, then for the next request: whatever a peer
-    does or leaves undone, its place is free again after one of them.
+    The deadline is for the head of a request, then for its answer, then for the next request:
+    whatever a peer does, its connection ends after one of them.
     """
 
     _buffer: StrictBuffer
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
-    """Whether the deadline is for the head of a request: more bytes of it do not buy time."""
+    """Whether the deadline is for the head of a request: more bytes of it do not extend it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -68,7 +68,7 @@ class _BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # uvicorn declares the cycle as always there, and sets it with a request.
+        # uvicorn declares the cycle as always set, and sets it with a request.
         if not self._is_receiving and self.cycle.response_complete:
             self._is_receiving = True
             self._end_after(RECEIVE_SECONDS_MAX)
@@ -85,10 +85,10 @@ class _BoundedProtocol(H11Protocol):
         self._is_receiving = False
         self._end_after(IDLE_SECONDS_MAX)
         super().on_response_complete()
-        self._unset_keepalive_if_required()  # the deadline sees to it
+        self._unset_keepalive_if_required()  # the deadline replaces it
 
     def send_400_response(self, msg: str) -> None:
-        """Say why a request is refused, or hang up if its answer has begun already."""
+        """Send the reason of a refusal, or close the connection if the answer has begun already."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return

@@ -1,4 +1,4 @@
-"""Settings of topics, groups and brokers as answers; what was refused is raised. No IO."""
+"""Settings of topics, groups and brokers as answers; an error in the result is raised. No IO."""
 
 from penstock.admin.model import Setting, SettingList
 from penstock.client.call import raise_error
@@ -7,7 +7,7 @@ from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 
 
 def setting_list(result: DescribeConfigsResult) -> SettingList:
-    """Every setting with its value and where that comes from, by name."""
+    """Every setting with its value and the source of the value, by name."""
     raise_error(result.error_code, result.error_message, result.resource_name)
     return SettingList(
         settings=[

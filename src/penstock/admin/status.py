@@ -1,4 +1,4 @@
-"""Status and readiness as answers, made of what the broker knows of itself. No IO."""
+"""Status and readiness as answers, built from the broker's own state. No IO."""
 
 from typing import Annotated, Literal
 
@@ -64,13 +64,13 @@ class Status(Answer):
 
 
 def readiness(facts: Facts) -> Readiness:
-    """What a probe is told."""
+    """The answer to a probe."""
     verdict = judge(facts)
     return Readiness(ready=verdict.is_ready, health=verdict.level.value, reasons=_reasons(verdict))
 
 
 def status(view: BrokerView) -> Status:
-    """What an operator is told."""
+    """The answer to an operator."""
     facts, identity = view.facts(), view.identity
     verdict = judge(facts)
     return Status(

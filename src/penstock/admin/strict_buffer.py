@@ -2,7 +2,7 @@
 
 h11 parses HTTP for uvicorn. It accepts some framing that RFC 9112 lets a server accept for old
 clients, and that a proxy in front of the port may read in another way: that is how requests are
-smuggled past the proxy. Refused here, with 400 and the end of the connection:
+smuggled past the proxy. Refused here, with 400 and a closed connection:
 
 - `Transfer-Encoding` together with `Content-Length`, with HTTP/1.0, twice, or with any other value
   than `chunked` (RFC 9112, sections 6.1 and 6.3);
@@ -12,7 +12,7 @@ smuggled past the proxy. Refused here, with 400 and the end of the connection:
 - more headers, longer heads, longer chunk extensions or more chunks than the bounds below.
 
 h11 takes bytes out of its receive buffer in three ways: a head or trailers, the line before a
-chunk, and part of a body. This is that buffer; it looks at the first two. No IO.
+chunk, and part of a body. This is that buffer; it checks the first two. No IO.
 """
 
 import re
@@ -27,11 +27,11 @@ and in a URL each may take three."""
 HEADERS_MAX: Final = 100
 """Headers or trailers of one request; browsers send about 20. nginx and Apache httpd allow 100."""
 CHUNK_LINE_BYTES_MAX: Final = 256
-"""Size and extensions of one chunk. A size takes 16 bytes at most, and extensions mean nothing to
-us; section 7.1.1 asks for a bound."""
+"""Size and extensions of one chunk. A size takes 16 bytes at most, and extensions are ignored;
+section 7.1.1 requires a bound."""
 CHUNKS_MAX: Final = 4_096
-"""Chunks of one request. Each costs about 20 microseconds of the broker's event loop, whatever it
-holds; a body of 1 MiB in chunks of 1 KiB has 1,024."""
+"""Chunks of one request. Each costs about 20 microseconds of the broker's event loop, whatever its
+size; a body of 1 MiB in chunks of 1 KiB has 1,024."""
 
 _CHUNKED: Final = b"chunked"
 _DIGITS: Final = re.compile(rb"[0-9]+")

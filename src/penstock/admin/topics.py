@@ -1,7 +1,7 @@
 """Topics over HTTP: list, create, describe, delete, settings, partitions, records.
 
-Each function is one operation, over Kafka's wire. What Kafka's rules forbid is not checked here a
-second time: the broker refuses it, and its words are passed on.
+Each function is one operation, over Kafka's wire. Kafka's rules are not checked here a second time:
+the broker refuses the request, and its message is passed on.
 """
 
 import base64
@@ -35,7 +35,7 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.messages.metadata import MetadataResponseTopic
 
 REPLICATION_FACTOR_MAX: Final = 100
-"""As many brokers as a cluster is made for."""
+"""The largest number of brokers that a cluster is designed for."""
 TAG: Final = "topics"
 
 
@@ -181,32 +181,32 @@ def describe_topic(cluster: Cluster, asked: Asked) -> TopicDetail:
 
 
 def delete_topic(cluster: Cluster, asked: Asked) -> None:
-    """A topic goes, with all its records."""
+    """Delete a topic, with all its records."""
     cluster.delete_topic(asked.path_as(TopicPath).topic)
 
 
 def topic_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """What a topic follows."""
+    """The settings of a topic."""
     name = asked.path_as(TopicPath).topic
     return setting_list(cluster.topic_configs([name])[name])
 
 
 def change_topic_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """New settings, and then all of them."""
+    """Change settings; return all of them."""
     name = asked.path_as(TopicPath).topic
     cluster.configure_topic(name, asked.body_as(SettingEdits).settings)
     return setting_list(cluster.topic_configs([name])[name])
 
 
 def add_partitions(cluster: Cluster, asked: Asked) -> TopicSummary:
-    """More partitions."""
+    """Add partitions."""
     name = asked.path_as(TopicPath).topic
     cluster.add_partitions(name, asked.body_as(PartitionCountBody).partitions)
     return _summary(cluster.topic(name))
 
 
 def delete_records(cluster: Cluster, asked: Asked) -> RecordDeletion:
-    """The beginning of a partition goes."""
+    """Delete the first records of a partition."""
     path = asked.path_as(PartitionPath)
     (at,) = cluster.partitions_of(path.topic, [path.partition])
     found = delete_before(cluster, {at: asked.query_as(RecordDeletionQuery).before})
@@ -318,4 +318,4 @@ OPERATIONS: Final = (
         query_model=RecordDeletionQuery,
     ),
 )
-"""What can be asked about topics."""
+"""The operations on topics."""

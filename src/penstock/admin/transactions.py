@@ -207,4 +207,4 @@ OPERATIONS: Final = (
         body_model=AbortBody,
     ),
 )
-"""What can be asked about transactions."""
+"""The operations on transactions."""
