@@ -5,7 +5,7 @@ several clusters. Below it (the values are in `values`):
 
     meta/format                     version of this layout
     meta/cluster_id                 created once
-    meta/adopted                    logs that were there before the store have become topics
+    meta/adopted                    logs that existed before the store have become topics
     brokers/<id>                    a registered broker; bound to its session
     topics/<name>                   the publishing key of a topic: id and number of partitions
     parts/<topic id>/<00000007>     state of one partition
@@ -14,8 +14,8 @@ several clusters. Below it (the values are in `values`):
     configs/broker/<id>             settings of a broker that were changed while it ran
     configs/broker/default          the same for all brokers
     quotas/<entity>                 quotas of a user, client id or address, or of a default
-    declared/<topic name>           settings that the settings file gave the topic
-    producer_ids/next               first producer id that nobody has
+    declared/<topic name>           settings of the topic from the settings file
+    producer_ids/next               first unused producer id
 
 Topic names are checked before: they have no slash, so a key can be parsed again. Names of groups
 may have any characters and are encoded as in a URL, so that keys stay printable text. A key that is

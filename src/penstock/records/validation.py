@@ -3,13 +3,13 @@
 `validate_produced` takes the records field of one partition of a Produce request and returns the
 one batch in it, ready for the log but for its offset and leader epoch, or raises one error:
 
-    CorruptBatchError            length or magic impossible, checksum wrong, payload does not unfold
-    InvalidBatchError            no batch, two batches, magic 0 or 1, a header or record that lies,
+    CorruptBatchError            length or magic impossible, checksum wrong, invalid compression
+    InvalidBatchError            no batch, two batches, magic 0 or 1, a wrong header or record,
                                  more records than a batch may have,
-                                 something only a broker may write, no key on a compacted topic
-    BatchTooLargeError           above max.message.bytes, or unfolds to more than the bound
+                                 a field only a broker may write, no key on a compacted topic
+    BatchTooLargeError           above max.message.bytes, or too large when decompressed
     UnsupportedCompressionError  no such codec, or zstd in a request older than version 7
-    InvalidTimestampError        a timestamp outside the topic's range, or the broker's kind of one
+    InvalidTimestampError        a timestamp outside the topic's range, or type LogAppendTime
 
 The order of the checks is Kafka's, so that a batch with two faults gets Kafka's answer. As in
 Kafka, bytes after the batch that are not a whole batch are cut off, a wrong max timestamp is

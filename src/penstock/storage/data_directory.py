@@ -2,9 +2,9 @@
 
     .lock                               held while a process uses the directory
     meta.properties                     version=1, cluster.id, node.id, directory.id
-    .kafka_cleanshutdown                there only after a clean stop
-    recovery-point-offset-checkpoint    everything below is synced
-    log-start-offset-checkpoint         everything below is deleted
+    .kafka_cleanshutdown                exists only after a clean stop
+    recovery-point-offset-checkpoint    all data below is synced
+    log-start-offset-checkpoint         all records below are deleted
     <topic>-<partition>/                one log, with partition.metadata (version, topic_id)
     <topic>-<partition>.<id>-delete/    a log being deleted
 

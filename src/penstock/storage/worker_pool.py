@@ -4,7 +4,7 @@
     duties     checkpoints, segment swaps, deletes, compaction     the broker's own tasks
     reads      cold reads, loads of coordinators                   clients
     lookups    searches by time, which may decode a whole batch    clients
-    batches    checks of produced batches that unfold to much      clients
+    batches    checks of produced batches that are large           clients
 
 The threads of every class but `reads` have a lower priority than the event loop
 (`thread_priority`).
