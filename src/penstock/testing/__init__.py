@@ -1,4 +1,4 @@
-"""Fakes and fixtures, public: what Penstock is tested with, anyone may test with.
+"""Public fakes and fixtures, which Penstock's own tests use too.
 
 `Broker` is a broker in this process, with faults on demand, and `AsyncBroker` the same for code on
 an event loop. Names are loaded when they are first used, because pytest imports this package in

@@ -4,11 +4,11 @@
         await run_my_service(broker.bootstrap_server)
         await broker.crash()
 
-The broker itself has its own thread and loop, as ever. Here every call that may take a while runs
-on a worker thread, so that the caller's loop goes on meanwhile: what is tested and the test share
-it most of the time. `AsyncBroker.of(broker)` puts this face on a broker that is running already.
+The broker itself has its own thread and loop, as `Broker` has. Here every call that may take a
+while runs on a worker thread, so that the caller's loop continues meanwhile: test and tested code
+mostly share that loop. `AsyncBroker.of(broker)` returns this interface for a running broker.
 
-It is asyncio's; under trio use `Broker` on a thread.
+It is for asyncio; under trio use `Broker` on a thread.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ class AsyncBroker:
 
     @classmethod
     def of(cls, broker: Broker) -> "AsyncBroker":
-        """The same broker with this face; whoever started it stops it."""
+        """This interface for a running broker, which its starter must stop."""
         face = cls.__new__(cls)
         face.broker = broker
         return face
 
     @property
     def bootstrap_server(self) -> str:
-        """What a client's `bootstrap.servers` takes."""
+        """The value for a client's `bootstrap.servers`."""
         return self.broker.bootstrap_server
 
     async def start(self) -> None:
@@ -107,7 +107,7 @@ class AsyncBroker:
         await asyncio.to_thread(self.broker.unthrottle)
 
     def disk_full(self) -> None:
-        """As `Broker.disk_full`; a switch takes no time."""
+        """As `Broker.disk_full`; it does not block."""
         self.broker.disk_full()
 
     def disk_free(self) -> None:
@@ -180,7 +180,7 @@ class AsyncBroker:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """As `Broker.records`, while the caller's loop goes on."""
+        """As `Broker.records`, without blocking the caller's loop."""
         return await asyncio.to_thread(
             self.broker.records,
             topic,

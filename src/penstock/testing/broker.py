@@ -9,11 +9,11 @@
 
 It runs on an event loop of its own in a thread of its own, so that blocking clients and any loop of
 the caller's work beside it. Data is in memory and gone at the end, unless a directory is given. It
-speaks over a real socket: what works here works against `penstock serve`. Code that has a loop
-already can use `penstock.BrokerServer` in it directly.
+uses a real socket: code that works here works with `penstock serve`. Code that has a loop already
+can use `penstock.BrokerServer` in it directly.
 
-What the faults mean exactly is in docs/behaviour.md. They may be called from any thread, one at a
-time; `stop` never hangs on one that is still on. For asyncio there is `AsyncBroker`.
+docs/behaviour.md defines the faults exactly. They may be called from any thread, one at a time;
+`stop` never hangs on an active fault. For asyncio there is `AsyncBroker`.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Broker:
         data_dir: str | PurePath | None = None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """With `settings` those are used; else memory or `data_dir`, on a free port.
+        """Uses `settings` if given; else memory or `data_dir`, on a free port.
 
         There is an admin port only when the settings name one (`admin.port`), and a group's first
         rebalance waits only when they set `groups.initial_rebalance_delay_ms`. A `filesystem`, such
@@ -78,14 +78,14 @@ class Broker:
         self._is_ended = False
         self._host, self._port = "", 0
         self._kept_port: socket.socket | None = None
-        """While the broker is down: nobody else is to get its port."""
+        """Reserves the port while the broker is down."""
         self._turn = threading.RLock()
 
-    # --- What it is ---
+    # --- Addresses and metrics ---
 
     @property
     def bootstrap_server(self) -> str:
-        """What a client's `bootstrap.servers` takes; the same after a crash and a restart."""
+        """The value for a client's `bootstrap.servers`; the same after a crash and a restart."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -102,7 +102,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and neither crashed nor stopped since. Paused is running."""
+        """Whether it was started, and neither crashed nor stopped since. It may be paused."""
         return self._run is not None
 
     @property
@@ -111,17 +111,17 @@ class Broker:
         return self._last_server().admin_port
 
     def metrics(self) -> Mapping[str, float]:
-        """Every metric now, by name; of a broker that is down, as they were."""
+        """Every metric now, by name; the last values of a broker that is down."""
         return self._last_server().metrics()
 
     def collect_metrics(self) -> list[Collected]:
-        """Every metric now, with what an exporter must know of it."""
+        """Every metric now, with its description for an exporter."""
         return self._last_server().collect_metrics()
 
     # --- Life ---
 
     def start(self) -> None:
-        """Start, and return when the broker answers; raises what went wrong."""
+        """Start, and return when the broker answers; raises its error."""
         with self._turn:
             if self._run is not None or self._is_ended or self._port:
                 raise RuntimeError("a Broker is started once; restart() starts it again")
@@ -133,7 +133,7 @@ class Broker:
                 raise
 
     def stop(self) -> None:
-        """Finish what was accepted and stop; raises what went wrong meanwhile."""
+        """Finish accepted requests and stop; raises an error of the broker."""
         with self._turn:
             run, self._run = self._run, None
             try:
@@ -143,9 +143,9 @@ class Broker:
                 self._give_back()
 
     def restart(self) -> None:
-        """Start again on the same port with the data kept, after a crash or after a stop of now.
+        """Start again on the same port with the data kept, after a crash or a stop.
 
-        A broker that runs is stopped first, as by SIGTERM: what it accepted is answered.
+        A running broker is stopped first, as by SIGTERM: accepted requests are answered.
         """
         with self._turn:
             self._check_started()
@@ -172,20 +172,20 @@ class Broker:
     # --- Faults ---
 
     def pause(self) -> None:
-        """Answer nobody until `resume`: connections stay open and are accepted, as by SIGSTOP."""
+        """Answer nothing until `resume`: connections stay open and are accepted, as by SIGSTOP."""
         with self._turn:
             self._alive().hold()
 
     def resume(self) -> None:
-        """Go on with everything that arrived meanwhile."""
+        """Continue with the requests that arrived meanwhile."""
         with self._turn:
             self._alive().release()
 
     def crash(self) -> None:
         """End as by kill -9: connections are reset, nothing more is written or answered.
 
-        What was not synced is lost if the data is in memory (that is a power cut), and stays in
-        the files if it is in a directory. Clients are refused until `restart`.
+        Unsynced data is lost if the data is in memory (that is a power cut), and stays in the files
+        if it is in a directory. Clients are refused until `restart`.
         """
         with self._turn:
             run = self._alive()
@@ -195,29 +195,29 @@ class Broker:
             self._keep_port()
 
     def drop_connections(self) -> None:
-        """Reset every connection; new ones are welcome."""
+        """Reset every connection; new ones are accepted."""
         with self._turn:
             self._alive().do(self._network.reset_all)
 
     def throttle(self, *, bytes_per_second: int | None = None, latency_ms: float = 0.0) -> None:
-        """Be slow: for each connection and direction, and later for each answer."""
+        """Limit each connection and direction to a rate, and delay each answer."""
         self._set_line(Line(bytes_per_second, latency_ms))
 
     def unthrottle(self) -> None:
-        """Be as fast as usual; what was held back goes out now."""
+        """End `throttle`; delayed bytes are sent now."""
         self._set_line(None)
 
     def disk_full(self) -> None:
-        """Let every write fail for lack of room; reads go on. It stays so over a restart."""
+        """Let every write fail because the disk is full; reads work. It stays so over a restart."""
         self._disk.is_full = True
 
     def disk_free(self) -> None:
-        """There is room again."""
+        """End `disk_full`."""
         self._disk.is_full = False
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """`pause` for a block. Inside it may crash, and stays down then."""
+        """`pause` for a block. After a `crash` inside the block the broker stays down."""
         self.pause()
         try:
             yield
@@ -254,12 +254,12 @@ class Broker:
         finally:
             self.disk_free()
 
-    # --- Topics: by our client, imported by the first call, because most tests bring their own ---
+    # --- Topics: by our client, imported by the first call, because most tests have their own ---
 
     def create_topic(
         self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; raises if there is one of this name."""
+        """Create a topic; raises if one of this name exists."""
         from penstock.testing.topic_records import create_topic
 
         create_topic(self.bootstrap_server, topic, partitions, configs or {})
@@ -286,7 +286,7 @@ class Broker:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """The records of a topic by partition and offset; with `count`, when so many are there.
+        """The records of a topic by partition and offset; with `count`, waits for that many.
 
         Fewer in that time is an `AssertionError` that shows what arrived. Records of open and
         aborted transactions are left out unless `committed` is false.
@@ -334,16 +334,16 @@ class Broker:
         self._let_port_go()
 
     def _stop(self, run: BrokerRun) -> None:
-        """Stop a run; what a slow line holds back goes out now, or the stop would wait for it."""
+        """Stop a run; bytes on a slow line are sent now, or the stop would wait for them."""
         network = self._network
         if network.line is not None:
-            # One that has died or hangs is told of by its own stop.
+            # The stop itself reports a broker that has died or hangs.
             with contextlib.suppress(RuntimeError, TimeoutError):
                 run.do(lambda: network.set_line(None))
         run.stop()
 
     def _cut(self) -> None:
-        """On the broker's thread: from here on it is a ghost that reaches nobody."""
+        """On the broker's thread: cut it off from its clients and its disk."""
         before = self._disk
         if isinstance(before.filesystem, VolatileDisk):
             self._disk = SwitchedDisk(before.filesystem.after_power_cut())
@@ -361,7 +361,7 @@ class Broker:
                 self._run.do(lambda: network.set_line(line))
 
     def _keep_port(self) -> None:
-        """Stay bound without listening: clients are refused, and nobody else gets the port."""
+        """Stay bound without listening: clients are refused, and no other process gets the port."""
         listener = self._settings.listener
         host = "127.0.0.1" if listener.host == "localhost" else listener.host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -370,7 +370,7 @@ class Broker:
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             kept.bind((host, listener.port))
         except OSError:
-            # Somebody was faster, or the name is not an address: the restart will tell.
+            # Another process was faster, or the name is not an address: the restart will fail.
             kept.close()
             return
         self._kept_port = kept
@@ -391,7 +391,7 @@ def _disk_of(settings: Settings) -> FileSystem:
     if settings.node.storage != "memory":
         return DiskFileSystem()
     disk = VolatileDisk()
-    # The place itself is older than the broker, as a mounted disk is: no cut takes it away.
+    # The directory itself is older than the broker, as a mounted disk is: no cut removes it.
     disk.make_directory(MEMORY_PATH)
     disk.sync_directory("/")
     return disk

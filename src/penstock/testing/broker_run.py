@@ -1,11 +1,11 @@
 """`BrokerRun`: one start of a broker on a thread and an event loop of its own, until its end.
 
 The thread can be held: the loop then stands still inside one callback, as the process would after
-SIGSTOP. The kernel goes on, so connections are accepted and bytes arrive, and nobody is answered.
-While it is held it still does what `do` asks, and nothing between that and what follows: a broker
-that is killed while it is paused has answered nothing in between.
+SIGSTOP. The kernel continues, so connections are accepted and bytes arrive, and no request is
+answered. While it is held it still runs the actions of `do`, and nothing between two of them: a
+broker that is killed while it is paused has answered nothing in between.
 
-Every wait has a limit. What the broker died of is raised by `start` and `stop`.
+Every wait has a limit. `start` and `stop` raise the error that ended the broker.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from typing import Final
 from penstock.node.server import BrokerServer, run
 
 START_SECONDS_MAX: Final = 30.0
-"""A start that takes longer has failed: a log of a terabyte is not what tests use."""
+"""A start that takes longer has failed: tests have no logs of a terabyte."""
 STOP_SECONDS_MAX: Final = 60.0
 """Longer than a broker waits for clients that do not read, and for its disk."""
 ACTION_SECONDS_MAX: Final = 30.0
-"""Until the loop does something that takes no time; it may have a slow disk to wait for."""
+"""Until the loop runs a short action; it may have to wait for a slow disk."""
 
 
 class BrokerRun:
@@ -41,10 +41,10 @@ class BrokerRun:
         self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
 
     def start(self) -> None:
-        """Start, and return when the broker answers; raises what went wrong."""
+        """Start, and return when the broker answers; raises its error."""
         self._thread.start()
         if not self._is_ready.wait(START_SECONDS_MAX):
-            # It may be ready in a moment, and would then run on with nobody to stop it.
+            # It may be ready in a moment, and would then run without a caller to stop it.
             with contextlib.suppress(TimeoutError):
                 self.end()
             raise TimeoutError(f"the broker did not start within {START_SECONDS_MAX:.0f} s")
@@ -53,13 +53,13 @@ class BrokerRun:
             raise self._failure
 
     def stop(self) -> None:
-        """Finish what was accepted and stop; raises what went wrong meanwhile."""
+        """Finish accepted requests and stop; raises an error of the broker."""
         self.end()
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """Stop, whatever the broker has to say about it; for one that is dead already."""
+        """Stop, ignoring errors of the broker; for one that is dead already."""
         self.release()
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             # If it dies in this moment, its loop is closed.
@@ -72,7 +72,7 @@ class BrokerRun:
     # --- On the broker's thread ---
 
     def do(self, action: Callable[[], None]) -> None:
-        """Do something on the broker's thread, and return when it is done."""
+        """Run `action` on the broker's thread, and return when it is done."""
         done: Future[None] = Future()
 
         def act() -> None:
@@ -90,7 +90,7 @@ class BrokerRun:
         done.result(ACTION_SECONDS_MAX)
 
     def hold(self) -> None:
-        """Let the event loop stand still; returns when it does."""
+        """Hold the event loop; returns when it stands still."""
         if self._is_held:
             return
         held = threading.Event()
@@ -101,7 +101,7 @@ class BrokerRun:
         self._is_held = True
 
     def release(self) -> None:
-        """Let the event loop go on."""
+        """Let the event loop continue."""
         if self._is_held:
             self._is_held = False
             self._orders.put(None)

@@ -2,8 +2,8 @@
 
 Faults, all off at first: a number of bytes after which the disk is full (the write that crosses it
 is short, as on a real disk, and the next one fails), short writes, an error on the next write,
-sync, directory sync or any operation by name, reads that are not in memory, and a hook that is
-called before each operation (for delays, counts and order).
+sync, directory sync or any operation by name, reads that miss the memory, and a hook that is called
+before each operation (for delays, counts and order).
 """
 
 import errno
@@ -23,14 +23,14 @@ class FaultyFile:
         self._path = path
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write as much as the disk takes today."""
+        """Write as many bytes as the faults allow."""
         self._disk.before("write", self._path)
         view = memoryview(data).cast("B")
         allowed = self._disk.allowed_bytes(len(view))
         return self._file.write_at(view[:allowed], position)
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """Read, if the disk lets us."""
+        """Read, unless a fault is set."""
         self._disk.before("read", self._path)
         return self._file.read_into(buffer, position)
 
@@ -42,19 +42,19 @@ class FaultyFile:
         return self._file.read_into_nowait(buffer, position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
-        """Look at memory, unless everything is cold."""
+        """A view of memory, unless everything is cold."""
         self._disk.before("read", self._path)
         if self._disk.is_cold:
             raise BlockingIOError(errno.EAGAIN, "not in memory")
         return self._file.view_nowait(position, size)
 
     def sync(self) -> None:
-        """Sync, if the disk lets us."""
+        """Sync, unless a fault is set."""
         self._disk.before("sync", self._path)
         self._file.sync()
 
     def truncate(self, size: int) -> None:
-        """Truncate, if the disk lets us."""
+        """Truncate, unless a fault is set."""
         self._disk.before("truncate", self._path)
         self._file.truncate(size)
 
@@ -63,7 +63,7 @@ class FaultyFile:
         return self._file.size()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._file.close()
 
 
@@ -75,7 +75,7 @@ class FaultyDisk:
         self.bytes_left: int | None = None
         """Bytes that can still be written before the disk is full; None for no limit."""
         self.write_bytes_max: int | None = None
-        """Longest single write; anything longer is short."""
+        """Longest single write; a longer one is cut short."""
         self.is_cold = False
         """Whether reads without waiting find nothing in memory."""
         self.failures: dict[str, list[int]] = {}
@@ -100,7 +100,7 @@ class FaultyDisk:
             raise OSError(number, f"injected: {errno.errorcode[number]}", path)
 
     def allowed_bytes(self, size: int) -> int:
-        """How much of a write is done; `OSError` when the disk is full."""
+        """The number of bytes of a write that are written; `OSError` when the disk is full."""
         if self.write_bytes_max is not None:
             size = min(size, self.write_bytes_max)
         if self.bytes_left is not None:
@@ -138,17 +138,17 @@ class FaultyDisk:
         self._filesystem.set_modified_ms(path, modified_ms)
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name."""
+        """Rename."""
         self.before("rename", target)
         self._filesystem.rename(source, target)
 
     def remove_file(self, path: str) -> None:
-        """Take the name away."""
+        """Remove the name."""
         self.before("remove", path)
         self._filesystem.remove_file(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         self.before("make_directory", path)
         self._filesystem.make_directory(path)
 
@@ -166,12 +166,12 @@ class FaultyDisk:
         return self._filesystem.is_directory(path)
 
     def sync_directory(self, path: str) -> None:
-        """Sync names, if the disk lets us."""
+        """Sync names, unless a fault is set."""
         self.before("sync_directory", path)
         self._filesystem.sync_directory(path)
 
     def space(self, path: str) -> Space:
-        """Room on the disk, less when a limit is set."""
+        """Free space of the disk, less when a limit is set."""
         space = self._filesystem.space(path)
         if self.bytes_left is None:
             return space

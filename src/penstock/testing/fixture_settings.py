@@ -1,8 +1,8 @@
-"""The settings of a broker in a test, from what the project and the test say (pure).
+"""The settings of a broker in a test, from those of the project and of the test (pure).
 
 Memory, unless a directory is named, a free port, and groups that start without a delay come first;
-then the project's lines, then the test's table, then its keywords. Everything is checked as the
-settings of `penstock serve` are, with the same messages.
+then the project's lines, then the test's table, then its keywords. All are checked as the settings
+of `penstock serve` are, with the same messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ KEYWORDS: Final = frozenset(
         "default_partitions",
     }
 )
-"""What `BrokerConfig` takes beside a whole tree; a test holds them equal."""
+"""The flat keywords of `BrokerConfig`; a test checks that they are equal."""
 
 
 _DATA_DIR: Final = "node.data_dir"
@@ -39,12 +39,12 @@ _STORAGE: Final = "node.storage"
 def names_data_dir(
     lines: Sequence[str], table: Mapping[str, object], keywords: Mapping[str, Any]
 ) -> bool:
-    """Whether somebody said where the data is."""
+    """Whether the project or the test names a data directory."""
     return "data_dir" in keywords or _DATA_DIR in _named(lines, table)
 
 
 def _named(lines: Sequence[str], table: Mapping[str, object]) -> set[str]:
-    """The settings that the project's lines or the test's table give."""
+    """The settings in the project's lines or the test's table."""
     given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
     chosen = {key for key, source in given.sources.items() if source != DEFAULT_SOURCE}
     return chosen | set(table)

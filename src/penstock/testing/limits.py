@@ -1,4 +1,4 @@
-"""How long a test waits unless it says. Apart, so that a broker starts without a client."""
+"""Default waiting time of tests. A module of its own, so that a broker starts without a client."""
 
 from typing import Final
 

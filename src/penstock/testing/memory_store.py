@@ -1,10 +1,10 @@
 """`MemoryMetadataStore`: a metadata store in a dict, with faults on demand.
 
 It keeps every version of every key, so that any revision that was not compacted can be read, and it
-passes the same contract suite as the real stores. `faults` says what becomes of the next
+passes the same contract suite as the real stores. `faults` decides the outcome of the next
 transactions: refused, lost before they were applied, applied with the answer lost, or applied late,
-after the caller was told that nobody knows. It is the reference that others are compared with, so
-it is written to be read, not to be fast.
+after the caller got an ambiguous error. Other stores are compared with it, so it is written to be
+read, not to be fast.
 """
 
 from collections import deque
@@ -34,12 +34,12 @@ from penstock.core.errors import AmbiguousStoreError, StoreError
 
 
 class Fault(Enum):
-    """What becomes of a transaction."""
+    """The outcome of a transaction."""
 
     NONE = "none"
     """It is carried out and answered."""
     REFUSED = "refused"
-    """It is not applied, and the caller is told so."""
+    """It is not applied, and the caller gets an error."""
     LOST = "lost"
     """It is not applied, and the caller does not know."""
     ANSWER_LOST = "answer_lost"
@@ -86,7 +86,7 @@ class MemoryMetadataStore:
         *,
         read_on_failure: Sequence[str] = (),
     ) -> TransactionResult:
-        """Apply all operations if all compares hold, else nothing; or do what a fault says."""
+        """Apply all operations if all compares hold, else none; or follow the next fault."""
         check_transaction(compares, operations, read_on_failure)
         self._begin()
         for late_compares, late_operations in self._late:
@@ -119,7 +119,7 @@ class MemoryMetadataStore:
         return self._session_last
 
     async def keep_alive(self, session: int) -> None:
-        """Give the session its whole time to live again."""
+        """Restart the session's time to live."""
         self._begin()
         if session not in self._sessions:
             raise SessionLostError(f"session {session} has ended")
@@ -133,12 +133,12 @@ class MemoryMetadataStore:
         self._end_session(session)
 
     async def close(self) -> None:
-        """End every watch and take no more calls."""
+        """End every watch and accept no more calls."""
         self._closed = True
         self._hub.close()
 
     def compact(self, revision: int) -> None:
-        """Forget what only revisions before this one need."""
+        """Delete versions that only revisions before this one need."""
         self._compacted = max(self._compacted, revision)
 
     def _begin(self) -> None:

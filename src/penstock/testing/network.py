@@ -1,10 +1,10 @@
-"""`Network`: what lies between a broker's sockets and its connections: resets, delay, a slow line.
+"""`Network`: faults between a broker's sockets and its connections: resets, delay, a slow line.
 
-Each connection is wrapped as it is accepted. Without a fault, bytes pass as they come. With a
-`Line`, each connection gets at most so many bytes a second in each direction, and each answer
-leaves so much later; order is kept, and the broker sees a slow client as it would see a real one.
-`reset_all` ends connections as a dead machine does: what was not sent is lost, and the peer is told
-with a reset. After `cut` no new connection lives either.
+Each connection is wrapped as it is accepted. Without a fault, bytes pass unchanged. With a `Line`,
+each connection has a limit of bytes a second in each direction, and each answer is delayed; order
+is kept, and the broker sees a slow client as it would see a real one. `reset_all` ends connections
+as a dead machine does: unsent bytes are lost, and the peer gets a reset. After `cut` new
+connections are reset too.
 
 Everything here runs on the broker's event loop. It is not a proxy: there is one socket, and a
 client's address is its own.
@@ -22,8 +22,7 @@ from typing import Final, cast
 from typing_extensions import Buffer
 
 _SLICES_PER_SECOND: Final = 20
-"""Into how many pieces the bytes of a second are cut: a slow line is slow, not a sequence of
-jumps."""
+"""Pieces that the bytes of a second are cut into: a slow line is even, not a sequence of jumps."""
 _SEND_NO_MORE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: closing resets the connection."""
 
@@ -32,7 +31,7 @@ _Bytes = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How slow the network is; None is as fast as it goes."""
+    """The speed of the network; None has no limit."""
 
     bytes_per_second: int | None = None
     latency_ms: float = 0.0
@@ -51,7 +50,7 @@ class Line:
         return max(1, self.bytes_per_second // _SLICES_PER_SECOND)
 
     def seconds_for(self, size: int) -> float:
-        """How long so many bytes take."""
+        """How long `size` bytes take."""
         return 0.0 if self.bytes_per_second is None else size / self.bytes_per_second
 
 
@@ -64,11 +63,11 @@ class Network:
         self._is_cut = False
 
     def wrap(self, inner: asyncio.BufferedProtocol) -> asyncio.BufferedProtocol:
-        """What the event loop gets instead of a connection."""
+        """The protocol that the event loop uses instead of a connection."""
         return _Connection(self, inner)
 
     def set_line(self, line: Line | None) -> None:
-        """From now on; what already waits for its turn goes out when the line is fast again."""
+        """Change the line; bytes that already wait are sent when the line is fast again."""
         self.line = line
         for connection in tuple(self._connections):
             connection.line_changed()
@@ -79,22 +78,22 @@ class Network:
             connection.reset()
 
     def cut(self) -> None:
-        """End every connection, and each that comes, with a reset."""
+        """End every connection, and each new one, with a reset."""
         self._is_cut = True
         self.reset_all()
 
     def joined(self, connection: "_Connection") -> bool:
-        """A connection is made; whether it may live."""
+        """A connection was accepted; return whether it may stay open."""
         self._connections.add(connection)
         return not self._is_cut
 
     def left(self, connection: "_Connection") -> None:
-        """A connection is gone."""
+        """A connection was closed."""
         self._connections.discard(connection)
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """Between a transport and the broker's protocol."""
+    """A wrapper between a transport and the broker's protocol."""
 
     def __init__(self, network: Network, inner: asyncio.BufferedProtocol) -> None:
         self._network = network
@@ -114,7 +113,7 @@ class _Connection(asyncio.BufferedProtocol):
             self.reset()
 
     def reset(self) -> None:
-        """End it at once; nothing is read or sent any more."""
+        """Reset the connection; no more bytes are read or sent."""
         assert self._transport is not None
         assert self._out is not None
         self._is_dead = True
@@ -130,14 +129,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._out.line_changed()
 
     def get_buffer(self, sizehint: int) -> Buffer:
-        """Where the next bytes go; few of them on a slow line."""
+        """The buffer for the next bytes; a short one on a slow line."""
         buffer = memoryview(self._inner.get_buffer(sizehint))
         line = self._network.line
         slice_bytes = None if line is None else line.slice_bytes
         return buffer if slice_bytes is None else buffer[:slice_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came; on a slow line the next ones take their time."""
+        """Bytes were received; on a slow line the next read is delayed."""
         if self._is_dead:
             return
         assert self._out is not None
@@ -145,7 +144,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._inner.buffer_updated(nbytes)
 
     def eof_received(self) -> bool | None:
-        """The client will send no more; answers on their way still go out."""
+        """The client will send no more; delayed answers are still sent."""
         assert self._out is not None
         stays_open = bool(self._inner.eof_received())
         if not stays_open and self._out.has_unsent:
@@ -154,12 +153,12 @@ class _Connection(asyncio.BufferedProtocol):
         return stays_open
 
     def pause_writing(self) -> None:
-        """The kernel takes no more."""
+        """The kernel's buffer is full."""
         assert self._out is not None
         self._out.kernel_is_full(is_full=True)
 
     def resume_writing(self) -> None:
-        """The kernel has room again."""
+        """The kernel's buffer has room again."""
         assert self._out is not None
         self._out.kernel_is_full(is_full=False)
 
@@ -172,7 +171,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 class _SlowTransport(asyncio.Transport):
-    """A transport that holds bytes back until it is their turn."""
+    """A transport that delays bytes until their time."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class _SlowTransport(asyncio.Transport):
         self._inner = inner
         self._loop = loop
         self._unsent: deque[tuple[float, bytes]] = deque()
-        """Pieces of answers, each with the time at which it leaves."""
+        """Pieces of answers, each with its sending time."""
         self._unsent_bytes = 0
         self._line_free_at = 0.0
         self._alarm: asyncio.TimerHandle | None = None
@@ -200,13 +199,13 @@ class _SlowTransport(asyncio.Transport):
 
     @property
     def has_unsent(self) -> bool:
-        """Whether bytes wait for their turn."""
+        """Whether delayed bytes are left."""
         return bool(self._unsent)
 
     # --- Out ---
 
     def write(self, data: _Bytes) -> None:
-        """Send now, or when it is its turn."""
+        """Send now, or at the bytes' time."""
         line = self._network.line
         if line is None and not self._unsent:
             self._transport.write(data)
@@ -257,7 +256,7 @@ class _SlowTransport(asyncio.Transport):
             self._transport.close()
 
     def line_changed(self) -> None:
-        """On a fast line nothing waits; on another slow one, what waits keeps its turn."""
+        """On a fast line send all delayed bytes; on another slow one they keep their times."""
         if self._network.line is None:
             self._cancel_alarms()
             self._line_free_at = 0.0
@@ -272,7 +271,7 @@ class _SlowTransport(asyncio.Transport):
         self._tell_inner()
 
     def _tell_inner(self) -> None:
-        """Ask the broker for a pause, or end it, as a transport with one buffer would."""
+        """Pause or resume the broker's writing, as a transport with one buffer would."""
         low_bytes = self._high_bytes // 4 if self._is_inner_paused else self._high_bytes
         wants_pause = self._is_kernel_full or self._unsent_bytes > low_bytes
         if wants_pause and not self._is_inner_paused:
@@ -285,7 +284,7 @@ class _SlowTransport(asyncio.Transport):
     # --- In ---
 
     def received(self, nbytes: int) -> None:
-        """Bytes came; no more are read for as long as they take."""
+        """Bytes were received; pause reading for the time that they take."""
         line = self._network.line
         seconds = 0.0 if line is None else line.seconds_for(nbytes)
         if seconds and self._read_alarm is None:
@@ -298,12 +297,12 @@ class _SlowTransport(asyncio.Transport):
             self._transport.resume_reading()
 
     def pause_reading(self) -> None:
-        """The broker wants no more for now."""
+        """The broker pauses reading."""
         self._is_reading_wanted = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """The broker wants more; on a slow line when it is time."""
+        """The broker resumes reading; on a slow line at the right time."""
         self._is_reading_wanted = True
         if self._read_alarm is None:
             self._transport.resume_reading()
@@ -315,7 +314,7 @@ class _SlowTransport(asyncio.Transport):
     # --- The rest of a transport ---
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """How much may wait before the broker is asked for a pause."""
+        """How many bytes may wait before the broker's writing is paused."""
         self._transport.set_write_buffer_limits(high, low)
         self._high_bytes = 65_536 if high is None else high
 
@@ -324,7 +323,7 @@ class _SlowTransport(asyncio.Transport):
         return self._unsent_bytes + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """What the transport knows."""
+        """The extra info of the transport."""
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
@@ -338,13 +337,13 @@ class _SlowTransport(asyncio.Transport):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now; what waits is lost."""
+        """Close now; delayed bytes are lost."""
         self.stop()
         self._is_closing = True
         self._transport.abort()
 
     def stop(self) -> None:
-        """No more timers, and nothing waits."""
+        """Cancel timers and drop delayed bytes."""
         self._cancel_alarms()
         self._unsent.clear()
         self._unsent_bytes = 0

@@ -4,12 +4,12 @@
         my_service.run_once(penstock_broker.bootstrap_server, penstock_topic)
         assert [record.value for record in penstock_records(penstock_topic, count=1)] == ["done"]
 
-pytest loads this file in every project that has Penstock installed. So it imports nothing but
-pytest: the broker is imported by the first test that asks for one.
+pytest loads this file in every project that has Penstock installed. So it imports only pytest: the
+broker is imported by the first test that uses one.
 
-Each test gets a broker of its own, because one costs milliseconds and a crashed one is nobody
-else's business. `penstock_broker_scope = "session"` (or module, class, package) in the project's
-pytest settings shares it; each process of pytest-xdist has its own either way.
+Each test gets a broker of its own, because one costs milliseconds and a crashed one must not affect
+other tests. `penstock_broker_scope = "session"` (or module, class, package) in the project's pytest
+settings shares it; each process of pytest-xdist has its own either way.
 
 Settings: `@pytest.mark.penstock(default_partitions=3)` for one test, with the keywords of
 `penstock.BrokerConfig`, or a table of keys such as `{"flush.mode": "os"}`; the option
@@ -34,7 +34,7 @@ SCOPES = ("function", "class", "module", "package", "session")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What a project may set in its pytest settings."""
+    """Add the options of the project's pytest settings."""
     parser.addini(
         SCOPE_OPTION,
         f"who shares a penstock_broker: {', '.join(SCOPES)}",
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(settings={{}}, **keywords): settings of this test's penstock_broker, "

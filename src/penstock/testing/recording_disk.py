@@ -1,16 +1,16 @@
-"""`RecordingDisk`: remembers every change, and shows what a power cut could have left.
+"""`RecordingDisk`: records every change, and builds the disks that a power cut could leave.
 
 The model is POSIX at its least helpful. A write or truncation is durable after a sync of that file.
-A name (made, renamed, removed) is durable after a sync of its directory, whatever was synced of the
-file. Changes that are not durable at the cut may be lost or kept, each for itself, in any
-combination; the last one may be torn. `after(count, fate, seed)` gives the disk after the first
+A name (created, renamed, removed) is durable after a sync of its directory, whatever was synced of
+the file. Changes that are not durable at the cut may be lost or kept, each for itself, in any
+combination; the last one may be torn. `after(count, fate, seed)` returns the disk after the first
 `count` changes:
 
-- `Fate.LOST`: nothing that was not synced is there;
-- `Fate.SUBSET`: a random choice of it is there, and half of the kept writes are torn at a 512-byte
-  sector;
-- `Fate.TORN`: all of it is there, but the last unsynced write only up to a random byte;
-- `Fate.KEPT`: all of it is there, as after kill -9.
+- `Fate.LOST`: no unsynced change is there;
+- `Fate.SUBSET`: a random choice of unsynced changes is there, and half of the kept writes are torn
+  at a 512-byte sector;
+- `Fate.TORN`: all changes are there, but the last unsynced write only up to a random byte;
+- `Fate.KEPT`: all changes are there, as after kill -9.
 """
 
 import random
@@ -27,7 +27,7 @@ _SECTOR_BYTES: Final = 512
 
 
 class Fate(Enum):
-    """What becomes of changes that were not synced."""
+    """The outcome of unsynced changes."""
 
     LOST = "lost"
     SUBSET = "subset"
@@ -47,7 +47,7 @@ class Change:
     added: tuple[str, int, bool] | None = None
     """A name that appears: name, inode, whether it is a directory."""
     removed: str | None = None
-    """A name that goes; with `added`, a rename."""
+    """A name that is removed; with `added`, a rename."""
     label: str = ""
 
 
@@ -118,7 +118,7 @@ class RecordingDisk(MemoryDisk):
         return RecordingFile(self, inode, path)
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name; both names change together."""
+        """Rename; both names change together."""
         inode = self.find(source)
         old, old_name = self.parent_of(source)
         new, new_name = self.parent_of(target)
@@ -129,14 +129,14 @@ class RecordingDisk(MemoryDisk):
         super().rename(source, target)
 
     def remove_file(self, path: str) -> None:
-        """Take the name away."""
+        """Remove the name."""
         self.find(path)
         parent, name = self.parent_of(path)
         self.record(Change("name", parent.number, removed=name, label=f"remove {path}"))
         super().remove_file(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         super().make_directory(path)
         parent, name = self.parent_of(path)
         added = (name, self.find(path).number, True)
@@ -154,7 +154,7 @@ class RecordingDisk(MemoryDisk):
         self.record(Change("sync_names", self.find(path).number, label=path))
 
     def after(self, count: int, fate: Fate, seed: int = 0) -> MemoryDisk:
-        """The disk that a cut after `count` changes could have left."""
+        """The disk that a power cut after `count` changes could leave."""
         image = self._base.copy()
         pending: list[Change] = []
         for change in self.changes[:count]:
@@ -177,7 +177,7 @@ class RecordingDisk(MemoryDisk):
 
 
 def _survivors(pending: list[Change], fate: Fate, choice: random.Random) -> list[Change]:
-    """Which unsynced changes are there after the cut, some of them torn."""
+    """The unsynced changes that survive the cut, some of them torn."""
     if fate is Fate.LOST:
         return []
     if fate is Fate.KEPT:
@@ -208,7 +208,7 @@ def _torn_at_sector(change: Change, choice: random.Random) -> Change:
 
 
 class _Image:
-    """What is durable: bytes of files and names in directories, by inode number."""
+    """The durable state: bytes of files and names in directories, by inode number."""
 
     def __init__(
         self, data: dict[int, bytearray], names: dict[int, dict[str, tuple[int, bool]]]
@@ -233,14 +233,14 @@ class _Image:
         return image
 
     def copy(self) -> "_Image":
-        """An image of its own."""
+        """A copy of the image."""
         return _Image(
             {number: bytearray(data) for number, data in self._data.items()},
             {number: dict(names) for number, names in self._names.items()},
         )
 
     def apply(self, change: Change) -> None:
-        """Let one change be durable."""
+        """Apply one change to the durable state."""
         if change.kind == "name":
             names = self._names.setdefault(change.target, {})
             if change.removed is not None:

@@ -1,4 +1,4 @@
-"""`Records`: what the fixture `penstock_records` gives: a call that reads a topic of one broker."""
+"""`Records`: the value of the fixture `penstock_records`; a call reads a topic of one broker."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class Records:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """The records of a topic; with `count`, when so many are there."""
+        """The records of a topic; with `count`, waits for that many."""
         return self._broker.records(
             topic,
             count=count,
@@ -44,7 +44,7 @@ class Records:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """The same for an async test: its event loop goes on while this waits."""
+        """As a call, for an async test: its event loop continues while this waits."""
         return await AsyncBroker.of(self._broker).records(
             topic,
             count=count,

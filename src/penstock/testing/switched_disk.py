@@ -1,11 +1,11 @@
 """`SwitchedDisk`: a `FileSystem` around another one, with two switches: full, and cut off.
 
-Full: every write fails as on a disk without room; reads, deletions and renames go on. What the disk
-tells of its free space stays true, so that writing resumes with the switch and not a second later.
+Full: every write fails as on a full disk; reads, deletions and renames work. The reported free
+space does not change, so that writing resumes with the switch and not a second later.
 
-Cut off: nothing reaches the disk any more, and whoever writes is not told. It is for a broker that
-is dead to its clients and ends its threads: what was written before the cut stays as it was, as
-after kill -9.
+Cut off: no change reaches the disk any more, and writers get no error. It is for a broker that is
+dead to its clients and ends its threads: the data written before the cut stays unchanged, as after
+kill -9.
 """
 
 import errno
@@ -27,7 +27,7 @@ class SwitchedFile:
         self._file = file
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write, if the disk takes it."""
+        """Write, unless the disk is full or cut off."""
         if self._disk.is_cut_off:
             return len(memoryview(data).cast("B"))
         if self._disk.is_full:
@@ -39,7 +39,7 @@ class SwitchedFile:
         return self._file.read_into(buffer, position)
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
-        """The same from memory only."""
+        """Read into `buffer` from memory only."""
         return self._file.read_into_nowait(buffer, position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
@@ -61,7 +61,7 @@ class SwitchedFile:
         return self._file.size()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._file.close()
 
 
@@ -71,16 +71,16 @@ class SwitchedDisk:
     def __init__(self, filesystem: FileSystem) -> None:
         self.filesystem = filesystem
         self.is_full = False
-        """Whether writes fail for lack of room."""
+        """Whether writes fail because the disk is full."""
         self.is_cut_off = False
-        """Whether changes go nowhere."""
+        """Whether changes are dropped."""
 
     def open_file(self, path: str) -> File:
         """Open an existing file."""
         return SwitchedFile(self, self.filesystem.open_file(path))
 
     def create_file(self, path: str) -> File:
-        """Open a file, empty; one that nobody will find when the disk is cut off."""
+        """Open an empty file; a temporary one without a name when the disk is cut off."""
         if self.is_cut_off:
             return MemoryFile(Inode(0, is_directory=False))
         return SwitchedFile(self, self.filesystem.create_file(path))
@@ -103,17 +103,17 @@ class SwitchedDisk:
             self.filesystem.set_modified_ms(path, modified_ms)
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name, unless the disk is cut off."""
+        """Rename, unless the disk is cut off."""
         if not self.is_cut_off:
             self.filesystem.rename(source, target)
 
     def remove_file(self, path: str) -> None:
-        """Take the name away, unless the disk is cut off."""
+        """Remove the name, unless the disk is cut off."""
         if not self.is_cut_off:
             self.filesystem.remove_file(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, unless the disk is cut off."""
+        """Create a directory, unless the disk is cut off."""
         if not self.is_cut_off:
             self.filesystem.make_directory(path)
 
@@ -136,7 +136,7 @@ class SwitchedDisk:
             self.filesystem.sync_directory(path)
 
     def space(self, path: str) -> Space:
-        """Room on the disk, whatever the switches say."""
+        """Free space of the disk, whatever the switches are."""
         return self.filesystem.space(path)
 
     def lock(self, path: str) -> Lock:

@@ -1,4 +1,4 @@
-"""`fresh_topic_name`: a topic name that tells which test made it, and that no other one has."""
+"""`fresh_topic_name`: a unique topic name that contains the name of its test."""
 
 import re
 import secrets
@@ -9,6 +9,6 @@ _CHARACTERS_MAX: Final = 200
 
 
 def fresh_topic_name(test_name: str) -> str:
-    """A name of the characters that Kafka allows; brokers that are shared see each once."""
+    """A name of the characters that Kafka allows; unique also on a shared broker."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", test_name).strip("-.")[:_CHARACTERS_MAX]
     return f"{readable or 'topic'}-{secrets.token_hex(4)}"

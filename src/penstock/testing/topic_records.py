@@ -1,11 +1,11 @@
-"""Topics as a test sees them: create one, append to it, read what is in it, wait for more.
+"""Topics in tests: create one, append to it, read its records, wait for more.
 
 With Penstock's own client, so that a test needs no other; it works on any Kafka broker. Each call
 opens a connection and closes it, so that none is left open by a test that fails.
 
-Waiting looks again every few milliseconds, and outlives a broker that is down meanwhile. On an
-event loop it does not wait: it looks once, which stops the loop until the broker has answered, and
-says what to write instead.
+Waiting reads again every few milliseconds, and continues when a broker is down meanwhile. On an
+event loop it does not wait: it reads once, which stops the loop until the broker has answered, and
+the error names the call to use instead.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from penstock.records.record import Record
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 
 Text = str | bytes
-"""What a key, a value or a header may be given as; text becomes UTF-8."""
+"""The type of a key, a value or a header; text becomes UTF-8."""
 
 CALL_SECONDS_MAX: Final = 30.0
-"""For one call with its repetitions: longer than a pause that a test makes, shorter than a test."""
+"""For one call with its retries: longer than a pause in a test, shorter than a test."""
 REQUEST_SECONDS_MIN: Final = 1.0
-"""For one request of a wait, however short: no time to wait is still time to look."""
+"""For one request of a wait, however short the wait: also a wait of 0 s reads once."""
 LOOK_SECONDS: Final = 0.01
-"""Between two looks at a topic."""
+"""Between two reads of a topic."""
 SHOWN_RECORDS_MAX: Final = 20
 """Records that a failure shows, of each end."""
 SHOWN_CHARACTERS_MAX: Final = 120
@@ -51,7 +51,7 @@ _ON_A_LOOP: Final = (
 
 
 class RecordsMissingError(AssertionError):
-    """Fewer records arrived than were waited for; it shows those that did."""
+    """Fewer records arrived than expected; the message shows those that did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class TopicRecord:
 
     @property
     def headers(self) -> dict[str, str | None]:
-        """The headers as texts; of a name that is there twice, the last."""
+        """The headers as texts; of a repeated name, the last."""
         return {
             name: None if content is None else content.decode()
             for name, content in self.header_bytes
@@ -97,7 +97,7 @@ class TopicRecord:
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic; raises if there is one of this name."""
+    """Create a topic; raises if one of this name exists."""
     with _cluster(bootstrap) as cluster:
         cluster.create_topic(NewTopic(topic, partitions, 1, dict(configs or {})))
 
@@ -132,8 +132,8 @@ def arrived_records(
     partitions: Sequence[int] = (),
     committed: bool = True,
 ) -> list[TopicRecord]:
-    """Everything in a topic, by partition and offset; with `count`, when so many are there."""
-    # A wait for so many looks again itself: what the client repeated would have its own deadline.
+    """All records of a topic, by partition and offset; with `count`, waits for that many."""
+    # A wait with `count` retries itself: retries of the client would have their own deadline.
     retry_seconds = timeout_seconds if count is None else 0.0
     request_seconds = max(REQUEST_SECONDS_MIN, timeout_seconds)
     with _cluster(bootstrap, request_seconds, retry_seconds) as cluster:
@@ -155,14 +155,14 @@ def arrived_records(
 
 
 def _look_until(look: "_Look", count: int, seconds: float) -> Exception | None:
-    """Read on until there are so many, or the time is over; what the last look met."""
+    """Read until there are `count` records or time is up; return the error of the last read."""
     deadline = time.monotonic() + seconds
     while True:
         problem: Exception | None = None
         try:
             look.read_on()
         except (ClientError, UnknownTopicOrPartitionError) as error:
-            # The broker is down, or the topic comes with its first record: the next look may do.
+            # The broker is down, or the topic does not exist yet: the next read may succeed.
             problem = error
         left = deadline - time.monotonic()
         if look.count >= count or left <= 0:
@@ -171,7 +171,7 @@ def _look_until(look: "_Look", count: int, seconds: float) -> Exception | None:
 
 
 class _Look:
-    """What was seen of a topic so far."""
+    """The records of a topic that were read so far."""
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: Sequence[int], *, is_read_committed: bool
@@ -185,15 +185,15 @@ class _Look:
 
     @property
     def count(self) -> int:
-        """Records seen."""
+        """Number of records read."""
         return sum(len(records) for records in self._found.values())
 
     def records(self) -> list[TopicRecord]:
-        """Records seen, by partition and offset."""
+        """Records read, by partition and offset."""
         return [record for at in sorted(self._found) for record in self._found[at]]
 
     def read_on(self) -> None:
-        """Read what came since the last time."""
+        """Read the records since the last call."""
         places = self._cluster.partitions_of(self._topic, self._partitions)
         new = [at for at in places if at not in self._next]
         if new:
@@ -221,17 +221,17 @@ class _Look:
 
 
 class _AbortedTransactions:
-    """Which batches belong to aborted transactions, told batch by batch in the order of the log."""
+    """Finds the batches of aborted transactions, batch by batch in the order of the log."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._begun: set[AbortedTransaction] = set()
-        """Those that were met: a producer's next transaction is another one."""
+        """Transactions whose first batch was read: a producer's next transaction is another one."""
 
     def hides(
         self, batch: BatchHeader, records: Sequence[Record], aborted: Sequence[AbortedTransaction]
     ) -> bool:
-        """Whether a batch is not for readers of committed records."""
+        """Whether a batch is hidden from consumers with `read_committed`."""
         if batch.is_control:
             if records and records[0].key == _ABORT_MARKER:
                 self._open.discard(batch.producer_id)
@@ -262,7 +262,7 @@ def _visible_records(
 
 
 def _missing(topic: str, count: int, found: Sequence[TopicRecord], waited: str) -> str:
-    """What a failed test shows: how many came, and which."""
+    """The message of a failed test: how many records arrived, and which."""
     lines = [f"{count} records were expected in {topic!r}, {len(found)} arrived {waited}"]
     hidden = len(found) - 2 * SHOWN_RECORDS_MAX
     for number, record in enumerate(found):

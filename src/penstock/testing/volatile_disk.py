@@ -1,12 +1,12 @@
-"""`VolatileDisk`: a memory disk that knows what was synced, and forgets the rest at a power cut.
+"""`VolatileDisk`: a memory disk that loses all unsynced changes at a power cut.
 
-Bytes are kept by a sync of their file, names by a sync of their directory, and nothing else keeps
-anything: the harshest disk that POSIX allows. `after_power_cut` gives a new disk with what was
-durable at that moment; the old one goes on as if nothing had happened, so that a broker which is
-already dead to its clients can end its threads in peace.
+Only a sync of their file keeps bytes, and only a sync of their directory keeps names: the harshest
+disk that POSIX allows. `after_power_cut` returns a new disk with the durable state of that moment;
+the old one continues unchanged, so that a broker which is already dead to its clients can end its
+threads.
 
-Only what has to be undone is remembered: for a log that is appended to, one number. It shows one
-outcome of a crash, the worst. All the others, torn writes among them, are `recording_disk`'s.
+Only undo information is kept: for a log that is appended to, one number. It shows one outcome of a
+crash, the worst. `recording_disk` has all the others, torn writes among them.
 """
 
 import threading
@@ -18,7 +18,7 @@ from penstock.testing.memory_disk import Inode, MemoryDisk, MemoryFile
 
 
 class _Undo:
-    """How to get back to a file as it was synced: its size, and the bytes that were replaced."""
+    """Restores a file to its last sync: its size, and the bytes that were replaced."""
 
     __slots__ = ("replaced", "size")
 
@@ -61,24 +61,24 @@ class VolatileFile(MemoryFile):
             super().truncate(size)
 
     def sync(self) -> None:
-        """What was written so far survives from now on, if the name does."""
+        """All bytes written so far survive a power cut from now on, if the name does."""
         with self._disk.change:
             self._disk.keep(self.inode)
 
 
 class VolatileDisk(MemoryDisk):
-    """A memory disk with a memory of what is durable."""
+    """A memory disk that remembers its durable state."""
 
     def __init__(self, root: Inode | None = None) -> None:
         super().__init__(root)
         self.change = threading.RLock()
-        """Held while something changes: a sync on one thread meets an append on another."""
+        """Held during changes: a sync on one thread may run beside an append on another."""
         self._undo: dict[Inode, _Undo] = {}
         self._synced_names: dict[Inode, dict[str, Inode]] = {}
-        """Directories whose names changed since their sync, with the names of then."""
+        """Directories whose names changed since their last sync, with the synced names."""
 
     def undo_of(self, inode: Inode) -> _Undo:
-        """How to undo what changes in a file from now on."""
+        """The undo information for later changes of a file."""
         undo = self._undo.get(inode)
         if undo is None:
             undo = self._undo[inode] = _Undo(len(inode.data))
@@ -89,7 +89,7 @@ class VolatileDisk(MemoryDisk):
         self._undo.pop(inode, None)
 
     def after_power_cut(self) -> "VolatileDisk":
-        """A disk with what is durable now."""
+        """A disk with the present durable state."""
         with self.change:
             return VolatileDisk(self._durable(self.root))
 
@@ -131,7 +131,7 @@ class VolatileDisk(MemoryDisk):
             return VolatileFile(self, inode)
 
     def rename(self, source: str, target: str) -> None:
-        """Give another name."""
+        """Rename."""
         with self.change:
             self.find(source)
             self._note_names(self.parent_of(source)[0])
@@ -139,18 +139,18 @@ class VolatileDisk(MemoryDisk):
             super().rename(source, target)
 
     def remove_file(self, path: str) -> None:
-        """Take the name away."""
+        """Remove the name."""
         with self.change:
             inode = self.find(path)
             parent, _ = self.parent_of(path)
             self._note_names(parent)
             super().remove_file(path)
             if inode not in self._synced_names[parent].values():
-                # No cut brings it back: its name was never durable.
+                # No power cut restores it: its name was never durable.
                 self._undo.pop(inode, None)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory."""
+        """Create a directory."""
         with self.change:
             self._note_names(self.parent_of(path)[0])
             super().make_directory(path)
@@ -163,7 +163,7 @@ class VolatileDisk(MemoryDisk):
             super().remove_directory(path)
 
     def sync_directory(self, path: str) -> None:
-        """The names of now survive; what no name leads to any more is forgotten."""
+        """The present names survive; files without a name are forgotten."""
         with self.change:
             super().sync_directory(path)
             directory = self.find(path)
