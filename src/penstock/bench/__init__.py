@@ -7,9 +7,9 @@
         print(measured.records_per_second, measured.latency.percentile(99))
 
 Clients are processes that start afresh (`spawn`), so a script needs the usual guard. A request that
-a broker refuses ends the run with an error; there is no figure of a run that went wrong. It is NOT
-how Penstock itself is compared with Apache Kafka in docs/proofs.md: that load comes from a compiled
-program (the folder `benchmarks` of the repository).
+a broker refuses ends the run with an error; a failed run has no figures. Penstock is NOT compared
+with Apache Kafka in this way in docs/proofs.md: that load comes from a compiled program (the folder
+`benchmarks` of the repository).
 
 The names are loaded when they are first used.
 """

@@ -1,4 +1,4 @@
-"""What is said between the process that measures and its clients, as values (pure).
+"""Messages between the measuring process and its clients, as values (pure).
 
 to a client     Assignment (as an argument), then Go, then Until for readers
 from a client   Ready, Progress again and again, then ClientResult or Failed
@@ -17,7 +17,7 @@ MEMBERS = "members"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one client is to do."""
+    """The work of one client."""
 
     role: str
     workload: Workload
@@ -38,21 +38,21 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """All are ready: begin at this time."""
+    """All clients are ready: begin at this time."""
 
     begin_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Nothing more is written: end when everything before these offsets is read."""
+    """The writers have finished: end when all records before these offsets are read."""
 
     offsets: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a client has done so far, warm-up included."""
+    """The work that a client has done so far, warm-up included."""
 
     records: int
     bytes: int

@@ -1,9 +1,9 @@
-"""Batches made before the clock runs, and stamped when they are sent (pure).
+"""Batches built before the measurement, and stamped when they are sent (pure).
 
 To build a batch record by record costs Python more than a broker needs to store it. So a client
-builds a bounded number of them beforehand, with the keys and the sizes that were asked for, and
-sends them over and over; only header, numbers, checksum and, where the way of a record is timed, a
-stamp in the first record are written anew. With a stamp a compressed batch is compressed anew.
+builds a bounded number of them beforehand, with the requested keys and sizes, and sends them over
+and over; only header, numbers, checksum and, where the end-to-end latency is measured, a stamp in
+the first record are written anew. With a stamp a compressed batch is compressed anew.
 
 Values are half random letters and half repeated text: they compress to about half, as records do.
 A broker that deduplicates storage would be flattered; none does.
@@ -25,7 +25,7 @@ from penstock.records.crc32c import checksum
 from penstock.records.record import Record, decode_records
 
 TEMPLATE_BYTES_MAX: Final = 33_554_432
-"""Memory of a client for what it sends."""
+"""Memory of a client for its batches."""
 TEMPLATES_MAX: Final = 256
 
 _STAMP: Final = Struct(">QQ")
@@ -42,10 +42,10 @@ class Template:
     partition: int
     header: BatchHeader
     section: bytes
-    """The records as they are sent; plain where a stamp is to be written."""
+    """The records as they are sent; uncompressed where a stamp is written later."""
     record_count: int
     stamp_position: int | None
-    """Where the first record's value is in the section."""
+    """Position of the first record's value in the section."""
 
     def stamped(
         self,
@@ -79,7 +79,7 @@ class Template:
 
 
 def _whole(values: tuple[int, ...], section: bytes | bytearray) -> bytearray:
-    """Header and records that are packed already."""
+    """A batch of header and compressed records."""
     data = bytearray(layout.HEADER_BYTES)
     data += section
     length = len(data) - layout.LOG_OVERHEAD_BYTES
@@ -113,7 +113,7 @@ def value_of(size_bytes: int, draw: Draw) -> bytes:
 def make_templates(
     workload: Workload, partitions: tuple[int, ...], client: int, draw: Draw
 ) -> list[Template]:
-    """What a client sends, in its order; then it begins again."""
+    """The batches of a client, in sending order; then it begins again."""
     batch_bytes = workload.batch_records * (workload.size_bytes + 16)
     wanted = max(1, min(TEMPLATES_MAX, TEMPLATE_BYTES_MAX // batch_bytes))
     values = [value_of(workload.size_bytes, draw) for _ in range(min(64, workload.batch_records))]
@@ -126,7 +126,7 @@ def make_templates(
 def _in_turns(
     workload: Workload, partitions: tuple[int, ...], client: int, values: list[bytes]
 ) -> list[Template]:
-    """The same batch for each partition, from another one on in each client."""
+    """The same batch for each partition; each client begins with another partition."""
     builder = BatchBuilder()
     for number in range(workload.batch_records):
         builder.append(Record(None, values[number % len(values)], (), 0))

@@ -1,7 +1,7 @@
-"""Charts as inline SVG (pure): no script, no font and no address of anybody is in them.
+"""Charts as inline SVG (pure), without scripts, fonts and external addresses.
 
 Colours are named by CSS variables of the page, so that light and dark look right. Every chart has a
-title for who cannot see it, and the numbers it shows are in the page's tables too.
+title for screen readers, and its numbers are in the page's tables too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _PER_DECADE: Final = 12
 _MARKS: Final = (50.0, 99.0, 99.9)
 _TAILS: Final = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
 _TAILS_MAX: Final = 5.0
-"""99.999 %: further out nobody has enough requests."""
+"""99.999 %: no run has enough requests for more."""
 _ROW_HEIGHT: Final = 34
 
 Named = tuple[str, Histogram]
@@ -33,7 +33,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class _Frame:
-    """A plot area: values to places."""
+    """A plot area: maps values to positions."""
 
     def __init__(
         self, x: tuple[float, float], y: tuple[float, float], height: int = HEIGHT
@@ -83,7 +83,7 @@ def _decades(low: float, high: float) -> list[int]:
 
 
 def round_steps(high: float, wanted: int = 4) -> list[float]:
-    """From 0 in steps of 1, 2 or 5 times a power of ten, up to the first that is not below."""
+    """From 0 in steps of 1, 2 or 5 times a power of ten, up to the first at or above `high`."""
     rough = high / wanted
     scale = 10.0 ** (ceil(log10(rough)) - 1)
     step = next(factor * scale for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.999)
@@ -149,7 +149,7 @@ def _latency_axis(frame: _Frame, low: float, high: float) -> Iterable[str]:
 
 
 def _marks(frame: _Frame, histogram: Histogram) -> Iterable[str]:
-    """Where the percentiles are, named above the bars; neighbours are named together."""
+    """The positions of the percentiles, named above the bars; neighbours share a label."""
     places: list[tuple[float, str]] = []
     for percent in _MARKS:
         x = frame.x(log10(max(1, histogram.percentile(percent))))
@@ -189,12 +189,12 @@ def percentiles(series: Sequence[Named]) -> str:
 
 
 def _tail(percent: float) -> float:
-    """A place on the axis: 0 % at 0, 90 % at 1, 99 % at 2 ..."""
+    """A position on the axis: 0 % at 0, 90 % at 1, 99 % at 2 ..."""
     return -log10(max(1e-9, 1 - percent / 100))
 
 
 def _tail_points(histogram: Histogram, last: float) -> list[tuple[float, float]]:
-    """The curve, up to the percentile that so many latencies can tell."""
+    """The curve, up to the last percentile that the number of latencies allows."""
     steps = 120
     end = min(last, log10(max(10, histogram.count)))
     return [
@@ -207,7 +207,7 @@ def _tail_points(histogram: Histogram, last: float) -> list[tuple[float, float]]
 
 
 def throughput(series: Sequence[Points], unit: str) -> str:
-    """What was done in each moment of the run."""
+    """The throughput over the time of the run."""
     most = max((rate for points in series for _, rate in points), default=0.0) or 1.0
     longest = max((at for points in series for at, _ in points), default=0.0) or 1.0
     rates = round_steps(most)

@@ -1,8 +1,8 @@
-"""What a client process does: prepare, say so, wait for the word, run, report.
+"""The main program of a client process: prepare, report ready, wait for the start, run, report.
 
-It ends when its work does, when it fails, or when the process that started it is gone. Ctrl-C is
-not its business: the terminal sends it to all, and the process that measures ends the others, by
-SIGTERM. Then too it takes back what it made, once: a second SIGTERM changes nothing.
+It ends with its work, at a failure, or when the process that started it has ended. It ignores
+Ctrl-C: the terminal sends it to all, and the measuring process ends the others, by SIGTERM. Then
+too it removes what it created, once: a second SIGTERM changes nothing.
 """
 
 import gc
@@ -20,11 +20,11 @@ from penstock.bench.reading import Follower, Reader
 from penstock.core.errors import PenstockError
 
 GO_SECONDS_MAX = 600.0
-"""The others may need long to get ready; nobody waits for ever."""
+"""The other clients may need long to get ready; the wait is bounded."""
 
 
 def main(pipe: Connection, assignment: Assignment) -> None:
-    """The whole life of a client."""
+    """Run one client from start to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -37,7 +37,7 @@ def main(pipe: Connection, assignment: Assignment) -> None:
         except OSError as error:
             pipe.send(Failed(type(error).__name__, str(error)))
     except (BrokenPipeError, EOFError):
-        return  # whoever started this is gone, and so is the reason for it
+        return  # the process that started this one has ended
 
 
 def _end(number: int, _frame: object) -> None:
@@ -48,7 +48,7 @@ def _end(number: int, _frame: object) -> None:
 def _run(pipe: Connection, assignment: Assignment) -> ClientResult:
     client = _made(assignment)
     try:
-        # What is made from here on leaves no cycles, and a collection would be a latency.
+        # Objects created from here on leave no cycles, and a collection would be a latency.
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -81,7 +81,7 @@ def _made(assignment: Assignment) -> Producer | Reader | Follower | Group:
 
 
 def _told(pipe: Connection) -> Mapping[int, int] | None:
-    """Where the partitions end now, once that was told."""
+    """The end offsets of the partitions, once they were received."""
     if not pipe.poll(0):
         return None
     until = pipe.recv()

@@ -1,8 +1,9 @@
 """`Comparison`: two brokers under the same workload, in turns, as ratios with their spread (pure).
 
 Rounds are run in turns (A B A B ...), because a machine is not the same machine a minute later. A
-ratio is formed within each round; the median of them is told, with the lowest and the highest. When
-these lie on both sides of 1, the rounds do not agree on who is ahead, and that is said.
+ratio is computed within each round; the median of them is reported, with the lowest and the
+highest. When these lie on both sides of 1, the rounds do not agree on which broker is faster, and a
+note says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ Figure = Callable[[Measurement], float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure of both brokers; `first` is the one that is judged, `second` what it is beside."""
+    """One figure of both brokers; `first` is compared with `second`."""
 
     name: str
     unit: str
@@ -31,7 +32,7 @@ class Line:
 
     @property
     def rounds_agree(self) -> bool:
-        """Whether every round had the same one ahead."""
+        """Whether the same broker was better in every round."""
         return self.ratio_low > 1 or self.ratio_high < 1
 
     def document(self) -> dict[str, object]:
@@ -73,7 +74,7 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """What must be known of either, each once, with whose it is."""
+        """The notes of both brokers, each once, with the address of the broker."""
         found: dict[str, None] = {}
         for one in (*self.first, *self.second):
             for text in one.notes:
@@ -123,11 +124,11 @@ FIGURES: Final[Sequence[tuple[str, str, Figure, bool]]] = (
     ("latency p99.9", "ms", _latency(99.9), False),
     ("latency max", "ms", _latency(100), False),
 )
-"""Name, unit, where it is, and whether more of it is better."""
+"""Name, unit, getter, and whether a higher value is better."""
 
 
 def summed(rounds: Sequence[Measurement]) -> Measurement:
-    """All rounds of one broker as one measurement, for a picture of its latencies."""
+    """All rounds of one broker as one measurement, for the charts of its latencies."""
     first = rounds[0]
     figures: Mapping[str, float] = {
         name: median(one.figures.get(name, 0.0) for one in rounds) for name in first.figures

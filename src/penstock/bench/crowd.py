@@ -1,8 +1,8 @@
 """`Crowd`: the client processes of one run, started together and ended together.
 
 Guarantees: all begin at one moment, after the last is ready; the first that fails ends the run with
-its error; whatever happens, Ctrl-C included, no process is left when the block is over. Processes
-start afresh (`spawn`): a fork would copy connections and threads of whoever measures.
+its error; in every case, Ctrl-C included, no process is left when the block is over. Processes
+start afresh (`spawn`): a fork would copy connections and threads of the measuring process.
 """
 
 import multiprocessing
@@ -27,13 +27,13 @@ from penstock.core.errors import (
 )
 
 START_SECONDS_MAX: Final = 120.0
-"""For all to be ready: a process needs a tenth of a second, two hundred of them longer."""
+"""Time until all are ready: a process needs a tenth of a second, two hundred of them longer."""
 LEAD_NS: Final = SECOND_NS // 20
-"""Between the word and the beginning: it must have reached everybody."""
+"""Between the start message and the beginning: it must have reached all clients."""
 END_SECONDS_MAX: Final = 5.0
 
 Watch = Callable[[Sequence[Progress]], None]
-"""Told what each client has done so far."""
+"""Called with the progress of each client."""
 
 
 class ClientFailedError(PenstockError):
@@ -87,7 +87,7 @@ class Crowd:
         self._end()
 
     def begin(self) -> None:
-        """Give the word."""
+        """Send the start message."""
         begin_ns = time.monotonic_ns() + LEAD_NS
         for client in self._clients:
             self._tell(client, Go(begin_ns))
@@ -104,7 +104,7 @@ class Crowd:
         return [one for one in results if one is not None]
 
     def tell_end(self, numbers: Sequence[int], ends: dict[int, int]) -> None:
-        """Tell readers where the partitions end; each gets its own."""
+        """Send the end offsets to readers; each gets those of its own partitions."""
         for number in numbers:
             wanted = self._assignments[number].partitions
             self._tell(self._clients[number], Until({part: ends[part] for part in wanted}))
@@ -155,12 +155,12 @@ class Crowd:
             raise AssertionError(f"a client said {message!r}")
 
     def _tell(self, client: _Client, message: object) -> None:
-        # A client that is gone has said why; that is read next.
+        # A client that has ended has sent the reason; that is read next.
         with suppress(BrokenPipeError, ConnectionResetError):
             client.pipe.send(message)
 
     def _end(self) -> None:
-        """End every process: first ask, then insist."""
+        """End every process: first SIGTERM, then SIGKILL."""
         started = [one for one in self._clients if one.process.pid is not None]
         for client in started:
             if client.process.is_alive() and client.result is None:

@@ -1,4 +1,4 @@
-"""Figures in the words of people, and the histogram of a terminal (pure)."""
+"""Formats figures for people, and the histogram of a terminal (pure)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ _ROWS_MAX: Final = 16
 
 
 def latency_text(value_us: float) -> str:
-    """A latency with three digits that matter, in its unit."""
+    """A latency with three significant digits, in its unit."""
     if value_us < 1000:
         return f"{value_us:.0f} µs"
     if value_us < 1_000_000:
@@ -32,7 +32,7 @@ def edge_text(value_us: int) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """So many a second."""
+    """A rate per second."""
     return f"{rate:,.0f}" if rate >= 100 else _three(rate)
 
 
@@ -43,7 +43,7 @@ def _three(value: float) -> str:
 
 
 def unit_of(workload: Workload) -> str:
-    """What is counted."""
+    """The unit of the counted items."""
     return "commits" if workload.kind == GROUPS else "records"
 
 
@@ -132,7 +132,7 @@ def histogram_bars(histogram: Histogram, width: int, *, is_plain: bool = False) 
     edges = edges_between(histogram.min_us, histogram.max_us)
     counts = counts_between(histogram, edges)
     if len(counts) > _ROWS_MAX:
-        # From a microsecond to minutes: what is below the rest is put into the first line.
+        # From a microsecond to minutes: latencies below the others are put into the first line.
         counts = [sum(counts[: -_ROWS_MAX + 1]), *counts[-_ROWS_MAX + 1 :]]
         edges = [edges[0], *edges[-_ROWS_MAX:]]
     labels = [f"{edge_text(low)} - {edge_text(high)}" for low, high in pairwise(edges)]

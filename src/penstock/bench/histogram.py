@@ -2,7 +2,7 @@
 
 Latencies are whole microseconds. Up to 255 each has a slot of its own; above, every power of two is
 cut into 128 slots, so a slot is never wider than 1/128 of what it holds. There are at most
-`SLOTS_MAX` slots, whatever is recorded; what is longer than `VALUE_US_MAX` counts as that.
+`SLOTS_MAX` slots, whatever is recorded; a latency above `VALUE_US_MAX` counts as that.
 
 Two histograms of different clients or rounds are merged by adding their slots, and the result is
 the histogram that one observer of both would have. Percentiles must never be averaged; this is why.
@@ -43,7 +43,7 @@ class Histogram:
     max_us: int = 0
 
     def record(self, value_us: int, times: int = 1) -> None:
-        """Add a latency, so many times; below zero (a clock was set) counts as zero."""
+        """Add a latency `times` times; below zero (a clock was set) counts as zero."""
         value = min(max(value_us, 0), VALUE_US_MAX)
         number = slot_of(value)
         self.counts[number] = self.counts.get(number, 0) + times
@@ -53,7 +53,7 @@ class Histogram:
         self.max_us = max(self.max_us, value)
 
     def merge(self, other: "Histogram") -> None:
-        """Add what another one counted."""
+        """Add the counts of another histogram."""
         for number, count in other.counts.items():
             self.counts[number] = self.counts.get(number, 0) + count
         self.count += other.count
@@ -63,11 +63,11 @@ class Histogram:
 
     @property
     def mean_us(self) -> float:
-        """The mean; 0 of nothing."""
+        """The mean; 0 without latencies."""
         return self.sum_us / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
-        """The latency that so many percent did not exceed, in microseconds; 0 of nothing.
+        """The latency that `percent` did not exceed, in microseconds; 0 without latencies.
 
         Never below the true one and less than 1 % above it; 100 is the exact maximum.
         """
@@ -81,7 +81,7 @@ class Histogram:
         return 0
 
     def slots(self) -> Iterator[Slot]:
-        """The slots that hold something, from low to high."""
+        """The slots with counts, from low to high."""
         for number in sorted(self.counts):
             low, high = bounds_of(number)
             yield Slot(low, high, self.counts[number])

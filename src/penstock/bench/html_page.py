@@ -1,7 +1,7 @@
-"""`page`: a measurement or a comparison as one HTML file that needs nothing else (pure).
+"""`page`: a measurement or a comparison as one self-contained HTML file (pure).
 
 Styles and charts are inside; it loads nothing, runs no script, follows the reader's light or dark
-setting and can be printed. The time it was made is an argument.
+setting and can be printed. The time of its creation is an argument.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Keys as a workload spreads them: none, all alike often, or few very often (pure).
 
-`zipf` gives the key of rank r a weight of 1/r: the first of ten thousand keys has a tenth of all
+In `zipf` the key of rank r has a weight of 1/r: the first of ten thousand keys has a tenth of all
 records, so one partition gets more than the others, as with real customers. Numbers between 0 and 1
 come from the caller, so a seed repeats a run.
 """
@@ -12,11 +12,11 @@ from itertools import accumulate
 from penstock.bench.workload import NO_KEYS, UNIFORM
 
 Draw = Callable[[], float]
-"""A number from 0 up to 1, as `random.Random.random` gives it."""
+"""Returns a number from 0 up to 1, as `random.Random.random`."""
 
 
 def key_source(distribution: str, key_count: int, draw: Draw) -> Callable[[], bytes | None]:
-    """What gives the key of the next record."""
+    """A function that returns the key of the next record."""
     if distribution == NO_KEYS:
         return lambda: None
     keys = [b"key-%08d" % number for number in range(key_count)]

@@ -1,8 +1,8 @@
-"""`Lanes`: some connections, several requests under way, answers taken as they come.
+"""`Lanes`: some connections, several requests under way, answers handled as they arrive.
 
-Guarantees: the time of an answer is read when its bytes are here, not when somebody asks for it,
-as far as one thread can: whoever waits, waits for all connections at once. A lane keeps the order
-of its requests. It retries nothing: in a measurement a lost answer is the end.
+Guarantees: the time of an answer is read when its bytes arrive, not when the answer is used, as far
+as one thread can: a wait is for all connections at once. A lane keeps the order of its requests. It
+retries nothing: in a measurement a lost answer is an error.
 """
 
 import select
@@ -17,7 +17,7 @@ from penstock.client.call import Call, Ticket
 
 CLIENT_ID: Final = "penstock-bench"
 _SELECT_DESCRIPTORS_MAX: Final = 1024
-"""FD_SETSIZE: `select` takes descriptors below it only."""
+"""FD_SETSIZE: `select` accepts only descriptors below it."""
 
 Key = TypeVar("Key", bound=Hashable)
 Note = TypeVar("Note")
@@ -39,13 +39,13 @@ class Lanes(Generic[Key, Note]):
         self._lanes: dict[Key, _Lane[Note]] = {}
 
     def open(self, key: Key, address: Address) -> None:
-        """Connect now, so that the first request does not pay for it."""
+        """Connect now, so that the first request does not include it."""
         if key not in self._lanes:
             opened = connect(address, timeout_seconds=self._timeout_seconds, client_id=CLIENT_ID)
             self._lanes[key] = _Lane(opened)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for lane in self._lanes.values():
             lane.connection.close()
         self._lanes.clear()
@@ -56,7 +56,7 @@ class Lanes(Generic[Key, Note]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no request is under way."""
         return not any(lane.under_way for lane in self._lanes.values())
 
     def send(self, key: Key, call: Call[Any], note: Note) -> None:
@@ -65,11 +65,11 @@ class Lanes(Generic[Key, Note]):
         lane.under_way.append((lane.connection.send(call), note))
 
     def carry(self, key: Key, call: Call[Result]) -> Result:
-        """Send one request and wait for its answer; for what is not measured by `collect`."""
+        """Send one request and wait for its answer; for requests that are not measured."""
         return self._lanes[key].connection.carry(call)
 
     def collect(self, take: Callable[[Any, Note], None]) -> bool:
-        """Hand over every answer that is here; whether there was one."""
+        """Pass every received answer to `take`; return whether there was one."""
         any_came = False
         for lane in self._lanes.values():
             while lane.under_way and lane.connection.has_answer(lane.under_way[0][0]):
@@ -79,11 +79,11 @@ class Lanes(Generic[Key, Note]):
         return any_came
 
     def wait(self, seconds: float) -> None:
-        """Until something came, or so long."""
+        """Wait until an answer arrives, at most `seconds`."""
         waiting = [lane.connection.fileno() for lane in self._lanes.values() if lane.under_way]
         seconds = max(0.0, seconds)
         if max(waiting, default=0) < _SELECT_DESCRIPTORS_MAX:
-            # It waits to the microsecond, and batches that are due are counted so.
+            # It waits to the microsecond, which the due times of batches need.
             select.select(waiting, [], [], seconds)
             return
         poll = select.poll()

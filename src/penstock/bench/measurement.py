@@ -1,8 +1,8 @@
-"""`Measurement`: what clients saw, added up, with the doubts that belong to it (pure).
+"""`Measurement`: the results of all clients, added up, with notes on their limits (pure).
 
-`ClientResult` is what one process reports. A measurement adds records, merges histograms and says
-in notes what a reader must know before believing it: that the load generator and not the broker was
-the limit, that a rate was not kept, that clients and broker shared the machine's cores.
+`ClientResult` is the report of one process. A measurement adds records, merges histograms and has
+notes for the reader: that the load generator and not the broker was the limit, that a rate was not
+kept, that clients and broker shared the machine's cores.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from penstock.bench.timeline import Timeline
 from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
 
 WAITING_SHARE: Final = 0.1
-"""A process that waits so much of the time for a processor measures the machine's other work."""
+"""A process that waits for a processor for this share of the time measures other work."""
 BUSY_SHARE: Final = 0.85
-"""A process that computes for so much of the time is a limit itself."""
+"""A process that computes for this share of the time is a limit itself."""
 RATE_KEPT_SHARE: Final = 0.98
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
@@ -34,18 +34,18 @@ WHAT_BYTES_ARE: Final[Mapping[str, str]] = {
     END_TO_END: "values, before compression",
     GROUPS: "none, for commits carry no records",
 }
-"""Who reads does not decode: what it counts has headers and keys in it, and is compressed."""
+"""A reader does not decode: its bytes include headers and keys, and are compressed."""
 
 
 def latency_meaning(workload: Workload) -> str:
-    """What a latency is the time of."""
+    """The meaning of a latency."""
     text = WHAT_LATENCY_IS[workload.kind]
     return text if workload.rate is None else text.replace("sending it", "the time it was due")
 
 
 @dataclass(slots=True)
 class ClientResult:
-    """What one client saw of the measured part; times are of the machine's monotonic clock."""
+    """The result of one client for the measured part; times are of the monotonic clock."""
 
     records: int = 0
     bytes: int = 0
@@ -55,22 +55,22 @@ class ClientResult:
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     waiting_seconds: float = 0.0
-    """Ready to run, and no processor was free; 0 where the system does not tell."""
+    """Time ready to run without a free processor; 0 where the system does not report it."""
     latency: Histogram = field(default_factory=Histogram)
     timeline: Timeline = field(default_factory=Timeline)
     records_in_all: int = 0
     """Warm-up included."""
     figures: dict[str, float] = field(default_factory=dict)
-    """What only this kind of workload has, in seconds."""
+    """Figures that only this kind of workload has, in seconds."""
 
     @property
     def busy_share(self) -> float:
-        """How much of the time this process computed."""
+        """Share of the time that this process computed."""
         return self.cpu_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
     @property
     def waiting_share(self) -> float:
-        """How much of the time it waited for a processor."""
+        """Share of the time that it waited for a processor."""
         return self.waiting_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
@@ -87,7 +87,7 @@ class Measurement:
     latency: Histogram
     timeline: Timeline
     busy_shares: tuple[float, ...]
-    """Of each client process, how much of the time it computed."""
+    """For each client process, the share of the time that it computed."""
     figures: Mapping[str, float]
     notes: tuple[str, ...]
 
@@ -98,11 +98,11 @@ class Measurement:
 
     @property
     def megabytes_per_second(self) -> float:
-        """By the million; `WHAT_BYTES_ARE` has what is counted."""
+        """In millions of bytes; `WHAT_BYTES_ARE` defines the counted bytes."""
         return self.bytes / self.seconds / 1e6 if self.seconds else 0.0
 
     def document(self) -> dict[str, object]:
-        """For JSON; fields only ever grow."""
+        """For JSON; fields are only added."""
         return {
             "bootstrap_server": self.bootstrap,
             "workload": self.workload.document(),
@@ -136,10 +136,10 @@ def joined(
     cores: int,
     notes: Sequence[str] = (),
 ) -> Measurement:
-    """One measurement of what all clients saw.
+    """One measurement of the results of all clients.
 
-    `loaders` are clients whose records others counted: they make the load and are judged with the
-    rest. `notes` are told before those that the figures give.
+    `loaders` are clients whose records others counted: they create the load and are included in the
+    notes. `notes` come before those from the figures.
     """
     latency, timeline = Histogram(), Timeline()
     figures: dict[str, float] = {}

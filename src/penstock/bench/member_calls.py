@@ -18,12 +18,12 @@ REBALANCE_TIMEOUT_MS = 60_000
 
 
 class Beat(NamedTuple):
-    """What a coordinator answers to a heartbeat."""
+    """The answer of a coordinator to a heartbeat."""
 
     epoch: int
     topic_id: uuid.UUID | None
     partitions: frozenset[int] | None
-    """None: as before."""
+    """None: unchanged."""
 
 
 def heartbeat(
@@ -34,7 +34,7 @@ def heartbeat(
     topic: str | None = None,
     owned: tuple[uuid.UUID | None, frozenset[int]] | None = None,
 ) -> Call[Beat]:
-    """Say that a member lives; with `topic` it joins, with `owned` it confirms what it has."""
+    """Heartbeat of a member; with `topic` it joins, with `owned` it confirms its partitions."""
     parts: tuple[RequestTopicPartitions, ...] | None = () if topic is not None else None
     if owned is not None:
         held = tuple(sorted(owned[1]))

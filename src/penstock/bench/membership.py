@@ -5,7 +5,7 @@ by one at most; commits, one under way for each member; and the same balance aga
 left. Groups are of the consumer protocol (KIP-848), so a broker from before Kafka 4 is refused.
 
 Members heartbeat every `PAUSE_SECONDS` while they wait for balance, not every five seconds as
-brokers tell them: the coordinator is measured, not the waiting. They read no records.
+brokers request: the coordinator is measured, not the waiting. They read no records.
 """
 
 import time
@@ -29,7 +29,7 @@ from penstock.core.errors import BrokerAnswerError, PenstockError
 
 PAUSE_SECONDS: Final = 0.05
 HEARTBEAT_NS: Final = 3 * SECOND_NS
-"""While members commit: brokers tell five seconds."""
+"""While members commit: brokers request five seconds."""
 _IDLE_SECONDS: Final = 0.1
 _DELETIONS_MAX: Final = 5
 
@@ -38,7 +38,7 @@ LEAVING: Final = "leave until balanced"
 
 
 class NoBalanceError(PenstockError):
-    """A group did not come to rest."""
+    """A group did not become balanced."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Member:
     is_to_confirm: bool = False
     heartbeat_ns: int = 0
     may_be_known: bool = False
-    """The coordinator was asked to take it, whether or not the answer is here."""
+    """The join was sent, whether or not it was answered."""
 
 
 class _Sent(NamedTuple):
@@ -77,7 +77,7 @@ class Group:
             self._lanes.open(member.number, address)
 
     def run(self, begin_ns: int, report: Report) -> ClientResult:
-        """Join, commit, let one leave, and clean up."""
+        """Join, commit, let one member leave, and clean up."""
         joining_seconds = self._join()
         workload, assignment = self._workload, self._assignment
         shares = Shares(assignment.clients, assignment.client)
@@ -102,19 +102,19 @@ class Group:
         return result
 
     def close(self) -> None:
-        """The connections are closed, all leave, the group is deleted."""
+        """Close the connections, let all members leave, delete the group."""
         self._lanes.close()
         self._cluster.close()
         if not any(member.may_be_known for member in self._members):
             return
-        # Anew: an interrupt in the middle of an answer leaves a connection that cannot be used.
+        # A new connection: an interrupt in the middle of an answer leaves an unusable one.
         with open_cluster(self._assignment) as cluster:
             for _ in range(_DELETIONS_MAX - 1):
                 self._all_leave(cluster)
                 with suppress(GroupNotEmptyError):
                     Groups(cluster).delete(self._group_id)
                     return
-                # A join that was under way came after the leaving.
+                # A join that was under way arrived after the leave.
                 time.sleep(PAUSE_SECONDS)
             self._all_leave(cluster)
             Groups(cluster).delete(self._group_id)
@@ -124,7 +124,7 @@ class Group:
         for member in self._members:
             if member.may_be_known:
                 call = heartbeat(self._group_id, member.member_id, LEAVE_EPOCH)
-                # Who was interrupted or thrown out is not known there: as it should be.
+                # The coordinator may not know an interrupted or fenced member: that is fine.
                 with suppress(BrokerAnswerError):
                     coordinators.ask(self._group_id, call, repeatable=True)
 
@@ -137,7 +137,7 @@ class Group:
                 self._group_id, member.member_id, JOIN_EPOCH, topic=self._assignment.topic
             )
             member.may_be_known = True
-            # A coordinator that loads its log says so, and is asked again.
+            # A coordinator that loads its log returns an error, and is asked again.
             self._take(member, self._repeated(member, call))
         self._balance()
         return (time.monotonic_ns() - begun_ns) / SECOND_NS
@@ -193,7 +193,7 @@ class Group:
     # --- Committing ---
 
     def _commit(self, pacing: Pacing, observer: Observer) -> None:
-        """Commits when they are due, in turns; heartbeats go first, whether or not one is due."""
+        """Send commits when they are due, in turns; heartbeats go first, also when none is due."""
         offsets = count()
 
         def take(answer: Beat | None, sent: _Sent) -> None:
@@ -227,14 +227,14 @@ class Group:
             pacing.sent(due_ns)
 
     def _send_heartbeats(self, now_ns: int) -> None:
-        """Of all whose time it is: who is silent for long is put out of the group."""
+        """Send all due heartbeats: a silent member would be fenced."""
         for member in self._members:
             is_overdue = now_ns - member.heartbeat_ns > HEARTBEAT_NS
             if is_overdue and self._lanes.has_room(member.number):
                 self._lanes.send(member.number, self._beat(member), _Sent(member, now_ns, False))  # noqa: FBT003
 
     def _free_from(self, turn: int) -> _Member | None:
-        """The next member, in turns, that has nothing under way."""
+        """The next member, in turns, without a request under way."""
         for step in range(len(self._members)):
             member = self._members[(turn + step) % len(self._members)]
             if self._lanes.has_room(member.number):

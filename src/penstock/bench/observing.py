@@ -1,6 +1,6 @@
-"""`Observer`: what one client saw, while it runs: counts, latencies, its own use of the processor.
+"""`Observer`: collects counts, latencies and processor use of one client while it runs.
 
-It knows which part is warm-up: that is counted for progress and nowhere else.
+It knows which part is warm-up: that is counted only for progress.
 """
 
 import time
@@ -21,7 +21,7 @@ class Observer:
     """Collects the result of one client."""
 
     def __init__(self, measured_ns: int, end_ns: int | None, report: Report) -> None:
-        """With `end_ns` what comes later adds to latencies and not to what was done in time."""
+        """With `end_ns`, later requests add to latencies and not to the counts."""
         self._measured_ns = measured_ns
         self._end_ns = end_ns
         self._report = report
@@ -35,7 +35,7 @@ class Observer:
     def done(self, now_ns: int, due_ns: int, records: int, size_bytes: int) -> None:
         """Records that were due then are done now, by one request.
 
-        In a given time what is done in it counts; of a given number that many count.
+        With a duration the records done within it count; with a number that many count.
         """
         result = self.result
         result.records_in_all += records
@@ -53,7 +53,7 @@ class Observer:
         return at_ns >= self._measured_ns and (self._end_ns is None or at_ns < self._end_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Time passes: begin to count the processor's time, and tell how far it is."""
+        """Time has passed: begin to count the processor's time, and report progress."""
         if not self._wall_ns and now_ns >= self._measured_ns:
             self._cpu_ns, self._wall_ns = time.process_time_ns(), now_ns
             self._waited_ns = waited_for_processor_ns()
@@ -76,7 +76,7 @@ class Observer:
 
 
 def waited_for_processor_ns() -> int:
-    """How long this thread was ready to run and did not; 0 where the system does not tell."""
+    """How long this thread was ready to run and did not; 0 where the system does not report it."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

@@ -1,9 +1,9 @@
 """`Pacing`: when each batch is due, and when a client is done (pure).
 
-Without a rate a batch is due as soon as there is room for it. With a rate batches are due at fixed
-times, however late the ones before them were: latency counts from then, so a broker that stops for
-a second is charged for every batch it made wait, not only for the one it held. Clients take turns,
-so that all of them together keep the rate.
+Without a rate a batch is due as soon as it can be sent. With a rate batches are due at fixed times,
+however late the ones before them were: latency counts from then, so a broker that stops for a
+second is charged for every batch that had to wait, not only for the one it held. Clients take
+turns, so that all of them together keep the rate.
 
 The clock is an argument; times are nanoseconds of the machine's monotonic clock, which all clients
 on a machine share.
@@ -23,9 +23,9 @@ class Pacing:
     measured_ns: int
     """When the warm-up is over."""
     end_ns: int | None
-    """When nothing more is sent; None with a count."""
+    """When sending ends; None with a count."""
     batches: int | None = None
-    """How many are sent after the warm-up; None with a duration."""
+    """Batches to send after the warm-up; None with a duration."""
     interval_ns: float | None = None
     """Between two batches of this client; None without a rate."""
     phase_ns: float = 0.0
@@ -47,7 +47,7 @@ class Pacing:
         return due
 
     def sent(self, due_ns: int) -> None:
-        """The batch that was due then was sent."""
+        """Note that the batch that was due then was sent."""
         self._sent += 1
         if due_ns >= self.measured_ns:
             self._sent_measured += 1
@@ -59,13 +59,13 @@ class Pacing:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What one of several clients does of the whole."""
+    """The share of one of several clients in the whole work."""
 
     clients: int
     client: int
 
     def of_count(self, whole: int) -> int:
-        """Its part of a number of things; the parts add up."""
+        """Its part of a number; the parts add up."""
         return whole // self.clients + (1 if self.client < whole % self.clients else 0)
 
     def of_list(self, partitions: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A client that writes: batches when they are due, answers timed as they come.
+"""A client that writes: batches are sent when they are due, answers timed as they arrive.
 
 One request holds one batch of one partition. With acks=all batches are numbered, as Kafka's own
 clients do. The first refused batch ends the run. With a rate, latency counts from the time a batch
@@ -27,7 +27,7 @@ from penstock.protocol.messages.produce import PartitionProduceResponse
 _SEQUENCE_MASK = 0x7FFFFFFF
 _NOBODY = ProducerIdentity(-1, -1)
 _IDLE_SECONDS = 0.25
-"""The longest wait without looking up: progress is told meanwhile."""
+"""The longest wait without an interruption: progress is reported meanwhile."""
 
 
 class _Sent(NamedTuple):
@@ -53,7 +53,7 @@ class Producer:
     """One client that writes."""
 
     def __init__(self, assignment: Assignment) -> None:
-        """Connect and build what will be sent."""
+        """Connect and build the batches."""
         workload = assignment.workload
         self._assignment = assignment
         self._workload = workload

@@ -1,12 +1,12 @@
-"""Clients that read: one reads what is there over and over, one follows what is being written.
+"""Clients that read: one reads existing records over and over, one follows new records.
 
 Both count records by the headers of batches and decode none, so that reading costs the client
-little: what is measured is how fast a broker gives. Marks of transactions are no records. Readers
-belong to no group and commit nothing.
+little: the speed of the broker is measured. Transaction markers are not records. Readers belong to
+no group and commit nothing.
 
-`Reader` asks each leader for all of its partitions at once and asks again as soon as the answer is
-here; at the end of a partition it begins anew. `Follower` starts at the ends, so that it sees what
-comes, reads the stamp of each batch of this run and counts the time since the batch was due.
+`Reader` asks each leader for all of its partitions at once and asks again as soon as the answer has
+arrived; at the end of a partition it begins anew. `Follower` starts at the ends, so that it sees
+new records, reads the stamp of each batch of this run and counts the time since the batch was due.
 """
 
 import time
@@ -37,7 +37,7 @@ FOLLOW_BOUNDS = FetchBounds(wait_ms_max=100, bytes_min=1, bytes_max=8_388_608)
 _IDLE_SECONDS = 0.1
 _NO_END = 2**62
 _COUNTED = Struct(">8xi9xh34xi")
-"""Of the header of a batch: its length, its attributes and its count of records."""
+"""Fields of the header of a batch: its length, its attributes and its count of records."""
 
 _Answer = dict[TopicPartition, PartitionData]
 
@@ -47,7 +47,7 @@ class NothingToReadError(PenstockError):
 
 
 class RecordsMissingError(PenstockError):
-    """Records were acknowledged and never came to a reader."""
+    """Records were acknowledged and never reached a reader."""
 
 
 class _Asked(NamedTuple):
@@ -56,7 +56,7 @@ class _Asked(NamedTuple):
 
 
 class _Places:
-    """The partitions of one client: where they begin and end, and where it reads."""
+    """The partitions of one client: their start and end offsets, and its positions."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.topic = assignment.topic
@@ -77,10 +77,10 @@ class _Places:
 
 
 class Reader:
-    """One client that reads what is there, again and again."""
+    """One client that reads existing records, again and again."""
 
     def __init__(self, assignment: Assignment) -> None:
-        """Connect, and look what there is to read."""
+        """Connect, and find the partitions' offsets."""
         self._assignment = assignment
         self._places = _Places(assignment)
         self._first = self._places.first
@@ -108,7 +108,7 @@ class Reader:
             now_ns = time.monotonic_ns()
             observer.done(now_ns, asked.asked_ns, records, size_bytes)
             if not observer.result.records_in_all and self._is_read_whole():
-                # Nothing but marks of transactions: a number of records is never reached.
+                # Only transaction markers: a number of records is never reached.
                 raise NothingToReadError(nothing_to_read(self._assignment.topic))
             is_more = end_ns is None or now_ns < end_ns
             if is_more and (wanted is None or observer.result.records < wanted):
@@ -137,7 +137,7 @@ class Reader:
         self._places.lanes.send(address, calls.fetch_batches(offsets, READ_BOUNDS), note)
 
     def _take(self, answer: _Answer) -> tuple[int, int]:
-        """Records and bytes of an answer; positions move on, at the end back to the beginning."""
+        """Records and bytes of an answer; positions advance, at the end back to the beginning."""
         records = size_bytes = 0
         for at, part in answer.items():
             raise_error(part.error_code, None, str(at))
@@ -146,7 +146,7 @@ class Reader:
                 continue
             position = self._position[at]
             size, following = whole_batches(data, position, _NO_END)
-            # Not the offsets: compaction leaves gaps, and marks of transactions have some too.
+            # Not the offsets: compaction leaves gaps, and transaction markers have offsets too.
             records += records_in(data, size)
             size_bytes += size
             is_at_end = following >= self._end[at]
@@ -157,7 +157,7 @@ class Reader:
 
 
 class Follower:
-    """One client that reads what is being written."""
+    """One client that reads new records."""
 
     def __init__(self, assignment: Assignment) -> None:
         """Connect, and find the ends."""
@@ -172,7 +172,7 @@ class Follower:
         report: Report,
         ends: Callable[[], Mapping[int, int] | None],
     ) -> ClientResult:
-        """Read until everything before `ends` is read; they are known when all is written."""
+        """Read until all records before `ends` are read; they are known after the last write."""
         workload = self._assignment.workload
         measured_ns = begin_ns + round(workload.warmup_seconds * SECOND_NS)
         is_counted = workload.count is not None
@@ -238,7 +238,7 @@ class Follower:
 
 
 def records_in(data: memoryview, size: int) -> int:
-    """Records of the whole batches in so many bytes, control batches left out."""
+    """Records of the whole batches in `size` bytes, control batches left out."""
     records = position = 0
     unpack = _COUNTED.unpack_from
     while position < size:
@@ -250,7 +250,7 @@ def records_in(data: memoryview, size: int) -> int:
 
 
 def nothing_to_read(topic: str) -> str:
-    """The words for a topic without records."""
+    """The error message for a topic without records."""
     return (
         f"{topic} has no records: there is nothing to read. Leave the topic out to have one "
         "filled, or produce to it first."

@@ -1,8 +1,7 @@
-"""`run` measures one broker, `compare` two in turns; both leave nothing behind.
+"""`run` measures one broker, `compare` two in turns; both remove their topics.
 
-Here the parts of a measurement follow each other: make the topic, start the clients, fill the topic
-for reading, give the word, wait, add up, remove. What is decided about workloads, shares and
-figures is decided elsewhere, without IO.
+The steps of a measurement: create the topic, start the clients, fill the topic for reading, begin,
+wait, add up, remove. Workloads, shares and figures are decided elsewhere, without IO.
 """
 
 import os
@@ -28,12 +27,12 @@ from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
 
 FILL_BYTES: Final = 100_000_000
-"""What a topic is filled with before it is read; a count may say less. Each partition gets a batch,
-whatever they come to."""
+"""Bytes that a topic is filled with before it is read; a count may need less. Each partition gets a
+batch in any case."""
 FILL_CLIENTS_MAX: Final = 2
 
 Watch = Callable[[str, Sequence[Progress]], None]
-"""Told which part of the work is under way, and what each client has done in it."""
+"""Called with the part of the work that is under way, and the progress of each client."""
 
 
 def run(workload: Workload, bootstrap: str, *, watch: Watch | None = None) -> Measurement:
@@ -62,11 +61,11 @@ def compare(
     rounds: int = 3,
     watch: Watch | None = None,
 ) -> Comparison:
-    """Measure two brokers in turns, so many rounds of both."""
+    """Measure two brokers in turns, several rounds of both."""
     if rounds < 1:
         raise ConfigError(f"{rounds} rounds compare nothing. Take one or more; three is good.")
     told: Watch = watch or (lambda _part, _progress: None)
-    # Both must answer before minutes are spent on the first.
+    # Check that both answer before minutes are spent on the first.
     for bootstrap in (first, second):
         with _open(workload, bootstrap) as cluster:
             cluster.brokers()
@@ -92,7 +91,7 @@ def _open(workload: Workload, bootstrap: str) -> Cluster:
 
 
 class _Run:
-    """One measurement on a topic that is there."""
+    """One measurement on an existing topic."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class _Run:
         self._notes: list[str] = []
 
     def of_role(self, role: str, clients: int) -> Measurement:
-        """All clients do the same."""
+        """Measure clients that all do the same."""
         assignments = [self._assignment(role, n, clients) for n in range(clients)]
         with Crowd(assignments) as crowd:
             crowd.begin()
@@ -121,7 +120,7 @@ class _Run:
         return self._joined(results)
 
     def of_reading(self) -> Measurement:
-        """The topic is filled first, unless it is somebody's; then each reads its partitions."""
+        """Fill the topic first, unless the user named it; then each client reads its partitions."""
         if self._workload.topic is None:
             self._fill()
         self._partitions = self._partitions_with_records()
@@ -131,7 +130,7 @@ class _Run:
         return self.of_role(words.READER, readers)
 
     def of_the_whole_way(self) -> Measurement:
-        """Some write and others read; what the readers saw is the result."""
+        """Some clients write and others read; the readers' figures are the result."""
         writers = self._workload.clients
         readers = min(writers, len(self._partitions))
         assignments = [self._assignment(words.PRODUCER, n, writers) for n in range(writers)]
@@ -155,7 +154,7 @@ class _Run:
         filling = replace(
             workload, kind=PRODUCE, count=records, warmup_seconds=0.0, rate=None, acks=-1
         )
-        # Each goes through all partitions: with little to write only one comes to the last of them.
+        # Each client writes to all partitions in turn: with few records only one reaches the last.
         clients = min(workload.clients, FILL_CLIENTS_MAX, records // records_min)
         with Crowd(
             [
@@ -186,7 +185,7 @@ class _Run:
         )
 
     def _partitions_with_records(self) -> tuple[int, ...]:
-        """Those that a reader has something to do with; an error when there are none at all."""
+        """The partitions with records; raises when there are none."""
         first, end = self._offsets(EARLIEST_TIMESTAMP), self._offsets(LATEST_TIMESTAMP)
         found = tuple(part for part in self._partitions if first[part] < end[part])
         if not found:

@@ -1,4 +1,4 @@
-"""`Timeline`: how many records were done when, within a fixed memory (pure).
+"""`Timeline`: records over time, within a fixed memory (pure).
 
 Time is cut into slots of equal width. When a record comes too late for the last slot, the width
 doubles and neighbours are joined; so a run of any length has at most `SLOTS_MAX` of them. Timelines
@@ -10,7 +10,7 @@ from typing import Final
 
 SLOTS_MAX: Final = 240
 FIRST_WIDTH_MS: Final = 100
-"""Short runs are to show something too."""
+"""Short runs need several slots too."""
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Timeline:
     counts: list[int] = field(default_factory=list)
 
     def add(self, at_ms: int, records: int) -> None:
-        """So many records were done so long after the beginning."""
+        """Count records that were done `at_ms` after the beginning."""
         at = max(at_ms, 0)
         while at // self.width_ms >= SLOTS_MAX:
             self._widen()
@@ -31,7 +31,7 @@ class Timeline:
         self.counts[number] += records
 
     def merge(self, other: "Timeline") -> None:
-        """Add what another client did."""
+        """Add the records of another client."""
         theirs = Timeline(other.width_ms, list(other.counts))
         while self.width_ms < theirs.width_ms:
             self._widen()

@@ -1,7 +1,7 @@
-"""Topics of measurements: one is made and removed, or one that exists is used and left alone.
+"""Topics of measurements: one is created and removed, or an existing one is used and kept.
 
-Whatever ends the block, Ctrl-C included, removes what was made. A second Ctrl-C during that does
-not: then the name, which begins with `penstock-bench-`, tells what may go.
+Every end of the block, Ctrl-C included, removes a created topic. A second Ctrl-C during that does
+not: topics whose name begins with `penstock-bench-` can be deleted.
 """
 
 import signal
@@ -32,7 +32,7 @@ def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tup
     )
     is_made = False
     try:
-        # An interrupt in the middle of the call would leave a topic that nobody knows of.
+        # An interrupt in the middle of the call would leave an unknown topic.
         with _signals_wait():
             cluster.create_topic(wanted)
             is_made = True
@@ -44,7 +44,7 @@ def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tup
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Ctrl-C and SIGTERM come when the block has ended."""
+    """Delay Ctrl-C and SIGTERM until the block has ended."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -53,7 +53,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _partitions_of_new(cluster: Cluster, name: str, seconds_max: float) -> tuple[int, ...]:
-    """Kafka answers that a topic is made some moments before its brokers know of it."""
+    """Wait for a new topic: Kafka answers some moments before its brokers know the topic."""
     deadline = time.monotonic() + seconds_max
     while True:
         try:

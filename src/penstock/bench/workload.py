@@ -1,7 +1,7 @@
-"""`Workload`: what is to be measured, checked before anything starts (pure).
+"""`Workload`: the parameters of a measurement, checked before anything starts (pure).
 
-All problems are told together, each with its remedy, as one `ConfigError`. A workload says nothing
-of where the broker is: the same one is run against two of them.
+All problems are reported together, each with its remedy, as one `ConfigError`. A workload has no
+address of a broker: the same one is run against two of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,12 +30,12 @@ MEMBERS_MAX: Final = 2_000
 PARTITIONS_MAX: Final = 10_000
 KEYS_MAX: Final = 100_000
 DURATION_SECONDS_MIN: Final = 0.5
-"""Shorter, and one pause of the machine is a large part of the result."""
+"""In a shorter run, one pause of the machine is a large part of the result."""
 DURATION_SECONDS_MAX: Final = 86_400.0
 BATCH_BYTES_MAX: Final = 1_000_000
-"""What a broker takes by default is 1,048,588 with headers (message.max.bytes)."""
+"""A broker accepts 1,048,588 with headers by default (message.max.bytes)."""
 STAMP_BYTES: Final = 16
-"""What a record carries when its way is timed: whose it is, and when it was due."""
+"""Bytes of the stamp in a record for end-to-end latency: its run, and when it was due."""
 IN_FLIGHT_MAX: Final = 5
 """Kafka's bound for a producer whose batches are numbered."""
 
@@ -62,7 +62,7 @@ class Workload:
     in_flight: int = IN_FLIGHT_MAX
     members: int = 8
     topic: str | None = None
-    """One that exists; None makes one and removes it."""
+    """An existing topic; None creates one and removes it."""
     replication_factor: int = -1
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 30.0
@@ -75,15 +75,15 @@ class Workload:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether batches carry a producer's numbers, as Kafka's clients do with acks=all."""
+        """Whether batches have a producer's sequence numbers, as Kafka's clients with acks=all."""
         return self.acks == -1
 
     @property
     def requests_in_flight(self) -> int:
         """Requests under way on a connection.
 
-        Without a rate the way of a record is timed with one at a time: else it is the wait behind
-        the others that is measured.
+        Without a rate the end-to-end latency is measured with one request at a time: otherwise the
+        wait behind the others would be measured.
         """
         if self.kind == END_TO_END and self.rate is None:
             return 1
@@ -95,7 +95,7 @@ class Workload:
         return CODEC_NAMES.index(self.compression)
 
     def document(self) -> dict[str, object]:
-        """For JSON and for people: what was measured."""
+        """The measured workload, for JSON and for people."""
         return {
             "kind": self.kind,
             "size_bytes": self.size_bytes,
