@@ -154,7 +154,7 @@ def _by_key(
         assert key is not None
         partition = partitions[partition_of_key(key, len(partitions))]
         builder = open_batches.setdefault(partition, BatchBuilder())
-        # The first record's value is where a stamp goes: it is always the same one.
+        # The stamp is written into the first record's value: it is always the same one.
         value = values[number % len(values)] if builder.record_count else values[0]
         builder.append(Record(key, value, (), 0))
         number += 1

@@ -1,9 +1,9 @@
 """Budgets that all connections share: `MemoryBudget` in bytes, `RequestBudget` in requests too.
 
-Pure. There are three: requests that are being handled, whose bytes are given back when they are
-answered; requests of which a part has arrived; and answers that clients are slow to take. While one
-of the first two is spent, the connections that would add to it stop reading; they are resumed in
-the order in which they stopped. A budget of handled requests empties by itself. One of unfinished
+Pure. There are three: requests that are being handled, whose bytes are released when they are
+answered; requests of which a part has arrived; and answers that clients read slowly. While one of
+the first two is spent, the connections that would add to it stop reading; they are resumed in the
+order in which they stopped. A budget of handled requests empties by itself. One of unfinished
 requests does not, so one connection at a time may go on to the end of its request (`may_finish`),
 and the budget is passed by one request at most. While the third is spent, a fetch gets a single
 batch.

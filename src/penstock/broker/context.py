@@ -1,8 +1,8 @@
 """The arguments of a handler: `BrokerServices`, created once, and a `RequestContext` per request.
 
 A handler reaches everything through these two, so that its dependencies are one screen and a test
-can give it fakes. The ports here are those that `broker` needs of other packages; `node` fills
-them. Nothing in this module decides anything.
+can pass fakes. The ports here are those that `broker` needs of other packages; `node` fills them.
+Nothing in this module decides anything.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence

@@ -51,11 +51,11 @@ answer."""
 
 
 LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
-"""Requests that wait for other members or for a disk, and give up their place among wide requests
-first. A fetch does so when it begins to wait."""
+"""Requests that wait for other members or for a disk, and release their wide permit first. A fetch
+does so when it begins to wait."""
 
 PARKED_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-"""Requests that wait by their client's wish: the broker keeps of them only what it needs."""
+"""Requests that wait by their client's wish: the broker keeps only the fields it needs."""
 
 
 class Handler:
@@ -180,7 +180,7 @@ class Dispatcher:
     ) -> HoldingAnswer:
         """Decode a wide request on a thread, then handle it; later ones of the connection wait."""
         answer = HoldingAnswer(ForwardingWaiter())
-        # The body now: a request that waits by its client's wish lets go of it.
+        # Take the body now: a request that waits by its client's wish releases it.
         decode = partial(codec.decode_request, request.api_key, request.api_version, request.body)
         self._services.tasks.start(
             self._decode_and_handle(handler, decode, request.api_key, context, answer)

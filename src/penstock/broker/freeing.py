@@ -2,7 +2,7 @@
 
 The last reference to a message with a hundred thousand elements frees all of them at once, which
 takes 10 to 15 ms of the loop; a thread that frees them keeps the interpreter as long. Here the
-caller gives up its reference, and the elements are let go of one after the other. Elements that
+caller gives up its reference, and the elements are released one after the other. Elements that
 another owner still refers to stay. It is for requests and answers above `ELEMENTS_ON_LOOP_MAX`.
 """
 

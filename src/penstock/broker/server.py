@@ -93,11 +93,11 @@ class Listener:
         return connection if self._wrap_connection is None else self._wrap_connection(connection)
 
     def follow(self, settings: Settings) -> None:
-        """Use other limits from now on; the address stays what it is."""
+        """Use other limits from now on; the address is unchanged."""
         self._state.follow(settings.listener)
 
     async def stop(self) -> None:
-        """Refuse new connections and requests; answer what was accepted; then close."""
+        """Refuse new connections and requests; answer accepted requests; then close."""
         for server in self._servers:
             server.close()
         for _ in range(ACCEPT_TURNS):
@@ -115,7 +115,7 @@ class Listener:
             await server.wait_closed()
 
     def limits(self) -> list[LimitUse]:
-        """Every limit on connections and requests, with what is used of it."""
+        """Every limit on connections and requests, with its use."""
         return listener_limits(self._state)
 
     def close_sockets(self) -> None:

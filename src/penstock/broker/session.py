@@ -10,13 +10,14 @@ Guarantees:
   for much and reads nothing one large answer is built, not sixty-four;
 - the bytes of a request count against the node's budget until it is answered. A fetch,
   JoinGroup or SyncGroup that waits holds none: the client says how long that is, and others must
-  not wait for it. What a group keeps of it is bounded by the coordinator;
+  not wait for it. The coordinator bounds the memory that a group keeps of it;
 - while a quota is set, each request is charged to its client once, its answer says how long the
   client is to wait, and the owner pauses reading meanwhile. Answers are still sent;
 - a request whose client is gone waits for nothing, and a fetch whose client sends no more is
   answered with the records available.
 
-It knows neither sockets nor the event loop: `broker.listener` gives it a way to write and to close.
+It knows neither sockets nor the event loop: `broker.listener` passes it functions to write and to
+close.
 """
 
 import logging

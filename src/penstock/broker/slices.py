@@ -25,8 +25,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SLICE_ITEMS: Final = 16
-"""Items between two looks at the clock: below a millisecond for what takes 50 microseconds each, as
-the settings of a topic do."""
+"""Items between two readings of the clock: below a millisecond for items of 50 microseconds each,
+such as the settings of a topic."""
 
 
 class NextTurn:

@@ -1,4 +1,4 @@
-"""`TimeLimits`: which time limit a connection has used up, and when to look at it next. Pure.
+"""`TimeLimits`: which time limit a connection has passed, and when to check it next. Pure.
 
 - A request that was begun is received whole within `frame_completion_seconds_max`.
 - A client whose answers wait reads some of them within `slow_reader_seconds_max`; it is checked now
@@ -35,7 +35,7 @@ class TimeLimits:
         self._stall = Stall()
 
     def begin_stall(self, now: float, settings: ListenerSettings) -> float:
-        """Answers begin to wait for the client; returns when to look at it."""
+        """Answers begin to wait for the client; return when to check it."""
         self._stall.begin(now)
         self.frame_since = None
         return now + settings.slow_reader_seconds_max / _STALL_LOOKS

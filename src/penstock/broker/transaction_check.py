@@ -6,7 +6,7 @@ adds the partition; older clients have added it, and the broker only checks. A c
 still ending the producer's last transaction is asked again for a short while, because the client
 did nothing wrong.
 
-It appends nothing, and it does NOT decide what the transaction's state is.
+It appends nothing, and it does NOT decide the state of the transaction.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point. Never goes back; says nothing about the date."""
+        """Seconds since some fixed point. Never goes back; independent of the date."""
         ...
 
 

@@ -44,7 +44,7 @@ class NoDefault:
 
 
 NO_DEFAULT: Final = NoDefault()
-"""kio gives this field no default."""
+"""The field has no default in kio."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

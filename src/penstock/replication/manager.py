@@ -272,7 +272,7 @@ class ReplicaManager:
         timeout_ms: int = PRODUCE_WAIT_MS_MAX,
         on_appended: Callable[[], None] | None = None,
     ) -> Deferred[PenstockError | None]:
-        """End a transaction here; the result comes when the marker is committed or refused.
+        """End a transaction here; the result is set when the marker is committed or refused.
 
         `on_appended` is called at once if it was not refused: a coordinator that keeps state of
         this partition in memory must see the marker before any later record.

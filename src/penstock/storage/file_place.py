@@ -1,4 +1,4 @@
-"""`FilePlace`: where one file of a segment is, also while compaction gives it its name.
+"""`FilePlace`: the path of one file of a segment, also while compaction renames it.
 
 A file is opened when it is needed, perhaps long after its segment became part of a log, by any
 thread. Compaction may put another file under the same name meanwhile. So:

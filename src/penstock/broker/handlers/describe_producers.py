@@ -57,7 +57,7 @@ async def _partition(
         partition.require_readable()
     except PenstockError as error:
         return _refused(name, code_of(error), message_of(error))
-    # A copy: producers come and go between two slices.
+    # A copy: producers are added and removed between two slices.
     entries = tuple(partition.log.producers.entries.items())
     if len(entries) > room:
         return _refused(name, ErrorCode.INVALID_REQUEST, _too_many(len(entries), room))

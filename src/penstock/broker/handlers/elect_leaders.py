@@ -21,7 +21,7 @@ _ELECTION_TYPES: Final = frozenset({0, 1})
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Say of each partition that its leader is the right one, or that there is no such partition.
+    """Answer for each partition that its leader is the preferred one, or that it does not exist.
 
     The answer to a request for all partitions lists only changed ones: none, as in Kafka.
     """

@@ -1,6 +1,6 @@
 """Produce: validate each batch, append it, answer when it is committed.
 
-The order is Kafka's: a batch that is refused changes nothing, and the others of the request go on.
+The order is Kafka's: a refused batch changes nothing, and the others of the request are appended.
 An idempotent producer's repeated batch is answered with the offset it got the first time. With acks
 1 or all the answer waits for the high watermark, which on one node is the end of the synced log;
 with acks 0 there is no answer, and an error closes the connection. A partition may be named once in

@@ -2,7 +2,7 @@
 
 The transaction's coordinator is asked first (KIP-890): to version 4 whether the transaction has the
 group's partition, from 5 on to add it. Then the group's coordinator stores the offsets. Partitions
-that do not exist are refused one by one; the others go on.
+that do not exist are refused one by one; the others are committed.
 """
 
 from dataclasses import replace

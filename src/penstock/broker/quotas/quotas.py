@@ -2,8 +2,8 @@
 
 Each kind of quota has a table of the clients' limits and a ledger of their use. Charging never
 refuses: it counts and says how long to wait, as KIP-13 and KIP-219 have it. Only changes of topics
-can be refused before they are counted (KIP-599), and new connections are taken back when they are
-too many (KIP-612).
+can be refused before they are counted (KIP-599), and the count of a new connection is undone when
+it is one too many (KIP-612).
 
 While no quota is set, `is_active` is False and nothing is counted: counting begins with the first
 quota. Muting a connection and writing the throttle time into the answer are done elsewhere.
@@ -51,7 +51,7 @@ class RateQuota:
         self._wait_ms_max = wait_ms_max
 
     def charge(self, client_id: str, amount: float, now_ms: int) -> int:
-        """Count something; how many milliseconds to wait."""
+        """Count an amount; return how many milliseconds to wait."""
         bound = self.limits.bound_of(ANONYMOUS, client_id)
         if bound is None:
             return 0
@@ -60,7 +60,7 @@ class RateQuota:
         return wait_ms if self._wait_ms_max is None else min(wait_ms, self._wait_ms_max)
 
     def record(self, client_id: str, amount: float, now_ms: int) -> None:
-        """Count something, or take it back, and look at the bound next time."""
+        """Count an amount, or undo a count, without checking the bound."""
         bound = self.limits.bound_of(ANONYMOUS, client_id)
         if bound is not None:
             self._ledger.use(bound.sharers, now_ms).record(amount, now_ms, self._windows)
@@ -82,7 +82,7 @@ class MutationQuota:
         self._windows = windows
 
     def charge(self, client_id: str, partitions: int, now_ms: int, *, strict: bool) -> int:
-        """Count a change; how long to wait. A strict one that has to wait is not counted."""
+        """Count a change; return how long to wait. A strict one that has to wait is not counted."""
         bound = self.limits.bound_of(ANONYMOUS, client_id)
         if bound is None:
             return 0

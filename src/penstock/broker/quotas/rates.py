@@ -53,9 +53,9 @@ class SampledRate:
         self._samples: deque[_Sample] = deque()
 
     def record(self, amount: float, now_ms: int, windows: Windows) -> None:
-        """Count something; a negative amount takes back what was counted before."""
+        """Count an amount; a negative one undoes an earlier count."""
         samples = self._samples
-        # A window begins with what is recorded in it, so one without use takes no room.
+        # A window begins with the first amount in it, so one without use takes no memory.
         if not samples or now_ms - samples[-1].begun_ms >= windows.size_ms:
             samples.append(_Sample(now_ms))
         sample = samples[-1]

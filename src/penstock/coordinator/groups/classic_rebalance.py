@@ -6,7 +6,7 @@
                         └───────── join, leave, death of a member ──────── Stable
 
 Timers of a group: `join_key` ends the wait for members, `sync_key` the wait for their SyncGroup,
-`heartbeat_key` a member's silence. Every waiting request is answered when its member goes, is
+`heartbeat_key` a member's silence. Every waiting request is answered when its member leaves, is
 replaced, or sends another one: no ticket is lost. It does NOT check requests: `classic_join` and
 `classic_members` do.
 """

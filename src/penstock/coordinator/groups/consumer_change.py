@@ -30,7 +30,7 @@ from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.shard import StoredRecord
 
 EXPRESSION_REFRESH_INTERVAL_MS_MIN: Final = 10_000
-"""Between two resolutions of the same expressions, as in Kafka: each looks at every topic."""
+"""Between two resolutions of the same expressions, as in Kafka: each reads every topic."""
 
 
 class GroupChange:

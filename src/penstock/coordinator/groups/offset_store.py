@@ -4,7 +4,8 @@ Replicated state: `replay` and `replay_marker` are the only ways to change it. R
 
 - an offset written in a transaction is pending until that producer's marker; a commit stores it, an
   abort drops it;
-- when both exist, the record that was written later wins, whenever the marker comes, so that the
+- when both exist, the record that was written later wins, whenever the marker is written, so that
+  the
   answer does not depend on records that compaction has removed;
 - a tombstone removes the committed offset and every pending one of that partition.
 
@@ -177,7 +178,7 @@ class OffsetStore:
     # --- For tests and validation ---
 
     def snapshot(self) -> object:
-        """All of it as a plain value: equal states give equal snapshots."""
+        """The whole state as a plain value: equal states have equal snapshots."""
         committed = {
             (group_id, topic, partition): offset
             for group_id, topics in self._committed.items()

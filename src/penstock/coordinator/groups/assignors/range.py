@@ -5,7 +5,7 @@ ranges of one topic differ by at most one; when all members subscribe to the sam
 have equally many partitions, a member has the same partition numbers in all of them, so that joins
 are local. Static members come first, by instance id: they keep their ranges over a restart.
 
-It is NOT sticky by itself: a member that comes or goes may shift the ranges of all others.
+It is NOT sticky by itself: a member that joins or leaves may shift the ranges of all others.
 """
 
 from uuid import UUID

@@ -3,7 +3,7 @@
 Guarantees, when all members subscribe to the same topics: every partition has exactly one owner;
 the sizes of two members differ by at most one; a partition moves only if its owner is gone, has
 unsubscribed or has more than its share. Groups with different subscriptions are balanced by
-`uniform_heterogeneous`. It does NOT look at racks or at load.
+`uniform_heterogeneous`. It does NOT consider racks or load.
 
 The work is proportional to members plus partitions, and done by set operations.
 """
