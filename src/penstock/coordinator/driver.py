@@ -379,14 +379,13 @@ def _broken(name: str) -> PenstockError:
 
 
 def as_coordinator_error(error: PenstockError) -> PenstockError:
-    """Map an error of the log to a coordinator error, as Kafka does: the client retries."""
+    """Map a log error to one that makes clients find or await a coordinator, as in Kafka."""
     kinds = (RequestTimedOutError, TooManyWaitersError, UnknownTopicOrPartitionError)
     if isinstance(error, kinds):
         return CoordinatorNotAvailableError(str(error))
     if isinstance(error, NotLeaderError | StorageError):
         return NotCoordinatorError(str(error))
     if isinstance(error, BatchTooLargeError):
-        # Kafka's coordinators do not report which record is too large; UNKNOWN_SERVER_ERROR is
-        # known.
+        # Kafka's coordinators do not name the large record; clients know UNKNOWN_SERVER_ERROR.
         return CoordinatorError(str(error))
     return error
