@@ -1,7 +1,7 @@
-"""`TurnBudget`: the work that connections may do in one turn of the event loop, and who is next.
+"""`TurnBudget`: the work that connections may do in one turn of the event loop, and their order.
 
 A client chooses how many requests it sends at once. Without a bound, the requests of one connection
-run to their end while the others wait. What is guaranteed:
+run to their end while the others wait. Guarantees:
 
 - in one turn the connections together handle requests for `TURN_SECONDS`, and one connection for
   `CONNECTION_TURN_SECONDS`; both may be passed by one request;
@@ -17,7 +17,7 @@ run to their end while the others wait. What is guaranteed:
 The queue is start-time fair queuing. `_virtual_seconds` is the start tag of the work that was
 continued last. The start tag of a new entry is that value, or the time at which the earlier work of
 the same owner ended, if that is later. An owner is never more than `TAG_SECONDS_MAX` behind the
-others for what it did while nobody waited.
+others for work it did while the queue was empty.
 
 The seconds left are not reset at the start of each turn, because that would cost a callback each
 time. They are reset when they are used up: work then waits for the next turn, if need be once more
@@ -42,7 +42,7 @@ SLICE_SECONDS_MIN = 1e-5
 REMEMBERED = 0.9
 """An owner with a turn of 1 ms is expensive for a dozen cheap turns more."""
 EXPENSIVE_SECONDS = CONNECTION_TURN_SECONDS / 4
-"""From here on a turn is expensive. Less is not even counted while nobody waits."""
+"""A turn of this length or more is expensive. Less is not counted while the queue is empty."""
 
 
 class Resumable(Protocol):
@@ -51,7 +51,7 @@ class Resumable(Protocol):
     turn_tag: float
     """Kept for the queue; 0 at first."""
     turn_seconds: float
-    """What its turns take, kept by `TurnBudget.spend`; 0 at first."""
+    """Duration of its turns, kept by `TurnBudget.spend`; 0 at first."""
 
     def continue_turn(self) -> None:
         """Continue for `TurnBudget.slice_seconds` at most, call `spend`, and `join` if need be."""
@@ -110,7 +110,8 @@ class TurnBudget:
     def join(self, owner: Resumable, seconds: float) -> None:
         """Have `owner.continue_turn` called in a later turn. An owner is in the queue once.
 
-        `seconds` is what it has worked in this turn: among equals, those who worked least go first.
+        `seconds` is what it has worked in this turn: among equals, the owner that worked least goes
+        first.
         """
         self.yields += 1
         self._number += 1
@@ -138,7 +139,7 @@ class TurnBudget:
             try:
                 owner.continue_turn()
             except Exception:
-                # The others must go on; an owner handles the errors that it knows of.
+                # The other owners must continue; an owner handles its expected errors itself.
                 logger.exception("work that waited for its turn failed")
             if self.left_seconds <= stop_at:
                 break

@@ -2,9 +2,9 @@
 
 `array_fields` names the arrays of a message that hold structures.
 
-The time to encode a message grows with the number of its elements, so the number says whether the
-event loop may do it. Which fields are arrays is read from the class of a message once; a function
-is compiled from it, because every response is asked. It stops as soon as the answer is known.
+The time to encode a message grows with the number of its elements, so the number decides whether
+the event loop may do it. The array fields are read from the class of a message once; a function is
+compiled from it, because it is called for every response. It stops as soon as the answer is known.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from penstock.protocol.structure_fields import structure_fields
 Counter = Callable[[Message, int], bool]
 
 _counters: dict[type[Message], Counter] = {}
-"""One for each class of message, which are as many as there are APIs."""
+"""One for each class of message; there are as many as APIs."""
 _array_fields: dict[type, tuple[str, ...]] = {}
 """One for each class of message and of its parts."""
 
@@ -42,7 +42,7 @@ def _make_counter(message_class: type[Message]) -> Counter:
     lines = _lines(message_class, "message", 1)
     source = "\n".join(["def count(message, most):", " found = 0", *lines, " return found > most"])
     namespace: dict[str, Counter] = {}
-    # The source is made of names of our own classes' fields, nothing else.
+    # The source consists only of names of our own classes' fields.
     name = f"<elements of {message_class.__name__}>"
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     return namespace["count"]

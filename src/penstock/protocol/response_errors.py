@@ -1,8 +1,8 @@
-"""`error_codes`: the errors that a response tells, at any depth, without those that say none.
+"""`error_codes`: the error codes in a response, at any depth, without `NONE`.
 
-A response has error codes at its top, in its topics, in its partitions. Which fields those are is
-read from the message's class once; a function is compiled from it, because every response that
-leaves is asked. It does NOT look into bytes that are encoded already, and judges no code.
+A response has error codes at its top, in its topics, in its partitions. The fields are read from
+the message's class once; a function is compiled from it, because it is called for every response.
+It does NOT parse bytes that are encoded already, and does not interpret codes.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from penstock.protocol.structure_fields import structure_fields
 Finder = Callable[[Message], Sequence[ErrorCode]]
 
 _finders: dict[type[Message], Finder] = {}
-"""One for each class of message, which are as many as there are APIs."""
+"""One for each class of message; there are as many as APIs."""
 
 
 def error_codes(message: Message) -> Sequence[ErrorCode]:
@@ -31,7 +31,7 @@ def _make_finder(message_class: type[Message]) -> Finder:
         return _nothing
     source = "\n".join(["def find(message):", " found = []", *lines, " return found"])
     namespace: dict[str, Finder] = {}
-    # The source is made of names of our own classes' fields, nothing else.
+    # The source consists only of names of our own classes' fields.
     exec(compile(source, f"<errors of {message_class.__name__}>", "exec"), namespace)  # noqa: S102
     return namespace["find"]
 
@@ -41,7 +41,7 @@ def _nothing(_: Message) -> Sequence[ErrorCode]:
 
 
 def _lines(owner: type, variable: str, depth: int) -> list[str]:
-    """Statements that look at one structure, `depth` deep; none if it cannot have an error."""
+    """Statements that check one structure, `depth` deep; none if it cannot have an error."""
     indent = " " * depth
     lines = []
     for field in structure_fields(owner):

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: which partitions a transaction writes to.
 
-Clients send one transaction (to version 3), brokers send batches and may only ask (from 4 on). As
-in Kafka, one partition that does not exist keeps all of its transaction from being added.
+Clients send one transaction (to version 3); brokers send batches and may only verify (from 4 on).
+As in Kafka, one partition that does not exist keeps all of its transaction from being added.
 
 A wide request, of very many partitions or transactions, is handled in slices. A partition that it
 names more than once is answered once, so that a coordinator gets no more partitions than exist.
@@ -31,7 +31,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 
 BATCH_VERSION: Final = 4
-"""From here on the request holds several transactions."""
+"""Starting at this version the request holds several transactions."""
 TRANSACTIONS_AT_ONCE_MAX: Final = 50
 """Transactions of a request that is handled at once: below a millisecond."""
 FENCED_VERSION: Final = 2
@@ -51,7 +51,7 @@ def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Defer
 
 
 class _Gathering:
-    """The answer to all transactions of a request, which come one by one."""
+    """The answer to all transactions of a request; their results arrive one by one."""
 
     def __init__(self, count: int, *, is_batch: bool) -> None:
         self.waiting: Deferred[Answer] = Deferred()
@@ -62,7 +62,7 @@ class _Gathering:
             self.waiting.set(AddPartitionsToTxnResponse())
 
     def put(self, position: int, result: AddPartitionsToTxnResult) -> None:
-        """Take one result; the last one completes the answer."""
+        """Add one result; the last one completes the answer."""
         self._results[position] = result
         self._missing -= 1
         if self._missing:
@@ -87,7 +87,7 @@ def _lifted(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction
 async def _add_wide(
     asks: Sequence[AddPartitionsToTxnTransaction], gathering: _Gathering, context: RequestContext
 ) -> Answer:
-    """Look for very many partitions in slices."""
+    """Look up very many partitions in slices."""
     turn = NextTurn(context.services.turns, context.services.clock)
     for position, asked in enumerate(asks):
         await turn.wait_if_due()
