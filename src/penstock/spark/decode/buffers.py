@@ -1,11 +1,11 @@
 """The memory of Arrow columns: allocated for the kernel to write into, then handed over as arrays.
 
-Guarantees: no byte is copied on the way from the kernel's buffers to Arrow; a buffer grows to what
-the next row needs and at least to twice its size, so that all copies together cost no more than
-the rows. Columns begin with the sizes that the last ones came to, or with what the fetched bytes
-make likely. Nothing is larger than Arrow's 32-bit offsets can point into.
+Guarantees: no byte is copied on the way from the kernel's buffers to Arrow; a buffer grows to the
+size that the next row needs and at least to twice its own, so that all copies together cost no more
+than the rows. Columns begin with the sizes of the last ones, or with an estimate from the fetched
+bytes. Nothing is larger than Arrow's 32-bit offsets can point into.
 
-It decides nothing about records: `decode.kernel` writes, this makes room.
+It decides nothing about records: `decode.kernel` writes them, this module allocates the memory.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal["B", "i", "q"]
 """Of the numbers in a buffer, as `memoryview` names it: 8, 32 and 64 bits."""
 
 _BYTES_MIN: Final = 65_536
-"""What keys, values and the parts of headers begin with."""
+"""The initial size of keys, values and the parts of headers."""
 _KEY_SHARE: Final = 8
 """Keys take this part of the bytes at most, usually."""
 _HEADERS_MIN: Final = 1_024
@@ -51,11 +51,12 @@ class ColumnBuffers:
         self._buffers: dict[str, pa.Buffer] = {}
 
     def attach(self, fetched_bytes: int) -> None:
-        """Give the writer new buffers, if it has none, for rows out of so many bytes."""
+        """Give the writer new buffers, if it has none, for the rows of `fetched_bytes` bytes."""
         if self._columns.is_attached:
             return
         columns, rows = self._columns, self._columns.rows_max
-        # Uncompressed, the values are most of the bytes. What is not written to costs nothing.
+        # Uncompressed, the values are most of the bytes. Memory that is not written to costs
+        # nothing.
         likely = min(fetched_bytes, columns.bytes_max)
         self._value_bytes = max(self._value_bytes, likely)
         self._key_bytes = max(self._key_bytes, likely // _KEY_SHARE)
@@ -119,7 +120,7 @@ class ColumnBuffers:
         columns.attach()
 
     def _moved(self, name: str, size: int, kind: Kind) -> memoryview:
-        """The content of a buffer in one that is larger; as it is when it has the size."""
+        """Return the content in a larger buffer; the same buffer if it has the size."""
         old = self._buffers[name]
         if old.size >= size:
             return _view(old, kind)

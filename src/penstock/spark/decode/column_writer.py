@@ -1,15 +1,15 @@
 """Writes parsed records into the buffers of Arrow columns.
 
 Guarantees: nothing is written outside the attached buffers, if `room` said that there is room for
-the record. What is written follows Arrow's layout: data one after another, 32-bit offsets with one
-more than there are rows, and bitmaps with a set bit for what is not null.
+the record. The buffers follow Arrow's layout: data one after another, 32-bit offsets with one more
+than there are rows, and bitmaps with a set bit for each value that is not null.
 
 The header list of a record without headers is null, as in Spark's own connector; a header key that
 is not UTF-8 gets replacement characters, as in Kafka's consumer.
 
 It is a part of the decode kernel, so the file is compiled: plain Python here, the C types in
-`column_writer.pxd`. Whatever changes must hold for 64-bit integers that wrap. It allocates nothing:
-`decode.buffers` sets the buffers and makes Arrow arrays of them.
+`column_writer.pxd`. Every change must hold for 64-bit integers that wrap. It allocates nothing:
+`decode.buffers` sets the buffers and turns them into Arrow arrays.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ _HEADER_ENTRY_BYTES: Final = 8
 
 
 class ColumnWriter:
-    """The columns of the rows that are not taken out yet. Whoever sets buffers calls `attach`."""
+    """The columns of the rows that are not taken out yet. Call `attach` after setting buffers."""
 
     def __init__(self, rows_max: int, bytes_max: int, include_headers: bool) -> None:  # noqa: FBT001
         assert rows_max > 0
@@ -60,7 +60,7 @@ class ColumnWriter:
         self.clear()
 
     def clear(self) -> None:
-        """Begin with row 0; the buffers of before are let go by setting others."""
+        """Begin with row 0; setting other buffers releases the previous ones."""
         self.is_attached = False
         self.rows = 0
         self.key_bytes = 0
@@ -74,7 +74,7 @@ class ColumnWriter:
         self.header_value_nulls = 0
 
     def attach(self) -> None:
-        """Take over buffers that were set, for the next row on."""
+        """Use the buffers that were set, starting at the next row."""
         assert min(len(self.offsets), len(self.timestamps), len(self.timestamp_types)) >= (
             self.rows_max
         )
@@ -213,7 +213,7 @@ class ColumnWriter:
     def copy(self, target: memoryview, at: int, source: memoryview, start: int, count: int) -> None:
         """`count` bytes from `source` to `target`; the caller made sure that they fit."""
         index = 0
-        # A C compiler makes wide moves of this loop, and there is no call; see below for Python.
+        # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:
             target[at + index] = source[start + index]
             index += 1
@@ -238,5 +238,5 @@ def _copy_slice(
 
 
 if __file__.endswith(".py"):
-    # Uncompiled, a slice is what moves bytes at once.
+    # Uncompiled, a slice moves all bytes at once.
     ColumnWriter.copy = _copy_slice  # type: ignore[method-assign]

@@ -3,13 +3,13 @@
 Guarantees: rows come in the order of their offsets, each once, from the first offset to before the
 last of the range; a batch has at most `rows_max` rows and, unless one row alone is larger, at most
 `bytes_max` bytes of keys, values and headers. The schema is exactly the one that Spark expects of
-the columns of its own Kafka source. What cannot be read raises an error of `core.errors` that names
+the columns of its own Kafka source. Unreadable records raise an error of `core.errors` that names
 topic, partition and offset.
 
-A timestamp is what the record says, or the broker's time for a topic with LogAppendTime, in
+A timestamp is that of the record, or the broker's time for a topic with LogAppendTime, in
 microseconds; a record without one (-1) is one millisecond before 1970, as in Spark's own connector.
 
-It fetches nothing: whoever feeds it knows where the bytes come from (`client.range_reader`).
+It fetches nothing: the caller supplies the bytes (`client.range_reader`).
 """
 
 import logging
@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 
 class AbortedRange(Protocol):
-    """What a broker says of an aborted transaction in a partition."""
+    """An aborted transaction in a partition, as a broker reports it."""
 
     @property
     def producer_id(self) -> int:
-        """Who wrote it."""
+        """The producer that wrote it."""
 
     @property
     def first_offset(self) -> int:
@@ -62,7 +62,7 @@ def spark_schema(*, include_headers: bool) -> pa.Schema:
 
 
 class BatchDecoder:
-    """Takes fetched bytes in order, gives Arrow batches."""
+    """Turns fetched bytes, in order, into Arrow batches."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class BatchDecoder:
 
     @property
     def next_offset(self) -> int:
-        """Everything before it was read, also what has no row; the end of the range at the end."""
+        """All offsets before it were read, also those without a row; at last, the range's end."""
         return self._kernel.next_offset
 
     @property
@@ -107,8 +107,8 @@ class BatchDecoder:
     def feed(self, data: Buffer, aborted: Iterable[AbortedRange] = ()) -> Iterator[pa.RecordBatch]:
         """The batches that are full with these bytes; iterate to the end before the next call.
 
-        `data` is whole stored batches as a fetch gives them; a last one that is cut is ignored,
-        because the reader fetches it again. `aborted` is what the same answer says.
+        `data` is whole stored batches as a fetch returns them; a last one that is cut is ignored,
+        because the reader fetches it again. `aborted` is from the same fetch response.
         """
         fetched = memoryview(data).cast("B")
         in_order = sorted((one.first_offset, one.producer_id) for one in aborted)
@@ -121,7 +121,7 @@ class BatchDecoder:
         self._kernel.forget()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The rest, if there is any."""
+        """Return the remaining rows, if there are any."""
         if self._columns.rows:
             yield self._taken()
 
@@ -139,7 +139,7 @@ class BatchDecoder:
         key, value, offset, timestamp, timestamp_type, *headers = self._buffers.take()
         rows = len(offset)
         if len(self._topics) < rows:
-            # Made once for the largest batch so far; smaller ones are a part of it.
+            # Allocated once for the largest batch so far; smaller ones are a part of it.
             count = max(_CONSTANT_ROWS_MIN, 1 << (rows - 1).bit_length())
             self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
             self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
@@ -162,7 +162,7 @@ _is_told = False
 
 
 def _tell_if_slow() -> None:
-    """Say once in a process that the kernel is not compiled."""
+    """Log once in a process that the kernel is not compiled."""
     global _is_told
     if not kernel.COMPILED and not _is_told:
         _is_told = True

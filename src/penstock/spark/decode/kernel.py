@@ -1,18 +1,18 @@
 """The decode kernel: stored record batches into the buffers of Arrow columns.
 
 Guarantees: it reads nothing outside the bytes it is given, takes time in proportion to them, and
-makes no object for a record. Each batch's checksum is right before its records are looked at.
-Offsets rise strictly, from the first that is wanted to before the end of the range, and none comes
-twice. Control batches are passed over; so are batches of aborted transactions when committed
-records are asked for, as Kafka's consumer does it: a producer is aborted from the first offset that
-the broker names on, until its abort marker.
+creates no object for a record. Each batch's checksum is verified before its records are read.
+Offsets rise strictly, from the first wanted offset to before the end of the range, and none is
+returned twice. Control batches are skipped; so are batches of aborted transactions with
+`read_committed`, as in Kafka's consumer: a producer is aborted starting at the first offset that
+the broker names, until its abort marker.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts,
 `decode.record_parser` and `decode.column_writer`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, far slower, and `COMPILED` tells which one runs. Whatever
-changes here must hold for 64-bit integers that wrap.
+Uncompiled it does the same, far slower, and `COMPILED` is true when the C extension runs. Every
+change must hold for 64-bit integers that wrap.
 
-It does not know Arrow, topics or the wire: see `decode.columns`.
+Arrow, topics and the wire are handled in `decode.columns`.
 """
 
 from typing import Final
@@ -25,10 +25,10 @@ from penstock.spark.decode.column_writer import ColumnWriter
 from penstock.spark.decode.record_parser import REASONS, RecordParser
 
 COMPILED: Final = not __file__.endswith(".py")
-"""Whether the C extension runs. `decode.columns` says so once if it does not."""
+"""Whether the C extension runs. `decode.columns` logs once if it does not."""
 
 ENDED: Final = 0
-"""What `run` says when every whole batch was read; else `FULL` or `GROW` of the columns."""
+"""The result of `run` when every whole batch was read; else `FULL` or `GROW` of the columns."""
 
 # The names that the C code uses are private: as C integers they are not there for Python to import.
 _ENDED: Final = 0
@@ -64,7 +64,7 @@ class Kernel:
         self.columns = columns
         self.record = RecordParser()
         self.next_offset = from_offset
-        """Everything before it was read: rows, gaps and what is passed over."""
+        """Every offset before it was read: rows, gaps and skipped records."""
         self.until_offset = until_offset
         self.is_read_committed = is_read_committed
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -79,7 +79,7 @@ class Kernel:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the fetched bytes."""
+        """Release the fetched bytes."""
         self.record.forget()
         self.fetched = memoryview(b"")
         self.fetched_bytes = self.fetched
@@ -92,9 +92,10 @@ class Kernel:
         self.aborted_producers: set[int] = set()
 
     def begin(self, data: memoryview, aborted: list[tuple[int, int]]) -> None:
-        """Give it fetched bytes; `aborted` is (first offset, producer id) in order of offsets.
+        """Start with fetched bytes; `aborted` is (first offset, producer id) in order of offsets.
 
-        What one fetch names as aborted holds for its bytes alone: the next one names it again.
+        The aborted transactions of a fetch apply to its bytes alone: the next fetch names them
+        again.
         """
         self.forget()
         self.fetched = data
@@ -270,7 +271,7 @@ class Kernel:
 
 
 def format_error(magic: int, length: int) -> CorruptBatchError:
-    """The error for bytes that are no batch of the format of today."""
+    """Return the error for bytes that are not a batch of the current format."""
     if 0 <= magic < _MAGIC:
         return CorruptBatchError(
             f"its message format {magic} is from before Kafka 0.11, and neither Kafka 4 nor "

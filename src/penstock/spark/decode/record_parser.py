@@ -6,7 +6,7 @@ delta rises within its batch, and key, value and headers lie where the fields sa
 stays, and nothing is read after it.
 
 It is a part of the decode kernel, so the file is compiled: plain Python here, the C types in
-`record_parser.pxd`. Whatever changes must hold for 64-bit integers that wrap: nothing below may
+`record_parser.pxd`. Every change must hold for 64-bit integers that wrap: nothing below may
 overflow, because uncompiled it would not. See `records.record` for the layout.
 """
 
@@ -44,7 +44,7 @@ class RecordParser:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self.data = memoryview(b"")
         self.position = 0
         self.end = 0
@@ -77,7 +77,7 @@ class RecordParser:
     def start_batch(
         self, base_timestamp_ms: int, last_offset_delta: int, append_time_ms: int | None
     ) -> None:
-        """What the header says: with an append time all records have that."""
+        """Set the fields of the header: an append time applies to all records."""
         self.fault = 0
         self.previous_delta = -1
         self.last_offset_delta = last_offset_delta
@@ -157,14 +157,14 @@ class RecordParser:
         """Whether `length` bytes from `start` are plain; the caller knows that they are there."""
         bits = 0
         index = 0
-        # Without a way out in between, a C compiler looks at sixteen at a time.
+        # Without an early exit, a C compiler compares sixteen bytes at a time.
         while index < length:
             bits |= self.data[start + index]
             index += 1
         return bits < 0x80
 
     def fail(self, reason: int) -> None:
-        """Note the first fault; with no bytes left, whatever is asked for after it is not read."""
+        """Record the first fault; with no bytes left, no later field is read."""
         if self.fault == 0:
             self.fault = reason
         self.end = self.position

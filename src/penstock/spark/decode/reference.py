@@ -1,9 +1,8 @@
-"""The plain decoder: what the kernel must do, record by record, in as few lines as possible.
+"""The plain decoder: the kernel's specification, record by record, in as few lines as possible.
 
-Guarantees: for any bytes it gives the rows that `decode.columns` gives, and the same next offset,
-or raises an error of the same class. It is the twin that tests hold the kernel against; it uses
-`records` for everything that `records` knows and shares no code with the kernel. It is slow, and
-no Spark task runs it.
+Guarantees: for any bytes it returns the rows that `decode.columns` returns, and the same next
+offset, or raises an error of the same class. Tests compare the kernel with it; it uses `records`
+wherever possible and shares no code with the kernel. It is slow, and no Spark task runs it.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,8 @@
-"""Arrow arrays as the kernel's columns: casts what comes in other types, copies nothing else.
+"""Arrow arrays as the kernel's columns: casts arrays of other types, copies nothing else.
 
-Guarantees: `rows_of` takes what Spark sends for the columns of a Kafka sink (binary or string, also
-large, view and null types, slices, null lists and null items) and gives `Rows` whose buffers hold
-what they say, or raises `RowError`.
+Guarantees: `rows_of` accepts the arrays that Spark sends for the columns of a Kafka sink (binary or
+string, also large, view and null types, slices, null lists and null items) and returns `Rows` with
+valid buffers, or raises `RowError`.
 
 It chooses no partition and writes nothing: see `encode.kernel`.
 """
@@ -69,7 +69,7 @@ def _partitions(array: pa.Array) -> memoryview:
 
 
 def _set_headers(rows: Rows, headers: pa.Array) -> None:
-    """The headers of all rows; what a null list hides is left out."""
+    """Set the headers of all rows; items hidden by a null list are left out."""
     lengths = pc.list_value_length(headers).cast(pa.int32()).fill_null(0)
     names, contents = headers.flatten().flatten()
     keys, values = BinaryColumn(len(names)), BinaryColumn(len(names))

@@ -1,11 +1,11 @@
 """`BinaryColumn`: where the bytes of each row of an Arrow array are, for the encode kernel.
 
-Guarantees: `locate` gives positions within the data buffer or raises `RowError`, whatever
-the offsets of the array say; it makes no object for a row. `murmur2` and `digest` read
-nothing outside of what was located.
+Guarantees: `locate` returns positions within the data buffer or raises `RowError`, for any offsets
+of the array; it creates no object for a row. `murmur2` and `digest` read nothing outside the
+located bytes.
 
 It is a part of the encode kernel, so the file is compiled: plain Python here, the C types in
-`binary_column.pxd`. It does not know pyarrow: `encode.arrow_rows` hands it the buffers.
+`binary_column.pxd`. It does not use pyarrow: `encode.arrow_rows` passes it the buffers.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ class BinaryColumn:
         self.validity = nothing
         self.offsets = nothing.cast("i")
         self.start = 0
-        """Where the row begins that `locate` was asked for last."""
+        """Where the row of the last `locate` begins."""
 
     def attach(
         self, offsets: memoryview, data: memoryview, validity: memoryview | None, first: int
@@ -98,10 +98,10 @@ class BinaryColumn:
         return value ^ (value >> 15)
 
     def digest(self, seed: int, length: int) -> int:
-        """A number for the row that was located last, of this length, and what `seed` says.
+        """Return a number for the row that was located last, of this length, and `seed`.
 
-        Of a long row it has the length and sixteen bytes: to read all of them once more would cost
-        more than it tells.
+        Of a long row it covers the length and sixteen bytes: a second pass over all bytes would
+        cost more than it is worth.
         """
         first = seed
         last = length & _MASK_64
@@ -121,7 +121,7 @@ class BinaryColumn:
         return value ^ (value >> 32)
 
     def word(self, at: int) -> int:
-        """Four bytes, the lowest first; a C compiler makes one load of it."""
+        """Return four bytes, the lowest first; a C compiler turns this into one load."""
         lowest = self.data[at]
         low = self.data[at + 1]
         high = self.data[at + 2]

@@ -3,13 +3,13 @@
 Guarantees: every row is in exactly one batch, in its order within a partition. A batch is final: it
 has its checksum, its producer and its sequence number, counted for each partition from 0 and
 wrapping as Kafka's do; it may be sent as it is, and must be sent in the order in which it came.
-Without compression the bytes are those that `records.builder` makes of the same records.
+Without compression the bytes are those that `records.builder` writes for the same records.
 
-A batch comes out when it is full, when all open ones together reach `buffered_bytes_max`, and at
-the end. There is no timer. It sends nothing: see `client.batch_sender`.
+A batch is returned when it is full, when all open ones together reach `buffered_bytes_max`, and at
+the end. There is no timer. Batches are sent by `client.batch_sender`.
 
-`digest` tells rows apart: the same rows give the same number in any order, however they are divided
-among encoders whose numbers are added. Of a large value it has sixteen bytes and the length.
+`digest` identifies rows: the same rows give the same number in any order, however they are divided
+among encoders whose numbers are added. Of a large value it covers sixteen bytes and the length.
 """
 
 import logging
@@ -33,9 +33,9 @@ from penstock.spark.encode import kernel
 from penstock.spark.encode.arrow_rows import rows_of
 
 BATCH_BYTES_DEFAULT: Final = 524_288
-"""Half of what a broker takes by default, header included and before compression."""
+"""Half of a broker's default limit, header included and before compression."""
 BUFFERED_BYTES_DEFAULT: Final = 33_554_432
-"""Kafka's buffer.memory: what all open batches of a topic may hold."""
+"""Kafka's buffer.memory: the bytes that all open batches of a topic may hold."""
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _TIMESTAMP_MS_MAX: Final = 9_223_372_036_854_775
 """As microseconds it still fits 64 bits, so that Spark can read it back."""
@@ -52,7 +52,7 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchEncoder:
-    """Collects the rows of one topic; `add` and `finish` give what is ready."""
+    """Collects the rows of one topic; `add` and `finish` return the finished batches."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class BatchEncoder:
         partition: pa.Array | None = None,
         timestamp_ms: int,
     ) -> Iterator[EncodedBatch]:
-        """Take rows; the batches that they fill. Iterate to the end before the next call.
+        """Add rows; return the batches that they fill. Iterate to the end before the next call.
 
         Keys and values are binary or strings; headers are lists of structs of key and value.
         """
@@ -139,7 +139,7 @@ class BatchEncoder:
                 yield self._finished(partition)
 
     def _finished(self, partition: int) -> EncodedBatch:
-        """The open batch of a partition with its header, packed if that is wanted."""
+        """Return the open batch of a partition with its header, compressed if configured."""
         batch = self._kernel.batches[partition]
         header = BatchHeader(
             base_offset=0,
@@ -160,7 +160,7 @@ class BatchEncoder:
         if self._codec:
             data = assemble(header, memoryview(data)[layout.HEADER_BYTES :])
         else:
-            # In place: the bytes are there already.
+            # In place, without a copy of the bytes.
             layout.HEADER.pack_into(data, 0, *header.values())
             crc = checksum(memoryview(data)[layout.CRC_START :])
             layout.patch_checksum(data, 0, crc)
@@ -185,7 +185,7 @@ _is_told = False
 
 
 def _tell_if_slow() -> None:
-    """Say once in a process that the kernel is not compiled."""
+    """Log once in a process that the kernel is not compiled."""
     global _is_told
     if not kernel.COMPILED and not _is_told:
         _is_told = True

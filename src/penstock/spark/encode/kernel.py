@@ -4,15 +4,15 @@ Guarantees: each row goes to the partition that its column says; without one, to
 Kafka's own rule (murmur2, as in `client.partitioner`); without a key, to the partition whose turn
 it is, which passes on when its batch is full. A batch stays within `batch_bytes_max` before
 compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
-No object is made for a row. `digest` is a sum over all rows that were written, so that their order
-and who wrote which do not matter to it.
+No object is created for a row. `digest` is a sum over all rows that were written, so it does not
+depend on their order or on which task wrote them.
 
 This is the hot loop of a Spark task that writes, so the file is compiled, and so are its parts,
 `encode.binary_column` and `encode.open_batch`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, far slower, and `COMPILED` tells which one runs. Whatever
-changes here must hold for 64-bit integers that wrap.
+Uncompiled it does the same, far slower, and `COMPILED` is true when the C extension runs. Every
+change must hold for 64-bit integers that wrap.
 
-It does not know Arrow's types, headers of batches or the wire: see `encode.encoder`.
+Arrow's types, headers of batches and the wire are handled in `encode.encoder`.
 """
 
 from typing import Final
@@ -22,14 +22,14 @@ from penstock.spark.encode.binary_column import BinaryColumn, RowError
 from penstock.spark.encode.open_batch import OpenBatch
 
 COMPILED: Final = not __file__.endswith(".py")
-"""Whether the C extension runs. `encode.encoder` says so once if it does not."""
+"""Whether the C extension runs. `encode.encoder` logs once if it does not."""
 
 ENDED: Final = 0
-"""What `run` says when every row was written."""
+"""The result of `run` when every row was written."""
 FULL: Final = 1
 """The batch of `full_partition` must be taken out first."""
 FLUSH: Final = 2
-"""All batches must be taken out first: together they are as large as they may be."""
+"""All batches must be taken out first: together they have reached `buffered_bytes_max`."""
 
 # The names that the C code uses are private: as C integers they are not there for Python to import.
 _ENDED: Final = 0
@@ -44,7 +44,7 @@ _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 class Rows:
-    """The columns of one call, all with as many rows. What is not set is null in every row."""
+    """The columns of one call, of equal length. A column that is not set is null in every row."""
 
     def __init__(self, count: int, timestamp_ms: int) -> None:
         self.count = count
@@ -53,7 +53,7 @@ class Rows:
         self.values = BinaryColumn(count)
         self.has_partitions = False
         self.partitions = memoryview(b"").cast("i")
-        """One for each row; below 0 where the row does not say."""
+        """One for each row; below 0 where the row names no partition."""
         self.has_headers = False
         self.header_ends = memoryview(b"").cast("i")
         """Where the headers of each row end; they begin where those of the row before end."""
@@ -103,7 +103,7 @@ class Kernel:
         self.row = 0
 
     def begin(self, rows: Rows) -> None:
-        """Give it rows; those of before were all written."""
+        """Start encoding a new batch of rows; the previous one must be fully written."""
         assert self.row == self.rows.count
         self.rows = rows
         self.row = 0
@@ -115,7 +115,7 @@ class Kernel:
         return content
 
     def pass_turn(self) -> None:
-        """Let rows without a key go to the next partition from now on."""
+        """Send rows without a key to the next partition from now on."""
         self.sticky_partition = (self.sticky_partition + 1) % self.partition_count
 
     def run(self) -> int:
@@ -161,7 +161,7 @@ class Kernel:
         return _READY
 
     def partition_of(self, row: int, key_length: int, key_hash: int) -> int:
-        """Where the row goes."""
+        """Return the partition of the row."""
         rows = self.rows
         if rows.has_partitions and rows.partitions[row] >= 0:
             partition = rows.partitions[row]

@@ -1,13 +1,12 @@
 """`OpenBatch`: the bytes of a record batch that is still being filled.
 
-Guarantees: what is written is what `records.builder` writes for the same records, byte for byte;
-nothing is written outside of its memory, which grows as records come, up to `bytes_max` unless one
-record alone is larger. The first 61 bytes are kept free for the header.
+Guarantees: the bytes are those that `records.builder` writes for the same records; nothing is
+written outside of its memory, which grows with the records, up to `bytes_max` unless one record
+alone is larger. The first 61 bytes are kept free for the header.
 
 It is a part of the encode kernel, so the file is compiled: plain Python here, the C types in
-`open_batch.pxd`. Whatever changes must hold for 64-bit integers that wrap: numbers here stay below
-2^62. It does not decide when a batch is full, and does not write the header: see `encode.kernel`
-and `encode.encoder`.
+`open_batch.pxd`. Every change must hold for 64-bit integers that wrap: numbers here stay below
+2^62. `encode.kernel` decides when a batch is full, and `encode.encoder` writes the header.
 """
 
 from typing import Final
@@ -25,7 +24,7 @@ class OpenBatch:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew with other memory."""
+        """Start an empty batch with new memory."""
         self.content = bytearray()
         self.target = memoryview(self.content)
         self.capacity = 0
@@ -37,7 +36,7 @@ class OpenBatch:
     def take(self) -> bytearray:
         """The bytes so far, the header's still zero; the batch begins anew."""
         content, end = self.content, self.position
-        # The memory can only be cut when nobody looks into it.
+        # The memory can only be cut when no view of it exists.
         self.clear()
         del content[end:]
         return content
@@ -52,7 +51,7 @@ class OpenBatch:
         return count
 
     def body_size(self, timestamp_ms: int, fields_size: int) -> int:
-        """What the length of the next record will say, if key, value and headers have this size."""
+        """Return the length field of the next record, if key, value and headers have this size."""
         delta = timestamp_ms - self.base_timestamp_ms if self.records > 0 else 0
         return 1 + self.size(delta) + self.size(self.records) + fields_size
 
@@ -72,7 +71,7 @@ class OpenBatch:
         self.records += 1
 
     def grow(self, needed: int) -> None:
-        """Memory for so many bytes, and twice as much as before if the batch may have it."""
+        """Allocate `needed` bytes, and twice the previous size if `bytes_max` allows it."""
         size = max(needed, min(max(2 * self.capacity, _BYTES_MIN), self.bytes_max))
         content = bytearray(size)
         content[: len(self.content)] = self.content
@@ -101,7 +100,7 @@ class OpenBatch:
         """`count` bytes to `position`."""
         at = self.position
         index = 0
-        # A C compiler makes wide moves of this loop, and there is no call; see below for Python.
+        # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:
             target[at + index] = source[start + index]
             index += 1
@@ -114,5 +113,5 @@ def _copy_slice(
 
 
 if __file__.endswith(".py"):
-    # Uncompiled, a slice is what moves bytes at once.
+    # Uncompiled, a slice moves all bytes at once.
     OpenBatch.copy = _copy_slice  # type: ignore[method-assign]
