@@ -1,5 +1,5 @@
-"""How far streaming queries are: shown to a person, and published as offsets of consumer groups.
+"""Progress of streaming queries: shown in a terminal, and published as offsets of consumer groups.
 
-What is read, shown and published is decided without Spark, a terminal or a broker (`reading`,
-`line`, `board`, `publications`); `display`, `publisher`, `committer` and `listener` do it.
+`reading`, `line`, `board` and `publications` decide without Spark, a terminal or a broker;
+`display`, `publisher`, `committer` and `listener` do the IO.
 """

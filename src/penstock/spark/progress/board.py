@@ -1,4 +1,4 @@
-"""What is to be shown when something happens to a query (pure: the time is an argument).
+"""The line to show after each event of a query (pure: the time is an argument).
 
     started      nothing yet
     progress     a line, in a terminal each time, elsewhere once in an interval for each query
@@ -15,7 +15,7 @@ from penstock.spark.progress.line import ended_text, progress_text, query_label
 from penstock.spark.progress.reading import QueryProgress
 
 QUERIES_MAX: Final = 1_000
-"""Far more than one driver can run; the oldest is forgotten, in case an end was never told."""
+"""Far more than one driver can run; the oldest is dropped, in case its end was never reported."""
 
 
 class Line(NamedTuple):
@@ -33,12 +33,12 @@ class _Query:
     row_count: int = 0
     progress: QueryProgress | None = None
     is_idle: bool = False
-    """Whether its line says so."""
+    """Whether its line shows that it is idle."""
     shown_seconds: float | None = None
 
 
 class Board:
-    """The queries of one session, as far as they have told."""
+    """The queries of one session, by their events so far."""
 
     def __init__(self, line_seconds: float) -> None:
         """A query gets at most one live line in `line_seconds`; 0 is a line each time."""
@@ -73,7 +73,7 @@ class Board:
         return Line(run_id, progress_text(query.label, query.progress, is_idle=True))
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> Line:
-        """A query runs no more; with the error that ended it."""
+        """A query has ended; `error` is the error that ended it."""
         query = self._queries.pop(run_id, None) or _Query(query_label(query_id, None))
         text = ended_text(query.label, query.batch_count, query.row_count, error)
         return Line(run_id, text, is_last=True)

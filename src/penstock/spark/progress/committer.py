@@ -1,7 +1,7 @@
 """`GroupCommitter`: commits the offsets of a query to a real cluster.
 
-Every call is bounded: a broker that is away costs the publishing thread some seconds, and a query
-nothing. It is no member of the group that it commits for.
+Every call is bounded: an unreachable broker costs the publishing thread some seconds, and a query
+nothing. It is not a member of the group that it commits for.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class GroupCommitter:
         self._groups = Groups(cluster)
 
     def cluster_id(self) -> str | None:
-        """The id of the cluster, as its brokers tell it; very old ones do not."""
+        """Return the cluster id that the brokers report; very old brokers report none."""
         return self._cluster.cluster_id() or None
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -55,5 +55,5 @@ def committer_opener(
             BOOTSTRAP_SERVERS: bootstrap_servers,
         }
     )
-    # Whoever is not there is tried again later, with a newer position.
+    # An unreachable broker is tried again later, with a newer position.
     return lambda: GroupCommitter(open_cluster(options, repeats_first_contact=False))

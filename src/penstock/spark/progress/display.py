@@ -1,11 +1,11 @@
 """Where progress is shown: a terminal rewrites its lines, everything else gets one after another.
 
 In a terminal the last lines of the screen are the live ones, one for each query, cut to its width:
-a line that wraps cannot be rewritten. What is said for good goes above them. A log file and a
-notebook have no screen, so there a line is written and stays.
+a line that wraps cannot be rewritten. Permanent lines go above them. A log file and a notebook have
+no screen, so there every line is permanent.
 
 It may be called from any thread. A stream that cannot be written to any more ends the display and
-nothing else: whoever is shown something must never stop the work.
+nothing else: a display must never stop the work.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Final, TextIO
 from penstock.spark.progress.board import Line
 
 SCREEN_SIZE_DEFAULT: Final = os.terminal_size((80, 24))
-"""Of a terminal that does not tell its size."""
+"""Of a terminal that does not report its size."""
 _UP: Final = "\x1b[{count}F"
 """Moves to the start of the line that is so many lines above."""
 _CLEAR_BELOW: Final = "\x1b[0J"
@@ -33,7 +33,7 @@ class Display:
         self._lock = Lock()
 
     def show(self, line: Line) -> None:
-        """Show a query's line in place of its last one, or for good when it is the last."""
+        """Show a query's line in place of its previous one; the final line is permanent."""
         with self._lock:
             if not self.is_terminal:
                 self._write(f"{line.text}\n")
@@ -45,12 +45,12 @@ class Display:
                 self._write(self._frame())
 
     def say(self, text: str) -> None:
-        """Write a line for good."""
+        """Write a permanent line."""
         with self._lock:
             self._write(self._frame(text) if self.is_terminal else f"{text}\n")
 
     def _frame(self, text: str | None = None) -> str:
-        """Everything from the first live line on, written anew; `text` comes above it."""
+        """Return the text that rewrites all live lines; `text` goes above them."""
         columns, rows = _screen_size(self._stream)
         shown = list(self._live.values())[-max(1, rows - 1) :]
         parts = [_UP.format(count=self._live_lines_shown)] if self._live_lines_shown else []
@@ -67,12 +67,12 @@ class Display:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # ValueError: somebody closed the stream
+        except (OSError, ValueError):  # ValueError: the stream is closed
             self._is_open = False
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or as much of it as fits with a mark that there was more."""
+    """Return the text, cut to the width with a mark if it is longer."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 

@@ -1,8 +1,8 @@
 """The words for a query's progress: one line each (pure).
 
-A line says which query, which batch, how fast, how long the batch took, how far behind by topic,
-and where it is. It has no line breaks or control characters, whatever a query is named, and is
-bounded: topics and partitions beyond a few are counted, not listed.
+A line has the query, the batch, the rate, the batch's duration, the lag by topic, and the position.
+It has no line breaks or control characters, whatever the query's name, and is bounded: topics and
+partitions beyond a few are counted, not listed.
 """
 
 import re
@@ -15,7 +15,7 @@ from penstock.spark.progress.reading import QueryProgress, lag_by_topic, positio
 
 TOPICS_SHOWN_MAX: Final = 5
 PARTITIONS_SHOWN_MAX: Final = 8
-"""Enough for what people look at; `penstock group lag` shows every partition."""
+"""Enough for a glance; `penstock group lag` shows every partition."""
 NAME_CHARACTERS_MAX: Final = 60
 REASON_CHARACTERS_MAX: Final = 600
 """An error with its remedies fits; a stack trace does not."""
@@ -28,7 +28,7 @@ _PACKAGES: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z])")
 
 
 def query_label(query_id: str, name: str | None) -> str:
-    """What a query is called in a line: its name, or the beginning of its id."""
+    """Return a query's label in a line: its name, or the beginning of its id."""
     return _printable(name or query_id[:SHORT_ID_CHARACTERS])[:NAME_CHARACTERS_MAX]
 
 
@@ -55,10 +55,10 @@ def ended_text(label: str, batch_count: int, row_count: int, error: str | None) 
 
 
 def reason_of(error: str) -> str:
-    """What a Java or Python stack trace says went wrong, in one line.
+    """Return the reason in a Java or Python stack trace, in one line.
 
-    An error of a Python source arrives inside of a Java one, as the text of its traceback. What was
-    raised are its last lines: those after the heading that are not indented.
+    An error of a Python source arrives inside of a Java one, as the text of its traceback. The
+    error itself is in its last lines: those after the heading that are not indented.
     """
     lines = error.strip().splitlines() or ["the reason is not known"]
     if _CALLING.match(lines[0]) and len(lines) > 1:
@@ -68,7 +68,7 @@ def reason_of(error: str) -> str:
         if line.endswith(_TRACEBACK):
             raised = takewhile(_is_text, dropwhile(_is_indented, lines[number + 1 :]))
             reason = " ".join(raised) or reason
-    # The package of an exception's class tells a person nothing: `a.b.C: text` is `C: text`.
+    # The package of an exception's class is of no use to a reader: `a.b.C: text` is `C: text`.
     reason = _printable(_PACKAGES.sub("", reason.strip()))
     return reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "…"
 

@@ -4,8 +4,8 @@
     spark.streams.addListener(listener)
 
 Spark calls it after every micro-batch, in a thread that all listeners share, and `onQueryStarted`
-in the thread that starts the query; so nothing here waits. What is shown and published is decided
-in `board` and `publications`; this is the thin part that knows Spark.
+in the thread that starts the query; so nothing here waits. `board` and `publications` decide; this
+is the thin part that uses Spark.
 """
 
 import atexit
@@ -34,7 +34,7 @@ from penstock.spark.progress.publisher import CLOSE_SECONDS_MAX, Publisher
 from penstock.spark.progress.reading import read_progress
 
 LINE_SECONDS_DEFAULT: Final = 10.0
-"""In a log: often enough to see that a query lives, rare enough to leave room for others."""
+"""In a log: often enough to see that a query runs, rare enough to leave room for others."""
 PUBLISH_SECONDS_DEFAULT: Final = 5.0
 """A commit is a record on the disk of a broker; monitoring looks every 15 to 60 s."""
 
@@ -56,16 +56,16 @@ class ProgressListener(StreamingQueryListener):
         """With `bootstrap_servers`, queries appear as groups `{prefix}-{query name or id}` there.
 
         The prefix is `group_id_prefix`, else the source's `groupIdPrefix`, else "spark".
-        `client_options` are Kafka's settings for clients. Lines go to `stream`, by default
-        standard error: where that is no terminal, one in `line_seconds` for each query.
+        `client_options` are Kafka's settings for clients. Lines go to `stream`, by default standard
+        error: where that is not a terminal, one in `line_seconds` for each query.
         """
         self._clock: Clock = clock or SystemClock()
         self._display = Display(sys.stderr if stream is None else stream)
         self._board = Board(0.0 if self._display.is_terminal else line_seconds)
         self._publisher: Publisher | None = None
         self._untold_runs: set[str] = set()
-        """Runs that were started and whose end was not told yet."""
-        # Queries start in threads of their own, and tell of progress in another one.
+        """Runs that were started and whose end was not reported yet."""
+        # Queries start in their own threads, and report progress in another one.
         self._told = threading.Condition()
         if bootstrap_servers is not None:
             self._publisher = Publisher(
@@ -77,14 +77,14 @@ class ProgressListener(StreamingQueryListener):
             atexit.register(self.close)
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
-        """Publish the last positions, in so much time. The end of the program does it too."""
+        """Publish the last positions, within the timeout. The end of the program does it too."""
         if self._publisher is not None:
             self._wait_until_told(timeout_seconds)
             self._publisher.close(timeout_seconds)
             atexit.unregister(self.close)
 
     def _wait_until_told(self, timeout_seconds: float) -> None:
-        """Spark tells of the last batch, and of the end, a while after a query has ended."""
+        """Wait: Spark reports the last batch and the end some time after a query has ended."""
         active = active_runs(self.spark)
         if active is None:
             return
@@ -142,7 +142,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 def active_runs(session: SparkSession | None) -> set[str] | None:
-    """The runs of queries that go on; None when Spark itself has ended."""
+    """Return the runs of active queries; None when Spark itself has ended."""
     try:
         session = session or SparkSession.getActiveSession()
         return None if session is None else {str(query.runId) for query in session.streams.active}

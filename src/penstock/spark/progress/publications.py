@@ -1,8 +1,8 @@
 """Which offsets are to be committed for which group, and when (pure: the time is an argument).
 
-A query that reads topics has a group, and what is published for it is always its newest position:
-a position that is overtaken before its turn is never sent. So what waits is bounded by the number
-of queries, however long a broker is away.
+A query that reads topics has a group, and always publishes its newest position: a position that is
+overtaken before its turn is never sent. So the queue is bounded by the number of queries, however
+long a broker is unreachable.
 
     newest position not published     once in `publish_seconds`; at once when the query ended
     published, query goes on          again after REPEAT_SECONDS, because brokers forget offsets of
@@ -48,7 +48,7 @@ class _Query:
 
 
 class Publications:
-    """What waits to be published."""
+    """The positions that wait to be published."""
 
     def __init__(self, publish_seconds: float, group_prefix: str | None = None) -> None:
         """A prefix given here is for every query; else each source may name its own."""
@@ -64,7 +64,7 @@ class Publications:
         )
 
     def note(self, progress: QueryProgress) -> None:
-        """A query is this far now."""
+        """Record the current position of a query."""
         if not progress.sources:
             return
         group_id = group_id_of(progress, self._group_prefix)
@@ -79,7 +79,7 @@ class Publications:
             query.is_published = query.is_ended = False
 
     def ended(self, run_id: str) -> None:
-        """A query runs no more; its last position is published without delay."""
+        """A query has ended; its last position is published without delay."""
         for query_id, query in list(self._queries.items()):
             if query.newest.run_id == run_id:
                 query.is_ended = True
@@ -87,7 +87,7 @@ class Publications:
                     del self._queries[query_id]
 
     def due(self, now_seconds: float) -> list[Publication]:
-        """What is to be published now."""
+        """Return the publications that are due."""
         return [
             Publication(query.group_id, query.newest)
             for query in self._queries.values()
@@ -95,7 +95,7 @@ class Publications:
         ]
 
     def seconds_until_due(self, now_seconds: float) -> float | None:
-        """How long there is nothing to do; None while nothing happens."""
+        """Return the time until the next publication is due; None when there is none."""
         return min(
             (
                 max(0.0, self._seconds_left(query, now_seconds))
@@ -117,7 +117,7 @@ class Publications:
             del self._queries[publication.progress.query_id]
 
     def failed(self, publication: Publication, now_seconds: float) -> None:
-        """It could not be published; it, or what comes after it, is tried again."""
+        """It could not be published; it, or a newer position, is tried again."""
         query = self._queries.get(publication.progress.query_id)
         if query is None:
             return
@@ -139,9 +139,9 @@ class Publications:
 
 
 def group_id_of(progress: QueryProgress, group_prefix: str | None = None) -> str | None:
-    """The group that shows a query: `{prefix}-{name or id}`, or what its source was told to use.
+    """Return a query's group: `{prefix}-{name or id}`, or the one that its source's options name.
 
-    None when a source would have to tell and did not.
+    None when a source has to report it and did not.
     """
     if group_prefix is None:
         if not all(source.tells_group for source in progress.sources):

@@ -1,8 +1,8 @@
-"""Publishes how far queries are as committed offsets of consumer groups, so that lag can be seen.
+"""Publishes the positions of queries as committed offsets of consumer groups, to show their lag.
 
-Commits are made by a thread of its own: a query never waits for a broker. A broker that is away, or
-that refuses, is told once in words and tried again, less and less often; when it works again that
-is told too. Only the newest position of each query waits meanwhile.
+A separate thread commits: a query never waits for a broker. A broker that is unreachable, or that
+rejects a commit, is reported once and retried, less and less often; its recovery is reported too.
+Only the newest position of each query waits meanwhile.
 
 The committed offsets are for people and monitoring. A query does NOT start from them; its place is
 in its checkpoint.
@@ -23,18 +23,18 @@ CLOSE_SECONDS_MAX: Final = 5.0
 
 
 class Committer(Protocol):
-    """One cluster, as far as a publisher needs it; one thread uses it."""
+    """The operations on a cluster that a publisher needs; one thread uses it."""
 
     def cluster_id(self) -> str | None:
         """The id of the cluster; None when it has none."""
         ...
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offsets as nobody's member."""
+        """Commit the offsets without being a member of the group."""
         ...
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         ...
 
 
@@ -61,7 +61,7 @@ class Publisher:
         self._changed = threading.Condition()
 
     def note(self, progress: QueryProgress) -> None:
-        """A query is this far now; returns at once."""
+        """Record the current position of a query; return at once."""
         with self._changed:
             self._publications.note(progress)
             if self._thread is None and self._publications.has_waiting() and not self._is_closed:
@@ -72,20 +72,20 @@ class Publisher:
             self._changed.notify_all()
 
     def ended(self, run_id: str) -> None:
-        """A query runs no more; returns at once."""
+        """A query has ended; return at once."""
         with self._changed:
             self._publications.ended(run_id)
             self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> bool:
-        """Wait until nothing waits to be published; False when the time was over before."""
+        """Wait until all positions are published; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not self._publications.has_waiting() or self._is_closed, timeout_seconds
             )
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
-        """Publish what waits, in so much time, and end the thread; the second time does nothing."""
+        """Publish waiting positions within the timeout, and end the thread; may be repeated."""
         self.flush(timeout_seconds)
         with self._changed:
             self._is_closed = True
@@ -150,7 +150,7 @@ class Publisher:
         return True
 
     def _tell_strangers(self, publication: Publication, cluster_id: str | None) -> None:
-        """Sources of another cluster than the one published to are named, once each."""
+        """Report sources of another cluster than the one published to, once each."""
         for source in publication.progress.sources:
             stranger = source.cluster_id
             if stranger in {None, cluster_id} or cluster_id is None:

@@ -1,11 +1,11 @@
-"""What Spark tells about a micro-batch, read into values (pure).
+"""Spark's report on a micro-batch, read into values (pure).
 
 `read_progress` takes the JSON document of a `StreamingQueryProgress`. Sources that read topics are
 known by their offsets: the documents of `format("penstock")`, and those of Spark's own `kafka`
 source. Every other source (rate, files, tables) counts in the rows and has no offsets here.
 
-It is lenient: offsets that cannot be read are as if the source had none, never an error, because
-what is read here is shown to people and decides nothing.
+It is lenient: unreadable offsets count as none and are never an error, because these values are
+only displayed and decide nothing.
 """
 
 import math
@@ -28,13 +28,13 @@ class TopicSource:
     positions: Mapping[TopicPartition, int]
     """The next offset to read, after the batch."""
     ends: Mapping[TopicPartition, int]
-    """Where the partitions ended when the batch was planned; empty when the source does not say."""
+    """Where the partitions ended when the batch was planned; empty when the source reports none."""
     cluster_id: str | None = None
-    """The cluster that the offsets belong to; Spark's own connector does not tell it."""
+    """The cluster that the offsets belong to; Spark's own connector does not report it."""
     group_id: str | None = None
-    """The group that the source was told to show its position in, if any."""
+    """The group for the position, if the source's options name one."""
     group_prefix: str | None = None
-    """How the name of that group is to begin, if the source was told that."""
+    """The prefix of the group's name, if the source's options name one."""
     tells_group: bool = True
     """False: it was not asked this time, as when Spark repeats a batch after a restart."""
     skipped_offset_count: int = 0
@@ -84,7 +84,7 @@ def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
             if end is None or lag is None:
                 lags[at.topic] = None
             else:
-                # A log that lost its end has one before the position; nobody is ahead of it.
+                # A log that lost its end has one before the position; a lag is never negative.
                 lags[at.topic] = lag + max(0, end - position)
     return dict(sorted(lags.items()))
 
@@ -92,7 +92,7 @@ def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
 def positions_of(
     progress: QueryProgress, cluster_id: str | None = None
 ) -> dict[TopicPartition, int]:
-    """How far the query is, in order; with a cluster id, in that cluster or one that is not told.
+    """Return the query's positions, in order; with a cluster id, in that cluster or an unknown one.
 
     A partition that two sources of the query read is as far as the slower of them.
     """
@@ -135,7 +135,7 @@ def _read_offset(document: object, *, is_kafka: bool) -> StreamOffset | None:
 
 
 def _field(document: object, *names: str) -> object:
-    """What a document holds under these names; None when it does not."""
+    """Return the value at this path of names in a document; None when it is missing."""
     for name in names:
         document = document.get(name) if isinstance(document, Mapping) else None
     return document
