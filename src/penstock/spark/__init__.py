@@ -1,11 +1,11 @@
 """Topics as DataFrames: `format("penstock")`, in batch and in Structured Streaming.
 
-Everything here reaches brokers over the wire only, so it works against Apache Kafka too. What
-decides (`options`, `starting`, `offsets`, `planning`, `data_loss`) knows neither Spark nor Arrow
-nor a socket; the readers and writers around it are thin.
+Everything here reaches brokers over the wire only, so it works against Apache Kafka too. The
+modules that decide (`options`, `starting`, `offsets`, `planning`, `data_loss`) use neither Spark
+nor Arrow nor sockets; the readers and writers around them are thin.
 
-PySpark and PyArrow are not among Penstock's dependencies. Without them this package says at once
-what to install, instead of failing later in the middle of a query.
+PySpark and PyArrow are not among Penstock's dependencies. Without them the import of this package
+fails with the names of the packages to install, instead of a failure in the middle of a query.
 """
 
 from importlib.util import find_spec

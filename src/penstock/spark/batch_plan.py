@@ -1,8 +1,8 @@
 """The tasks of a batch query: both ends are looked up once, when Spark plans it.
 
-Guarantees: what the tasks read is decided here, so a repeated task reads the same offsets. Records
-that the options name and that are not there (removed before the start, or beyond the end of the
-log) are a loss, told as in a stream.
+Guarantees: the offsets of each task are decided here, so a repeated task reads the same offsets.
+Missing records that the options name (removed before the start, or beyond the end of the log) are a
+data loss, reported as in a stream.
 """
 
 from penstock.spark.data_loss import readable
@@ -14,7 +14,7 @@ from penstock.spark.planning import OffsetRange, ReadTask, split_ranges
 
 
 def plan_batch(lookups: Lookups, options: SourceOptions, losses: LossCounter) -> list[ReadTask]:
-    """The tasks, in the order in which they should start."""
+    """Return the tasks, in the order in which they should start."""
     assignment = lookups.first_assignment()
     starts = lookups.positions(options.start, assignment, may_be_latest=options.may_start_at_latest)
     ends = lookups.positions(options.end, assignment, may_be_latest=True)

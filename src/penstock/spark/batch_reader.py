@@ -1,7 +1,7 @@
 """`PenstockBatchReader`: a batch query's reader, as Spark wants it.
 
-Thin: `batch_plan` decides what to read, `task_reader` reads it. Spark makes this object in a
-process of its own on the driver, asks it for partitions once, and sends it to every task.
+Thin: `batch_plan` decides what to read, `task_reader` reads it. Spark creates this object in a
+separate process on the driver, calls `partitions` once, and sends the object to every task.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ class PenstockBatchReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; Spark makes one without a value when there is nothing to read."""
+        """The rows of one task; Spark creates one without a value when there is nothing to read."""
         if partition.value is None:
             return iter(())
         return read_task(partition.value, self._settings)

@@ -1,7 +1,7 @@
 """Which of Kafka's own consumer settings (`kafka.*`) the source uses, ignores or refuses (pure).
 
-The tables are complete: every setting of Kafka's consumer is in one of them. `kafka_settings` says
-what becomes of each.
+The tables are complete: every setting of Kafka's consumer is in one of them. `kafka_settings`
+applies them.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.max.ms": "a connection opens within 10 s or is tried again",
     "socket.connection.setup.timeout.ms": "a connection opens within 10 s or is tried again",
 }
-"""Settings that have nothing to act on here, with the reason."""
+"""Settings that have no effect here, with the reason."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": (

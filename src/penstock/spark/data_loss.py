@@ -1,4 +1,4 @@
-"""What of a topic's records a query can no longer read as it should, and how it goes on (pure).
+"""Data loss: records that a query can no longer read, and where the query continues (pure).
 
     what happened                              how it shows                     goes on at
     another cluster answers                    cluster id differs               earliest, all topics
@@ -12,7 +12,7 @@
 Each is an error while `failOnDataLoss` is true, and a counted skip to the place in the last column
 when it is false. Nothing is decided silently.
 
-Two moments need it: before a batch is decided (`changes`), when the end is compared with the last
+It is checked twice: before a batch is decided (`changes`), when the end is compared with the last
 position, and when a batch is planned (`readable`), which may be days later, after a restart.
 """
 
@@ -81,9 +81,9 @@ class Loss(NamedTuple):
 
 
 def suspects(start: StreamOffset, latest: StreamOffset) -> set[TopicPartition]:
-    """Partitions that are gone, are others, or end too early: to be looked at again.
+    """Return partitions that are deleted, recreated, or end too early: they are looked up again.
 
-    A broker that has not caught up, or has just become leader, may answer so for a moment.
+    A broker that has not caught up, or has just become leader, may return such ends for a moment.
     """
     if start.cluster_id != latest.cluster_id and start.cluster_id and latest.cluster_id:
         return set()
@@ -106,10 +106,10 @@ def ends_early(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition
 
 
 def within(latest: StreamOffset, target: StreamOffset, start: StreamOffset) -> StreamOffset:
-    """The ends of now, without what came after `target`, and not before `start`."""
+    """Return the current ends, bounded by `target` and not before `start`."""
     positions = {}
     for at, end in latest.positions.items():
-        # A position in a topic of the same name that is gone bounds nothing.
+        # A position in a deleted topic of the same name is not a bound.
         same = [target] if _is_recreated(at.topic, start, latest) else [target, start]
         bounds = [one.positions[at].offset for one in same if at in one.positions]
         if bounds:
@@ -118,7 +118,7 @@ def within(latest: StreamOffset, target: StreamOffset, start: StreamOffset) -> S
 
 
 def doubtful_epochs(start: StreamOffset, latest: StreamOffset) -> dict[TopicPartition, int]:
-    """Partitions that a newer leader has: to be asked where the epoch of our position ends."""
+    """Return partitions with a newer leader: the end of our position's epoch must be looked up."""
     return {
         at: position.leader_epoch
         for at, position in start.positions.items()
@@ -133,7 +133,7 @@ def doubtful_epochs(start: StreamOffset, latest: StreamOffset) -> dict[TopicPart
 def changes(
     start: StreamOffset, latest: StreamOffset, epoch_ends: Mapping[TopicPartition, int]
 ) -> list[Loss]:
-    """What happened to the partitions of `start` since."""
+    """Return the losses in the partitions of `start` since that position."""
     if start.cluster_id and latest.cluster_id and start.cluster_id != latest.cluster_id:
         what = (
             f"the checkpoint is of cluster {start.cluster_id}, and kafka.bootstrap.servers leads "
@@ -150,9 +150,9 @@ def changes(
 def late_starts(
     start: StreamOffset, earliest: Mapping[TopicPartition, int], losses: Iterable[Loss]
 ) -> list[Loss]:
-    """New partitions whose first records are gone: the query never saw them.
+    """Return new partitions whose first records are deleted: the query never read them.
 
-    A query that meets its topics for the first time has missed nothing.
+    A query that reads its topics for the first time has missed nothing.
     """
     explained = {loss.at for loss in losses}
     if None in explained or not start.positions:
@@ -200,7 +200,7 @@ def begins(
 def needs_earliest(
     start: StreamOffset, latest: StreamOffset, losses: Iterable[Loss]
 ) -> list[TopicPartition]:
-    """Partitions that begin at their earliest offset, which is to be looked up."""
+    """Return partitions that begin at their earliest offset, which must be looked up."""
     kinds = {loss.at: loss.kind for loss in losses}
     return [
         at
@@ -215,9 +215,9 @@ def readable(
     latest: StreamOffset,
     earliest: Mapping[TopicPartition, int],
 ) -> tuple[list[OffsetRange], list[Loss]]:
-    """What can be read of ranges that were decided on, and what of them is gone.
+    """Return the readable parts of decided ranges, and the losses in them.
 
-    `planned` has the ids that the ranges belong to; `latest` and `earliest` are of now.
+    `planned` has the ids that the ranges belong to; `latest` and `earliest` are current.
     """
     kept: list[OffsetRange] = []
     losses: list[Loss] = []
@@ -249,7 +249,7 @@ def describe_losses(losses: Sequence[Loss]) -> str:
 
 
 def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
-    """The error while failOnDataLoss is true: what happened, the remedies, and the way on."""
+    """The error while failOnDataLoss is true: the losses, the remedies, and how to continue."""
     lines = [f"- {loss.what}." for loss in losses[:LINES_MAX]]
     if len(losses) > LINES_MAX:
         lines.append(f"- and {len(losses) - LINES_MAX} more.")

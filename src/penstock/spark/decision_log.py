@@ -1,13 +1,13 @@
 """`DecisionLog`: the decisions of one query in the topic of decisions.
 
-Guarantees: `write` makes a decision durable or raises; after `take_ownership` no earlier owner can
-write one, and what they wrote is either made or will never be. `read` sees every decision that was
-made before it was called. All of it rests on Kafka's transactions: the owner's transactional id is
-the same for every driver of the query, and taking it fences the last one.
+Guarantees: `write` stores a decision durably or raises; after `take_ownership` no earlier owner can
+write one, and each of their decisions is either committed or never will be. `read` returns every
+decision that was committed before the call. All of it rests on Kafka's transactions: the owner's
+transactional id is the same for every driver of the query, and a new owner fences the last one.
 
-A decision of another query that is being written in the same partition holds `read` up, for a
-minute at most: then the cluster aborts it. It decides nothing: see `sink_decisions`; and
-`decision_topic` makes the topic.
+A decision of another query that is being written in the same partition delays `read`, for a minute
+at most: then the cluster aborts it. This module decides nothing: see `sink_decisions`; and
+`decision_topic` creates the topic.
 """
 
 import time
@@ -38,9 +38,9 @@ from penstock.spark.sink_records import decision_record, done_record, fold
 from penstock.spark.sink_steps import Decision, Ledger
 
 OWNER_TIMEOUT_MS: Final = 60_000
-"""A decision takes milliseconds. What a dead driver left undecided holds readers up for so long."""
+"""A decision takes milliseconds. A dead driver's open decision delays readers for this time."""
 STABLE_SECONDS_MAX: Final = 90.0
-"""How long `read` waits for decisions of others: their timeout, and the cluster's leisure."""
+"""How long `read` waits for decisions of others: their timeout, and the cluster's delay."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
@@ -69,7 +69,7 @@ class DecisionLog:
         self._sequence = 0
 
     def read(self) -> Ledger:
-        """What the log says of the query now."""
+        """Return the current decisions of the query."""
         at = self._partition()
         end = self._look_up(at, LATEST_TIMESTAMP, is_read_committed=False)
         self._wait_until_stable(at, end)
@@ -77,14 +77,14 @@ class DecisionLog:
         return fold(self._query, self._records(at, start, end))
 
     def take_ownership(self) -> None:
-        """Fence whoever owned the log."""
+        """Fence the previous owner of the log."""
         self._owner = self._transactions.begin(self.owner_id, OWNER_TIMEOUT_MS)
         self._sequence = 0
 
     def write(self, decision: Decision) -> None:
-        """Make the decision, as the owner; `OwnershipLostError` when somebody else is it now.
+        """Store the decision, as the owner; `OwnershipLostError` when another driver is the owner.
 
-        After any error it is not known whether it is made: an answer may have been lost before.
+        After any error it is unknown whether the decision is stored: a response may have been lost.
         """
         owner, at = self._owner, self._partition()
         assert owner is not None
@@ -111,14 +111,14 @@ class DecisionLog:
         self._owner = after
 
     def write_done(self, decision: Decision) -> None:
-        """Note that a decision is carried out; anybody may, and twice does no harm."""
+        """Record that a decision is carried out; any process may, and a repetition does no harm."""
         sender = BatchSender(self._cluster)
         sender.send(self._partition(), self._batch(done_record(self._query, decision), None))
         sender.flush()
 
     def _partition(self) -> TopicPartition:
         if self._at is None:
-            # Partitions that somebody added must not move a query away from its decisions.
+            # Partitions that were added later must not move a query away from its decisions.
             count = min(len(self._cluster.topic(self._topic).partitions), PARTITIONS)
             number = partition_of_key(self._query.encode(), count)
             self._at = TopicPartition(self._topic, number)
@@ -168,7 +168,7 @@ class DecisionLog:
 
 
 def _ownership_problem(error: BrokerAnswerError, batch_id: int) -> PenstockError:
-    """What it means for the owner that its write or its commit was answered so."""
+    """Return the owner's error for this response to its write or its commit."""
     code = ErrorCode(error.code)
     if code not in REFUSALS:
         return error

@@ -1,10 +1,10 @@
-"""The topic of decisions: made when it is missing, checked when it is there.
+"""The topic of decisions: created when it is missing, checked when it exists.
 
-Guarantees: after `ensure_topic` the topic is there, has leaders, and keeps the last record of each
-key. A topic that is made here has as many replicas as the brokers give by default; with three or
-more of them, a decision is on two before it counts. A topic that somebody else made is not changed.
+Guarantees: after `ensure_topic` the topic exists, has leaders, and keeps the last record of each
+key. A topic created here has the brokers' default number of replicas; with three or more of them, a
+decision is on two before it counts. A topic created by another program is not changed.
 
-It reads and writes no decisions: see `decision_log`.
+Decisions are read and written by `decision_log`.
 """
 
 import logging
@@ -30,17 +30,17 @@ TOPIC_CONFIGS: Final = {
 """Each query keeps two records; small segments are compacted soon, so that reading stays short."""
 INSYNC: Final = "min.insync.replicas"
 INSYNC_REPLICAS_WANTED: Final = 2
-"""A decision survives the loss of a broker, and with three replicas one broker may be away. With
-two it could not, so they keep the brokers' default."""
+"""A decision survives the loss of a broker, and with three replicas one broker may be unreachable.
+With two replicas none may, so these topics keep the brokers' default."""
 REPLICAS_FOR_INSYNC_MIN: Final = 3
 BROKERS_FOR_REPLICAS_MIN: Final = 3
-"""A cluster of so many is there for its replicas: a topic without them is mostly an oversight."""
+"""A cluster of this size is run for its replicas: a topic without them is mostly an oversight."""
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
 
 def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Create the topic of decisions if it is not there; refuse one that forgets decisions."""
+    """Create the topic of decisions if it is missing; reject one that deletes decisions."""
     is_new = name not in cluster.describe([name])
     if is_new:
         _create(cluster, name)
@@ -108,7 +108,7 @@ def _warn_of_one_replica(name: str, replicas: int, broker_count: int) -> None:
 
 
 def _wait_until_it_appears(cluster: Cluster, name: str, sleep: Callable[[float], None]) -> None:
-    """Kafka answers for a new topic before its brokers have heard of it."""
+    """Kafka confirms a new topic before its brokers have its metadata."""
     pauses = Pauses(cluster.deadline_seconds)
     while name not in cluster.describe([name]):
         pause = pauses.next_pause(cluster.clock.monotonic())

@@ -1,7 +1,7 @@
-"""What goes wrong in a Spark query: each error says what happened, why, and what to do next.
+"""The errors of a Spark query: each says what happened, why, and what to do next.
 
-Spark shows the text of these at the end of a Python traceback, often in a log that somebody else
-reads, so a text stands alone: it names the option, the topic and the remedy.
+Spark shows their text at the end of a Python traceback, often in a log whose reader did not start
+the query, so each text is complete: it names the option, the topic and the remedy.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from penstock.core.errors import PenstockError
 
 
 class SparkQueryError(PenstockError):
-    """Base of the errors that a query is told of."""
+    """Base of the errors that a query raises."""
 
 
 class OptionError(SparkQueryError):
@@ -27,10 +27,10 @@ class OptionError(SparkQueryError):
 
 
 class SubscriptionError(SparkQueryError):
-    """What the query asks to read is not there."""
+    """A topic or partition that the query reads does not exist."""
 
     def __init__(self, option: str, problem: str, remedy: str, missing: Sequence[str] = ()) -> None:
-        """`missing`: the topics that are not there."""
+        """`missing`: the topics that do not exist."""
         super().__init__(option, problem, remedy, missing)
         self.option = option
         self.problem = problem
@@ -46,12 +46,12 @@ class CheckpointError(SparkQueryError):
 
 
 class DataLossError(SparkQueryError):
-    """Records that the query has to read are not there any more, or not the same."""
+    """Records that the query has to read are deleted or replaced."""
 
     def __init__(
         self, text: str, other_logs: Sequence[str] = (), recreated: Sequence[str] = ()
     ) -> None:
-        """`other_logs`: of logs that end before what was read, or were written anew from there.
+        """`other_logs`: about logs that end before the position, or were rewritten from there.
 
         `recreated`: sentences about topics that were deleted and created again.
         """
@@ -61,6 +61,6 @@ class DataLossError(SparkQueryError):
 
 
 def first_of(names: Sequence[str], count_max: int) -> str:
-    """Some names as a message has them: in their order, and not endlessly."""
+    """Return the first names for a message, in their order."""
     more = f" and {len(names) - count_max} more" if len(names) > count_max else ""
     return ", ".join(names[:count_max]) + more

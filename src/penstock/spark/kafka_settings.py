@@ -1,10 +1,10 @@
-"""What becomes of Kafka's own settings among the options (`kafka.*`), by tables (pure).
+"""Uses, ignores or rejects Kafka's own settings among the options (`kafka.*`), by tables (pure).
 
 `consumer_settings` has the tables of the source and `producer_settings` those of the sink. Every
-setting of Kafka is in one of three: what is used, what has nothing to act on here (with the reason,
-so that a person is told rather than left to believe), and what would make the query wrong (with the
-remedy). A name in none of them is refused: it is most often a typing error. What secures the
-connection goes to the client, which says itself what it can do.
+setting of Kafka is in one of three: settings that are used, settings without an effect here (with
+the reason, for a warning), and settings that would make the query wrong (with the remedy). A name
+in none of them is rejected: it is most often a typing error. Security settings go to the client,
+which checks them itself.
 """
 
 import difflib
@@ -35,7 +35,7 @@ class SettingTables:
     """With the remedy."""
 
     def split(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
-        """Kafka's settings among the options: the client's, those that are used, and warnings.
+        """Return Kafka's settings among the options: the client's, the used ones, and warnings.
 
         Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
         """

@@ -1,13 +1,13 @@
-"""`Lookups`: what the driver asks the brokers, with a number of calls that grows with brokers only.
+"""`Lookups`: the driver's requests to the brokers; their number grows with the brokers only.
 
 One Metadata call for the topics, one ListOffsets for each leader and each question (where do the
 logs begin, where do they end, what is at this time), one DescribeLogDirs for each leader when sizes
 are wanted. A thousand partitions cost the same calls as one.
 
-It answers in the values that `starting`, `planning` and `data_loss` decide with, and decides
-nothing itself, but one thing: an answer that would mean lost data is asked for again, as often as
-`fetchOffset.numRetries` says, of one broker after another, before it is believed. A broker that has
-not caught up or has just taken over may not know better for a moment.
+It returns the values that `starting`, `planning` and `data_loss` decide with, and decides one thing
+itself: a response that would mean lost data is requested again, up to `fetchOffset.numRetries`
+times, from one broker after another. A broker that has not caught up or has just become leader may
+return old values for a moment.
 """
 
 import time
@@ -36,7 +36,7 @@ Sleep = Callable[[float], None]
 
 
 class Lookups:
-    """The questions of one query to one cluster."""
+    """The lookups of one query in one cluster."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions, sleep: Sleep = time.sleep) -> None:
         self._cluster = cluster
@@ -49,7 +49,7 @@ class Lookups:
         self._sized_seconds = float("-inf")
 
     def assignment(self) -> Assignment:
-        """The partitions to read, as of now or of the time that the options allow."""
+        """Return the partitions to read; they may be as old as the options allow."""
         ttl_seconds = self._options.lookups.topics_ttl_ms / 1000
         now_seconds = self._cluster.clock.monotonic()
         if ttl_seconds < 0 or now_seconds - self._described_seconds >= ttl_seconds:
@@ -58,7 +58,7 @@ class Lookups:
         return assign(self._options.subscription, self._described)
 
     def first_assignment(self) -> Assignment:
-        """The same for a query that starts: what it names must be there.
+        """Return the partitions for a query that starts: the topics that it names must exist.
 
         A topic that was just created may take a moment to be known to every broker.
         """
@@ -82,14 +82,14 @@ class Lookups:
             try:
                 return self._latest(self.assignment())
             except UnknownTopicOrPartitionError:
-                # Deleted between the two questions: the next list of topics is without it.
+                # Deleted between the two requests: the next list of topics is without it.
                 attempts_left -= 1
                 if attempts_left <= 0:
                     raise
                 self._look_anew()
 
     def settled(self, start: StreamOffset) -> StreamOffset:
-        """The ends, asked for again while they would mean that data is lost."""
+        """Return the ends; they are requested again while they would mean that data is lost."""
         attempts = self._options.lookups.attempts
         latest = self.latest()
         for _ in range(attempts - 1):
@@ -115,11 +115,11 @@ class Lookups:
         return offsets_from(position, assigned, found)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where these leader epochs end in the logs of now."""
+        """Return where these leader epochs end in the current logs."""
         return find_epoch_ends(self._cluster, epochs) if epochs else {}
 
     def record_bytes(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """What a record takes in each partition, on average; unknown ones are absent."""
+        """Return the mean size of a record in each partition; unknown ones are absent."""
         now_seconds = self._cluster.clock.monotonic()
         is_old = now_seconds - self._sized_seconds > SIZES_SECONDS_MAX
         if ends and (is_old or not self._sized.issuperset(ends)):
@@ -127,7 +127,7 @@ class Lookups:
                 sizes = find_log_sizes(self._cluster, ends)
                 self._record_bytes = estimate_record_bytes(sizes, self.earliest(ends), ends)
             except UnknownTopicOrPartitionError:
-                # Deleted just now; a plan does not fail for the want of an estimate.
+                # Deleted just now; a plan does not fail because an estimate is missing.
                 self._record_bytes = {}
             self._sized, self._sized_seconds = frozenset(ends), now_seconds
         return self._record_bytes
@@ -145,9 +145,9 @@ class Lookups:
         return StreamOffset(ends, found.topic_ids, self._cluster_id())
 
     def _with_unstable(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
-        """For who reads committed records the end is that of decided transactions.
+        """With `read_committed` the end is that of decided transactions.
 
-        A position beyond it is not lost while the log itself goes on that far: the query has read
+        A position beyond it is not a loss while the log itself reaches that far: the query has read
         uncommitted records before.
         """
         short = ends_early(start, latest)
@@ -158,7 +158,7 @@ class Lookups:
         return StreamOffset({**latest.positions, **kept}, latest.topic_ids, latest.cluster_id)
 
     def _look_anew(self) -> None:
-        """Another broker is asked next, and not at once."""
+        """Wait, and use another broker for the next request."""
         self._described_seconds = float("-inf")
         self._cluster.forget_leaders()
         self._sleep(self._options.lookups.pause_ms / 1000)

@@ -1,12 +1,12 @@
-"""`LossChannel`: tasks tell the driver what they could not read, by a socket of the driver's.
+"""`LossChannel`: tasks report records that they could not read, to a socket of the driver.
 
 Only a stream with `failOnDataLoss=false` opens it. It listens at the address from which the driver
 reaches the brokers: executors reach the brokers, too, so they are in the same network, or on the
 same machine when that address is its own loopback. Nothing waits for reports: the kernel keeps them
 until the driver decides the next batch.
 
-It is as good as the network between: a task that cannot reach the driver says so in its log, where
-its losses are in any case, and goes on. It is NOT used for anything that a query depends on.
+Reports are best effort: a task that cannot reach the driver logs that beside its losses, and
+continues. It is NOT used for anything that a query depends on.
 """
 
 import secrets
@@ -24,20 +24,20 @@ from penstock.spark.planning import LossAddress
 
 REPORTS_WAITING_MAX: Final = 4_096
 """Reports that wait for the driver; the system may allow fewer (`net.core.somaxconn`). A task whose
-report finds no place is one that cannot reach the driver."""
+report is refused counts as one that cannot reach the driver."""
 SEND_SECONDS_MAX: Final = 2.0
 """A task does not wait longer for the driver: its rows are more important."""
 RECEIVE_SECONDS_MAX: Final = 0.5
-"""A report was sent before its task ended, so it is here, or is no report."""
+"""A report is sent before its task ends, so it has arrived by then, or is not a report."""
 TAKE_SECONDS_MAX: Final = 2.0
-"""What the driver spends on reports before a batch; the rest waits for the next."""
+"""The driver's time for reports before a batch; the rest waits for the next."""
 
 
 class LossChannel:
     """The driver's end, for one run of a stream."""
 
     def __init__(self, towards: Iterable[Address]) -> None:
-        """Listen where these brokers are reached from, or raise `OSError`."""
+        """Listen at the address from which these brokers are reached, or raise `OSError`."""
         family, host = _own_address(towards)
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -52,16 +52,16 @@ class LossChannel:
         self._book = LossBook(secrets.token_hex(16))
 
     def begin_batch(self) -> LossAddress:
-        """Where the tasks of the next batch report; those of the last one are heard no more."""
+        """Return the address for the next batch's reports; those of the last one are ignored."""
         batch = self._book.begin_batch()
         return LossAddress(self._host, self._port, self._book.secret, batch)
 
     def heard(self) -> list[Loss]:
-        """What the tasks of this batch reported since the last time."""
+        """Return the losses that tasks of this batch reported since the last call."""
         return self._book.take(self._take())
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the socket."""
         self._socket.close()
 
     def _take(self) -> Iterable[bytes]:
@@ -70,14 +70,14 @@ class LossChannel:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                # Nobody is waiting, or who was has gone away.
+                # No task is connecting, or it has disconnected.
                 return
             with closing(connection):
                 yield _received(connection)
 
 
 def open_loss_channel(towards: Iterable[Address]) -> LossChannel | None:
-    """The channel; None with a warning where there cannot be one."""
+    """Return the channel; None with a warning if it cannot be opened."""
     try:
         return LossChannel(towards)
     except OSError as error:
@@ -112,7 +112,7 @@ def _own_address(towards: Iterable[Address]) -> tuple[int, str]:
             for family, _, _, _, place in socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_DGRAM
             ):
-                # Nothing is sent: connecting a datagram socket only chooses the way.
+                # Nothing is sent: connecting a datagram socket only chooses the route.
                 with socket.socket(family, socket.SOCK_DGRAM) as probe:
                     probe.connect(place)
                     return family, str(probe.getsockname()[0])
@@ -122,7 +122,7 @@ def _own_address(towards: Iterable[Address]) -> tuple[int, str]:
 
 
 def _received(connection: socket.socket) -> bytes:
-    """What came until the other side was done; cut off where no report goes on."""
+    """Return the bytes up to the end of the connection, cut at the size limit of a report."""
     received = b""
     try:
         connection.settimeout(RECEIVE_SECONDS_MAX)

@@ -1,11 +1,11 @@
-"""What a task tells the driver of records that it could not read, and how it is counted (pure).
+"""A task's reports to the driver about records that it could not read, and their count (pure).
 
-Spark gives a Python source no way to send a number from a task to the driver, so with
+Spark has no API for a Python source to send a number from a task to the driver, so with
 `failOnDataLoss=false` the source has its own: one small report for each loss, by `loss_channel`.
 
 Guarantees: an offset counts once, however often Spark runs its task (after a failure, twice at a
-time by speculation, or again for a second action in foreachBatch). A report that is not of this
-run, not of this batch, or not a report at all, counts nothing.
+time by speculation, or again for a second action in foreachBatch). A report of another run or
+batch, and any other message, is ignored.
 """
 
 import json
@@ -22,7 +22,7 @@ REPORT_BYTES_MAX: Final = 8_192
 
 
 class LossReport(NamedTuple):
-    """What one task could not read."""
+    """The records that one task could not read."""
 
     lost: OffsetRange
     kind: LossKind
@@ -72,13 +72,13 @@ class LossBook:
     _lost: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
 
     def begin_batch(self) -> int:
-        """The next batch: its tasks report with this number, and those before it no more."""
+        """Return the next batch's number for its reports; those of earlier batches are ignored."""
         self.batch += 1
         self._lost = {}
         return self.batch
 
     def take(self, reports: Iterable[bytes]) -> list[Loss]:
-        """What these reports add, one loss for each partition."""
+        """Return the new losses in these reports, one for each partition."""
         found: dict[TopicPartition, Loss] = {}
         for data in reports:
             report = read_report(data, self.secret, self.batch)

@@ -1,4 +1,4 @@
-"""What a query is told of lost data: an error, or a warning in the log with a count.
+"""Reports lost data to a query: an error, or a warning in the log with a count.
 
 One place for the driver and the tasks, so that `failOnDataLoss` means the same everywhere.
 """
@@ -19,10 +19,10 @@ class LossCounter:
         self.offsets = 0
         """Offsets that were skipped, as far as it is known."""
         self.partitions = 0
-        """How often a partition was touched by a loss."""
+        """How often a partition had a loss."""
 
     def tell(self, losses: Sequence[Loss]) -> None:
-        """Tell of these losses, if there are any."""
+        """Raise or log these losses, if there are any."""
         if not losses:
             return
         if self._fail_on_data_loss:

@@ -1,13 +1,14 @@
 """`MicroBatches`: from one offset document to the next, and from two of them to tasks.
 
-What Spark asks of a stream, without Spark: the first offset, the end of the next batch within the
-limits, the tasks of a batch. Everything is decided by the pure modules around it; here the
-questions are asked in order.
+The stream API of Spark, without Spark: the first offset, the end of the next batch within the
+limits, the tasks of a batch. Everything is decided by the pure modules around it; this module calls
+them in order.
 
 Guarantees: a batch is decided by its two documents alone, so a repeated batch reads the same
-offsets, whatever the topics look like by then; what cannot be read any more is told as a loss. A
-partition is never read twice and never left out: what a batch ends with, the next one begins with.
-While nothing has changed the same document is given back, text for text, and Spark runs no batch.
+offsets, whatever the topics look like by then; records that cannot be read any more are reported as
+a loss. An offset is never read twice and never left out: each batch begins where the last one
+ended. While nothing has changed the same document is returned, text for text, and Spark runs no
+batch.
 
 With AvailableNow the ends are taken once, and no batch goes beyond them.
 """
@@ -36,7 +37,7 @@ class _Decided(NamedTuple):
     document: Document
     """Its end."""
     ranges: list[OffsetRange]
-    """What of it was there."""
+    """The readable part of it."""
     latest: StreamOffset
     """The ends that it was decided with."""
 
@@ -51,7 +52,7 @@ class MicroBatches:
         clock: Clock | None = None,
         channel: LossChannel | None = None,
     ) -> None:
-        """By `channel` the tasks tell of what they could not read."""
+        """Tasks report their losses by `channel`."""
         self._lookups = lookups
         self._options = options
         self._clock: Clock = clock or SystemClock()
@@ -68,17 +69,17 @@ class MicroBatches:
         self._decided: _Decided | None = None
 
     def initial_offset(self) -> Document:
-        """Where the stream starts; the same all through the run, though Spark asks repeatedly."""
+        """Return where the stream starts; the same for all calls of Spark in a run."""
         if self._first is None:
             self._first = write_offset(self._lookups.first_position())
         return self._first
 
     def prepare_available_now(self) -> None:
-        """From now on nothing that comes later is read."""
+        """Read nothing that is written after this call."""
         self._target = self._lookups.latest()
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions begin now; those that are gone are left out."""
+        """Return where these partitions begin now; deleted ones are left out."""
         wanted = list(partitions)
         try:
             return self._lookups.earliest(wanted)
@@ -88,7 +89,7 @@ class MicroBatches:
             return {at: first for one in wanted for at, first in self.earliest([one]).items()}
 
     def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
-        """The end of the batch that begins at `document`; itself when there is none to run."""
+        """The end of the batch that begins at `document`; `document` itself without a batch."""
         self._hear_tasks()
         start = read_offset(document)
         latest = self._ends_for(start)
@@ -99,7 +100,7 @@ class MicroBatches:
         self._losses.tell(losses)
         begins = data_loss.begins(start, latest, losses, epoch_ends, earliest)
         ends = {at: max(end.offset, begins[at]) for at, end in latest.positions.items()}
-        # A loss is written down now, or it would be told again at every trigger.
+        # A loss is recorded now, or it would be reported again at every trigger.
         if not losses and self._must_wait(begins, ends, limits):
             return document
         untils = planning.admit(begins, ends, limits, self._sizes_for(limits, ends))
@@ -135,9 +136,9 @@ class MicroBatches:
         return document
 
     def plan(self, start_document: Document, end_document: Document) -> list[ReadTask]:
-        """The tasks of a batch. Spark may ask several times; losses are told once."""
+        """Return the tasks of a batch. Spark may call several times; losses are reported once."""
         if start_document == end_document:
-            # What a document says of beginnings is about the batch that ends with it.
+            # The `begins` of a document belong to the batch that ends with it.
             return []
         if self._plan is not None and self._plan[:2] == (start_document, end_document):
             return self._plan[2]
@@ -148,13 +149,13 @@ class MicroBatches:
     def _decide(
         self, begins: Mapping[TopicPartition, int], end: StreamOffset, latest: StreamOffset
     ) -> Document:
-        """What is gone of the batch is told before the report, so that its progress has it."""
+        """Report losses before the progress report, so that the batch's progress has them."""
         document = write_offset(end)
         try:
             ranges = self._readable(_ranges(begins, end), end, latest)
             self._decided = _Decided(document, ranges, latest)
         except UnknownTopicOrPartitionError:
-            # Deleted since the ends were looked up; the plan looks again, and tells it.
+            # Deleted since the ends were looked up; the plan looks again, and reports it.
             self._decided = None
         return document
 
@@ -174,7 +175,7 @@ class MicroBatches:
         if not ranges:
             return []
         ends = {one.at: latest.positions[one.at].offset for one in ranges}
-        self._hear_tasks()  # The last time for those of the batch before.
+        self._hear_tasks()  # The last call for the tasks of the previous batch.
         losses_to = None if self._channel is None else self._channel.begin_batch()
         sizes = self._lookups.record_bytes(ends)
         return [
@@ -199,14 +200,14 @@ class MicroBatches:
     def _readable(
         self, ranges: list[OffsetRange], end: StreamOffset, latest: StreamOffset
     ) -> list[OffsetRange]:
-        """What of these ranges of the batch is still there; what is not is told."""
+        """Return the readable parts of these ranges; report the rest as lost."""
         present = [one.at for one in ranges if one.at in latest.positions]
         kept, losses = data_loss.readable(ranges, end, latest, self._lookups.earliest(present))
         self._losses.tell(losses)
         return kept
 
     def _hear_tasks(self) -> None:
-        """Tell here, too, what tasks could not read: what they log is on the executors."""
+        """Report the tasks' losses on the driver, too: their logs are on the executors."""
         if self._channel is not None:
             self._losses.tell(self._channel.heard())
 
@@ -223,7 +224,7 @@ class MicroBatches:
     def _epoch_ends(self, start: StreamOffset, latest: StreamOffset) -> dict[TopicPartition, int]:
         """Where the epochs of our positions end, of partitions that have a newer leader.
 
-        A position that was found right is not asked for again while the leader stays.
+        A verified position is not looked up again while the leader stays.
         """
         seen = {
             at: (start.positions[at], latest.positions[at].leader_epoch)
@@ -249,7 +250,7 @@ class MicroBatches:
         limits: ReadLimits,
     ) -> bool:
         if limits.offsets_min is None or self._target is not None:
-            # Who reads what is available now does not wait for more.
+            # An AvailableNow run does not wait for more records.
             return False
         now_ms = self._clock.now_ms()
         waited_ms = limits.delay_ms_max

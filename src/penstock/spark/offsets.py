@@ -7,18 +7,18 @@
      "begins": {"orders": {"0": 17}},
      "is_initial": true}
 
-An offset alone does not say whose it is. With the ids of cluster and topic a checkpoint that meets
-another cluster, or a topic that was deleted and created again, is told apart from one that fits;
-the leader epoch tells of a log that was truncated and has grown again since. An id or epoch that is
-not known is left out and not checked.
+An offset alone does not identify its log. The ids of cluster and topic show that a checkpoint
+belongs to another cluster, or to a topic that was deleted and created again; the leader epoch shows
+that a log was truncated and has grown again since. An unknown id or epoch is left out and not
+checked.
 
 `begins` has the partitions in which the batch that ends here does not begin where the last batch
 ended: all of them in the first batch, then new partitions, recreated topics and truncated logs.
 Spark asks for the initial offset again when it repeats a first batch that failed, and by then
 "latest" is somewhere else. With `begins` the repeated batch reads what it read before.
 
-A document of Spark's own Kafka source, {"orders": {"0": 42}}, is understood too: a query can move
-here with its checkpoint. Equal offsets give equal text; Spark compares the text.
+A document of Spark's own Kafka source, {"orders": {"0": 42}}, is accepted too: a query can migrate
+with its checkpoint. Equal offsets give equal text; Spark compares the text.
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ def write_offset(offset: StreamOffset) -> dict[str, Any]:
 
 
 def read_offset(document: Mapping[str, Any]) -> StreamOffset:
-    """The position in a document; `CheckpointError` when it is none."""
+    """Return the position in a document; `CheckpointError` when it is not an offset document."""
     if not isinstance(document, dict):
         raise _damaged("it is not a JSON object")
     version = document.get("version")

@@ -1,4 +1,4 @@
-"""One option's value: from the text that Spark hands over to a number, a size, a time (pure).
+"""One option's value: from Spark's text to a number, a size, a time (pure).
 
 Spark passes every option as text. The forms are Spark's own: `true` and `false` in any case, sizes
 as `16m` or `1g` in powers of two, times as `500ms`, `15m` or `1h`; a bare number is bytes or
@@ -83,7 +83,7 @@ def read_choice(option: str, text: str, choices: tuple[str, ...]) -> str:
 
 
 def require_short(option: str, text: str) -> str:
-    """The text, if it is not longer than any sensible one."""
+    """Return the text, or raise if it is longer than any sensible one."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise OptionError(
             option,
@@ -94,7 +94,7 @@ def require_short(option: str, text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A value as an error shows it: quoted, and not endless."""
+    """Return a value as an error shows it: quoted, and cut if long."""
     return repr(text if len(text) <= 100 else text[:100] + "…")
 
 

@@ -1,10 +1,10 @@
-"""The options of the source, read into one frozen value; a wrong one is named with its remedy.
+"""The options of the source, read into one frozen value; errors name the option and its remedy.
 
 Names, defaults and conflicts are those of Spark's Kafka source; `maxBytesPerTrigger` and
-`maxBytesPerPartition` are ours. Names are the same in any case, as everywhere in Spark. What
-Spark's source ignores without a word is refused here when it cannot be meant (an end in a stream),
-and comes back as a warning when it has no effect. A name that is close to a known one is taken for
-a typing error. Pure: nobody is asked whether a topic exists.
+`maxBytesPerPartition` are ours. Names are the same in any case, as everywhere in Spark. Options
+that Spark's source ignores silently are rejected here when they make no sense (an end in a stream),
+and cause a warning when they have no effect. A name that is close to a known one is treated as a
+typing error. Pure: no broker is asked whether a topic exists.
 """
 
 import difflib
@@ -74,9 +74,9 @@ MAX_TRIGGER_DELAY_MS: Final = 900_000
 """Spark's default: a batch that waits for minOffsetsPerTrigger waits 15 minutes at most."""
 LOOKUP_ATTEMPTS: Final = 3
 LOOKUP_PAUSE_MS: Final = 1_000
-"""Spark's defaults: an end that went backwards is looked at three times, a second apart."""
+"""Spark's defaults: an end that went backwards is looked up three times, a second apart."""
 POLL_TIMEOUT_MS: Final = 120_000
-"""How long a task waits for a broker without getting on: Spark's network timeout."""
+"""How long a task waits for a broker without progress: Spark's network timeout."""
 POLL_TIMEOUT_MS_MAX: Final = 3_600_000
 FETCH_BYTES: Final = 8_388_608
 """One fetch of a task. Two are in memory; with less than 4 MiB the round trips show."""
@@ -92,7 +92,7 @@ PATTERN_CHARACTERS_MAX: Final = 10_000
 
 
 class Mode(Enum):
-    """What the options are for; before Spark says it, only what both refuse is refused."""
+    """The kind of query; while it is unknown, only options that both kinds reject are rejected."""
 
     ANY = "any"
     BATCH = "batch"
@@ -111,7 +111,7 @@ class Lookups:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything a query says about its source."""
+    """All source options of a query."""
 
     client: ClientOptions
     """For the driver."""
@@ -132,7 +132,7 @@ class SourceOptions:
     group_id: str | None
     group_prefix: str | None
     warnings: tuple[str, ...]
-    """What was given and has no effect, as sentences."""
+    """Warnings about options that have no effect."""
 
 
 def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -141,7 +141,7 @@ def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     warnings = _unknown_options(options)
     to_client, kafka, kafka_warnings = consumer_settings.TABLES.split(options)
     client = parse_client_options(to_client, prefix=PREFIX)
-    # The default start differs: a table has all there is, a stream what comes.
+    # The default start differs: a batch reads all records, a stream the new ones.
     default_start = LATEST if mode is Mode.STREAM else EARLIEST
     start = read_position(options, STARTING, default_start)
     end = read_position(options, ENDING, LATEST)
@@ -329,7 +329,7 @@ def _fetch_bounds(kafka: Mapping[str, str]) -> FetchBounds:
 
 
 def _unknown_options(options: Mapping[str, str]) -> list[str]:
-    """Refuse what looks like a typing error, and tell of the rest."""
+    """Reject likely typing errors, and return warnings for the rest."""
     known = {name.lower(): name for name in KNOWN}
     warnings = []
     for name in sorted(options):

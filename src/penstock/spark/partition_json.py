@@ -3,8 +3,7 @@
     {"orders": [0, 1]}                      which partitions: the option `assign`
     {"orders": {"0": 23, "1": -1}}          a number for each: offsets or timestamps
 
-Whatever is not of this form is an `OptionError` with an example. Nothing here knows what a number
-means.
+JSON of another form is an `OptionError` with an example. The meaning of a number is the caller's.
 """
 
 import json
@@ -23,7 +22,7 @@ TIMES_EXAMPLE: Final = '{"orders": {"0": 1714564800000, "1": 1714564800000}}'
 
 
 class PartitionFormError(Exception):
-    """The JSON is of another form; the text says where."""
+    """The JSON has another form; the text names the place."""
 
 
 def read_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
@@ -86,7 +85,7 @@ def text_of(value: object, name: str) -> str:
 
 
 def partition_names(partitions: Iterable[TopicPartition], count_max: int = 10) -> str:
-    """Some partitions as a message names them: in order, and not endlessly."""
+    """Return the first partitions, in order, as a message names them."""
     return first_of([str(at) for at in sorted(partitions)], count_max)
 
 

@@ -1,12 +1,12 @@
-"""A pipeline from what a person names: a TOML file, a Python file, or one pipeline of it.
+"""Loads the pipeline that a command names: a TOML file, a Python file, or one pipeline of it.
 
     orders.toml        the definition
     orders.py          the one pipeline that this file makes with `@pipeline`
     orders.py:orders   the one of this name, when there are several
 
-Guarantees: a Python file is run once, as a module of its own that is gone afterwards, so that what
-it defines travels to Spark's workers by value; they do not have the file. Whatever is wrong is a
-`DefinitionError` that names the file; of an error that a Python file raises, the line too.
+Guarantees: a Python file is run once, as a module of its own that is gone afterwards, so that its
+functions are sent to Spark's workers by value; workers do not have the file. Every problem is a
+`DefinitionError` that names the file, and for an error raised by a Python file the line too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _run(path: Path) -> ModuleType:
     assert spec is not None, "the path ends in .py"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module  # dataclasses look for their module while they are made
+    sys.modules[_MODULE] = module  # dataclasses look up their module while they are created
     try:
         spec.loader.exec_module(module)
     except PenstockError:

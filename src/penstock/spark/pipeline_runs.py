@@ -1,8 +1,8 @@
-"""Runs a pipeline until it is done, fails, or somebody says stop: the way from a command to Spark.
+"""Runs a pipeline for a command until it is done, fails, or is stopped.
 
 Guarantees: whatever happens, the query is stopped, the pipeline closed and the session stopped, in
-this order. What stops a pipeline is raised as it was raised; of what only Spark can tell, the
-reason is told without the stack traces of Java around it.
+this order. The error that stops a pipeline is raised unchanged; an error of Spark itself is
+reported by its reason, without Java's stack traces.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ LOOK_SECONDS: Final = 1
 
 
 class SparkFailedError(SparkQueryError):
-    """Spark could not do what a pipeline asked of it."""
+    """Spark failed to run a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChoice:
-    """Where Spark runs, as far as a person says."""
+    """Where Spark runs, as far as the user specifies it."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
-    """A file for what Java says; None leaves it on standard error."""
+    """A file for Java's output; None leaves it on standard error."""
 
 
 def run_pipeline(
@@ -57,7 +57,7 @@ def run_pipeline(
 ) -> None:
     """Run until the end: of the topics as they are now with `once`, else until `stop` is set.
 
-    `broker` is told of the broker and the lag between the batches of a run that goes on.
+    `broker` receives the broker's state and the lag between the batches of a continuous run.
     """
     with session_of(loaded, choice) as spark:
         pipeline = TablePipeline(loaded.definition, transform=loaded.transform, observer=observer)
@@ -78,7 +78,7 @@ def _watched(
 
 @contextmanager
 def session_of(loaded: LoadedPipeline, choice: SessionChoice) -> Iterator[SparkSession]:
-    """A session for this pipeline; what Spark raises in it comes out in plain words."""
+    """Open a session for this pipeline; errors of Spark inside are raised in plain words."""
     name = loaded.definition.pipeline.name
     preflight(loaded.definition, has_transform=loaded.transform is not None)
     try:

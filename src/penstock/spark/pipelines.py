@@ -14,9 +14,9 @@ def orders(rows: DataFrame) -> DataFrame:
     return rows.where("id IS NOT NULL")
 ```
 
-Guarantees: the keys are those of the file's sections and are read by the same reader, so what is
-wrong is told in the same words, when the module is loaded. Expectations stand in the order in which
-they are written, and are asked about what the function returns. A function needs Spark, so the
+Guarantees: the keys are those of the file's sections and are read by the same reader, so errors
+have the same texts, and are raised when the module is loaded. Expectations keep the order in which
+they are written, and apply to the rows that the function returns. A function needs Spark, so the
 pipeline runs in DataFrame mode; `in_task` is refused.
 """
 
@@ -63,7 +63,7 @@ def pipeline(
     maintenance: Mapping[str, Any] | None = None,
     mode: str = "dataframe",
 ) -> Callable[[Transform], Pipeline]:
-    """Make a pipeline of a function; each mapping has the keys of the file's section."""
+    """Create a pipeline from a function; each mapping has the keys of the file's section."""
 
     def decorate(transform: Transform) -> Pipeline:
         where = f"pipeline {transform.__module__}.{transform.__qualname__}"

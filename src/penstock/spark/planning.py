@@ -1,16 +1,16 @@
-"""How much a micro-batch takes, and which task reads what (pure, no Spark, no clock).
+"""The size of a micro-batch, and the offsets of each task (pure, no Spark, no clock).
 
-A limit is shared out among the partitions by what each has waiting, as Spark's Kafka source does
-it, so that all of them get on and none is starved: every partition with records gets at least one.
-Offsets stand for records; in compacted or transactional topics there are fewer.
+A limit is divided among the partitions by their backlogs, as in Spark's Kafka source, so that none
+is starved: every partition with records gets at least one. Offsets stand for records; in compacted
+or transactional topics there are fewer.
 
 A task reads one range of one partition. Large ranges are cut into equal pieces: by bytes as they
 are stored, by `maxRecordsPerPartition`, and into at least `minPartitions` in all, the large ones
 first. Tasks that follow one another read different partitions, so that neighbours do not queue at
 one broker.
 
-What a record takes is estimated as the size of the partition's log over the offsets in it: one
-question for each broker. It is the mean over the whole log, stored and compressed.
+The size of a record is estimated as the size of the partition's log over the offsets in it: one
+request for each broker. It is the mean over the whole log, stored and compressed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import OptionError
 
 TASK_BYTES: Final = 268_435_456
-"""Stored bytes in a task, 256 MiB: a second of reading, which makes Spark's cost of a task small,
+"""Stored bytes in a task, 256 MiB: a second of reading, so that Spark's cost of a task is small,
 and enough pieces of a large partition to keep every core busy."""
 TASKS_BY_BYTES_MAX: Final = 10_000
 """Tasks that splitting by bytes makes at most; above, tasks become larger. Spark's driver keeps
@@ -30,23 +30,23 @@ about a kilobyte for each and starts some thousand in a second."""
 TASKS_MAX: Final = 100_000
 """Tasks that options may ask for."""
 RECORD_BYTES_ASSUMED: Final = 1_000
-"""A record whose size nobody told; only the size of a task depends on it."""
+"""The assumed size of a record when it is unknown; only the size of a task depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What one micro-batch may take; None is no limit."""
+    """The limits of one micro-batch; None is no limit."""
 
     offsets_max: int | None = None
     offsets_min: int | None = None
-    """With fewer waiting the batch is put off, for `delay_ms_max` at most."""
+    """With fewer offsets waiting the batch is delayed, for `delay_ms_max` at most."""
     delay_ms_max: int = 900_000
     bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """Into what ranges are cut; None leaves them."""
+    """How ranges are split; None leaves them."""
 
     partitions_min: int | None = None
     records_max: int | None = None
@@ -67,7 +67,7 @@ class OffsetRange(NamedTuple):
 
 
 class LossAddress(NamedTuple):
-    """Where a task tells the driver what it could not read: `loss_channel`."""
+    """The address for a task's loss reports: see `loss_channel`."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class ReadTask(NamedTuple):
     topic_id: str | None
     leader_epoch: int
     losses_to: LossAddress | None = None
-    """None: its losses are told in its log only."""
+    """None: its losses are only logged."""
 
 
 def estimate_record_bytes(
@@ -106,7 +106,7 @@ def must_wait(
     limits: ReadLimits,
     waited_ms: int,
 ) -> bool:
-    """Whether a batch is put off because too little is there yet."""
+    """Whether a batch is delayed because too few records are waiting."""
     if limits.offsets_min is None or waited_ms >= limits.delay_ms_max:
         return False
     return sum(_waiting(starts, ends).values()) < limits.offsets_min
@@ -185,7 +185,7 @@ def _pieces_by_bytes(
 def _at_least(ranges: Sequence[OffsetRange], pieces: Sequence[int], wanted: int) -> list[int]:
     """More pieces where the pieces are large, until there are about as many as wanted.
 
-    Spark's way: what stays as it is is set aside first, and the rest shares what is left.
+    As in Spark: ranges that are not split are set aside first, and the others share the rest.
     """
     if wanted <= sum(pieces):
         return list(pieces)

@@ -1,6 +1,6 @@
 """Which of Kafka's own producer settings (`kafka.*`) the sink uses, ignores or refuses (pure).
 
-The counterpart of `consumer_settings` for writing. `kafka_settings` says what becomes of each.
+The counterpart of `consumer_settings` for writing. `kafka_settings` applies them.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.max.ms": "a connection opens within 10 s or is tried again",
     "socket.connection.setup.timeout.ms": "a connection opens within 10 s or is tried again",
 }
-"""Settings that have nothing to act on here, with the reason."""
+"""Settings that have no effect here, with the reason."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "interceptor.classes": "Interceptors are Java classes that may change records. Remove it.",

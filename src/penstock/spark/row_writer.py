@@ -4,8 +4,8 @@ Guarantees: when `finish` returns, every row is stored in its partition, in the 
 for each partition. Memory is bounded by `BUFFERED_BYTES_MAX` for all topics together, and by what a
 `BatchSender` has under way. A row without a topic is an error that stops the task.
 
-It knows nothing of Spark, and nothing of what makes rows visible: a transaction, if there is one,
-is begun and ended by others.
+It does not use Spark, and does not commit: a transaction, if there is one, is begun and ended by
+its caller.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,7 +29,7 @@ from penstock.spark.sink_options import ColumnError, SinkColumns, SinkOptions
 from penstock.spark.sink_steps import added_digests
 
 BUFFERED_BYTES_MAX: Final = 33_554_432
-"""Kafka's buffer.memory: what the open batches of all topics hold."""
+"""Kafka's buffer.memory: the bytes in the open batches of all topics."""
 TOPICS_PER_TASK_MAX: Final = 10_000
 """A column `topic` with more names than this is most often the wrong column."""
 
@@ -68,7 +68,7 @@ class RowWriter:
 
     @property
     def digest(self) -> int:
-        """A sum over the rows so far, whatever their order; see `encode.encoder`."""
+        """A sum over the rows so far, in any order; see `encode.encoder`."""
         return added_digests(encoder.digest for encoder in self._encoders.values())
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -97,7 +97,7 @@ class RowWriter:
             raise _explained(error, self._options) from error
 
     def abandon(self) -> None:
-        """The task failed: nobody waits for what is under way."""
+        """The task failed: do not wait for batches under way."""
         self._sender.abandon()
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -170,7 +170,7 @@ class _Joining:
         self._transaction = transaction
 
     def join(self, partitions: Collection[TopicPartition]) -> None:
-        """Tell the coordinator."""
+        """Register the partitions with the coordinator."""
         self._transactions.add_partitions(self._transaction, partitions)
 
 
@@ -194,7 +194,7 @@ def _column(rows: pa.RecordBatch, place: int | None) -> pa.Array | None:
 
 
 def _explained(error: BatchRefusedError, options: SinkOptions) -> Exception:
-    """The same error, with what to do about it where there is something."""
+    """Return the same error, with a remedy where there is one."""
     if ErrorCode(error.code) not in _TOO_LARGE:
         return error
     return OptionError(

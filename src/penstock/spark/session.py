@@ -1,15 +1,14 @@
-"""The Spark session of a command: the one that the environment names, or one of this machine.
+"""The Spark session of a command: the one that the environment names, or a local one.
 
-Guarantees: what a person gives (`--master`, `--conf`) wins over the environment (`spark-submit`),
-and that over this machine with all its cores. Spark Connect is refused: the driver of a pipeline
-commits, and there it would be a program on another machine. A local session listens on the
-loopback only, has no web page unless it is asked for, and its workers run this very interpreter.
+Guarantees: command-line options (`--master`, `--conf`) win over the environment (`spark-submit`),
+and that over a local session with all cores. Spark Connect is refused: the driver of a pipeline
+commits, and there it would be a program on another machine. A local session listens on the loopback
+only, has no web page unless it is asked for, and its workers run this very interpreter.
 
-What Java and the workers say goes to a file, if there is one to be: it would be written into the
-middle of a live view. What pyspark itself would print is not printed: it raises the same, or it is
-about the end of Java. A session that does not start is a `SessionFailedError` with the reason.
-Whatever the session may call back is let go when it is closed: it holds libraries that complain at
-the end of a process of not having been let go.
+The output of Java and the workers goes to a log file, if one is given: it would disturb a live
+view. The output of pyspark itself is suppressed: the same is raised, or it is about the end of
+Java. A session that does not start is a `SessionFailedError` with the reason. A closed session
+releases its callbacks: they hold libraries that would print warnings at the end of the process.
 """
 
 import os
@@ -43,13 +42,13 @@ PLAIN_FILES: Final[Mapping[str, str]] = {
 }
 """A checkpoint on a local disk without files of checksums beside its own.
 
-Spark starts a `chmod` for each file that it makes: two for each of the two files of a batch, and a
-seventh of the time of a small batch. What a batch has brought is in the table, not there.
+Spark starts a `chmod` for each file that it creates: two for each of the two files of a batch, and
+a seventh of the time of a small batch. The progress of a pipeline is in the table, not there.
 """
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has chosen a session already."""
 _REMOTE: Final = "SPARK_REMOTE"
-"""Set by who uses Spark Connect."""
+"""Set by users of Spark Connect."""
 
 
 _STANDARD_ERROR: Final = 2
@@ -64,7 +63,7 @@ class SessionFailedError(SparkQueryError):
 def open_session(
     name: str, *, master: str | None, conf: Mapping[str, str], log: Path | None = None
 ) -> SparkSession:
-    """The session; whoever opens it closes it. `log`: where Java's standard error goes."""
+    """Return a session; the caller closes it. `log`: where Java's standard error goes."""
     chosen = master or conf.get("spark.master") or _local_master()
     _require_classic(chosen)
     builder = SparkSession.builder.appName(name)
@@ -92,10 +91,10 @@ def open_session(
 
 @contextmanager
 def _java_ended() -> Iterator[None]:
-    """End a Java that was started inside, if the block is given up before it was reached.
+    """End a Java process that was started inside, if the block is left before it was reached.
 
-    Java ends when its standard input does; but one that nobody waits for any more fails before it
-    reads that, and stays.
+    Java ends when its standard input does; but a Java whose parent has stopped waiting fails before
+    it reads that, and stays.
     """
     started: list[Popen[bytes]] = []
     launching: Any = java_gateway
@@ -130,9 +129,9 @@ def _read_from(log: Path, start: int) -> str:
 
 
 def _silence() -> None:
-    """Let pyspark print nothing of its own.
+    """Suppress pyspark's own output.
 
-    Two loggers print a page for each query that is refused, and raise the same. The server of
+    Two loggers print a page for each rejected query, and pyspark raises the same. The server of
     accumulators prints a stack trace when Java ends before it.
     """
     for name in _TALKATIVE:
@@ -143,7 +142,7 @@ def _silence() -> None:
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop it, and let go of what it could call back."""
+    """Stop it, and release its callbacks."""
     spark.stop()
     gateway = SparkContext._gateway
     if gateway is not None:

@@ -1,7 +1,7 @@
-"""Why Spark did not start, from what Java said before it ended (pure, but for a look for Java).
+"""Why Spark did not start, from Java's output (pure, except a search for Java).
 
-pyspark tells of a Java process that ended only that it did. The reason is in what it wrote; that is
-found here, without the lines that every start writes.
+pyspark reports only that the Java process ended. The reason is in Java's output; this module finds
+it, without the lines that every start writes.
 """
 
 import os
@@ -26,7 +26,7 @@ _TOO_OLD: Final = "UnsupportedClassVersionError"
 def why_not_started(
     error: str, said: str, master: str | None, environment: Mapping[str, str]
 ) -> str:
-    """The reason and what to do, of the error that was raised and what Java wrote meanwhile."""
+    """Return the reason and the remedy, from the raised error and Java's output."""
     remedy = "Check --master, --conf and spark-defaults.conf."
     if GATEWAY_EXITED in error:
         missing = missing_java(environment)
@@ -41,7 +41,7 @@ def why_not_started(
 
 
 def missing_java(environment: Mapping[str, str]) -> str:
-    """What is wrong with the Java that Spark would take; nothing when there is one."""
+    """Return the problem with the Java that Spark would use; empty when Java is found."""
     home = environment.get("JAVA_HOME")
     if home:
         if os.access(Path(home) / "bin" / "java", os.X_OK):
@@ -55,7 +55,7 @@ def missing_java(environment: Mapping[str, str]) -> str:
 
 
 def reason_in(said: str) -> str:
-    """What was thrown, or the first line that not every start has."""
+    """Return the exception, or the first line that not every start has."""
     thrown = _THROWN.findall(said)
     if thrown:
         return reason_of(thrown[-1])
