@@ -4,20 +4,21 @@ A micro-batch is written by tasks, each inside a transaction of its own that it 
 open. The driver then decides for the whole batch: one record in the topic of decisions, and only
 then it commits the transactions. The rules:
 
-1. A batch is decided at most once: whoever decides owns the log of decisions (its producer fences
-   every earlier owner), has read it, and found no decision for the batch that can still be kept.
+1. A batch is decided at most once: the deciding driver owns the log of decisions (its producer
+   fences every earlier owner), has read it, and found no decision for the batch that can still be
+   kept.
 2. A decided transaction is never aborted by us, and an undecided one is never committed.
-3. After a crash the next run finishes what was decided, and writes that batch not again: it skips
-   the batch or aborts what it wrote. What was not decided it aborts, and writes anew.
+3. After a crash the next run completes the decided batch and does not write it again: it skips the
+   batch or aborts its own transactions. An undecided batch is aborted and written again.
 4. A decision none of whose transactions could be committed (all were aborted by the cluster) is
    void, and the batch may be decided again. When some could and some could not: a loud error.
-5. A run that was replaced by another one takes nothing back from it: it stops.
-6. A batch is over when it is noted as done. What is swept up afterwards may fail: it is told, and
-   tried again with a later batch.
+5. A run that was replaced by another one stops, and aborts nothing of its successor.
+6. A batch is over when it is recorded as done. The sweep afterwards may fail: the failure is
+   logged, and the sweep is retried with a later batch.
 
-`commit_batch` and `abort_batch` are generators that yield what is to be done and are sent what came
-of it, so that a test can stop, crash or interleave them anywhere. Who carries the steps out is
-`sink_transactions`; how records look is `sink_records`. No Spark, no Arrow, no IO.
+`commit_batch` and `abort_batch` are generators that yield steps and are sent their results, so that
+a test can stop, crash or interleave them anywhere. `sink_transactions` carries the steps out;
+`sink_records` has the record format. No Spark, no Arrow, no IO.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -59,10 +60,10 @@ from penstock.spark.sink_steps import (
 )
 
 RUNS_REMEMBERED_MAX: Final = 32
-"""Runs in a decision: a driver that comes back after so many successors counts as a new one."""
+"""Runs in a decision: a driver that returns after this number of successors counts as a new one."""
 MARGIN_MS_MIN: Final = 5_000
-"""What must be left of the transaction timeout when a batch is decided: a tenth of it, and at least
-this; but never more than half of it, so that a short timeout can be used at all."""
+"""The rest of the transaction timeout that is needed when a batch is decided: a tenth of it, and at
+least this; but never more than half of it, so that a short timeout can be used at all."""
 FENCED_AT_ONCE_MAX: Final = 1_000
 """Leftover transactions aborted after one batch; the next batch goes on with the rest."""
 
@@ -75,7 +76,7 @@ def commit_batch(
 ) -> Generator[Step, Any, Committed]:
     """Make the batch visible exactly once.
 
-    `known` is what this run itself left in the log with its last batch, while it still owns it.
+    `known` is the ledger that this run left with its last batch, while it still owns the log.
     """
     ledger = known
     if ledger is None:
@@ -96,14 +97,14 @@ def commit_batch(
 def abort_batch(
     run: str, transactions: tuple[OpenTransaction, ...], run_prefix: str
 ) -> Generator[Step, Any, None]:
-    """Take back a batch that failed. Spark also asks for this when `commit_batch` raised.
+    """Abort a batch that failed. Spark also calls this when `commit_batch` raised.
 
     So the batch may be decided: then its transactions are left to the next run.
     """
     ledger: Ledger = yield ReadLedger()
     is_ours = not _is_superseded(ledger, run)
     if is_ours:
-        yield TakeOwnership()  # a decision whose answer was lost is now made or void
+        yield TakeOwnership()  # a decision whose response was lost is now stored or void
         ledger = yield ReadLedger()
     kept = unfinished(ledger)
     yield AbortAll(tuple(one for one in transactions if one not in kept))
@@ -112,7 +113,7 @@ def abort_batch(
 
 
 def _take_over(batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """Own the log and know what it says; a run that was replaced leaves its successor alone."""
+    """Become the owner of the log and read it; a run that was replaced stops instead."""
     ledger: Ledger = yield ReadLedger()
     _refuse_stranger(ledger, batch)
     yield TakeOwnership()
@@ -134,7 +135,7 @@ def _undecided(batch_id: int) -> str:
 
 
 def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """Complete what an earlier run decided; an empty ledger when its decision is void."""
+    """Complete an earlier run's decision; return an empty ledger when it is void."""
     outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
     committed = [name for name, what in outcomes.items() if what is CommitOutcome.COMMITTED]
     lost = sorted(name for name, what in outcomes.items() if what is not CommitOutcome.COMMITTED)
@@ -143,7 +144,8 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
         return Ledger(decision, is_done=True)
     if decision.batch_id < batch.batch_id:
         # Spark has gone on since. That is the remedy for a batch that was lost in part, and nothing
-        # in the log or the cluster proves that somebody applied it: so it is told, and no error.
+        # in the log or the cluster proves that the user applied it: so it is a warning, and not an
+        # error.
         yield Tell(_overtaken(decision, batch, len(committed), lost))
         return Ledger(decision, is_done=True)
     unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
@@ -168,7 +170,7 @@ def _overtaken(
 
 
 def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """The batch is committed: whatever was written now must not be seen."""
+    """The batch is committed already: abort the rows that were written now."""
     is_same = batch.row_count == decision.row_count and decision.digest in (None, batch.digest)
     if batch.fails_on_difference and not is_same:
         raise ReplayDiffersError(batch.batch_id, batch.row_count, decision.row_count)
@@ -217,7 +219,7 @@ def _look(batch: WrittenBatch) -> Generator[Step, Any, None]:
 
 
 def _refuse_skipped(batch: WrittenBatch) -> Generator[Step, Any, None]:
-    """A task found the batch committed, and this driver knows nothing of it: say why."""
+    """Raise the reason why a task found the batch committed and this driver did not."""
     ledger: Ledger = yield ReadLedger()
     decision = ledger.decision
     if decision is not None and is_committed(ledger, batch.batch_id):
@@ -232,9 +234,9 @@ def longest_age_ms(timeout_ms: int) -> int:
 
 
 def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
-    """Abort what nobody will decide: attempts that lost or died, and runs that were replaced.
+    """Abort transactions that no driver will decide: of lost or dead attempts, and of old runs.
 
-    Whether nothing of it is left. The batch is over, so a failure here is none of the batch.
+    Return whether none is left. The batch is over, so a failure here does not fail the batch.
     """
     if sweep is Sweep.NONE:
         return True
@@ -258,9 +260,9 @@ def _leftover(
     """Open transactions that can never be decided.
 
     Those of the own run: this driver alone decides them, and the batch is over. Those of another
-    run: its tasks begin the next batch only after its driver noted itself in the log, with the
+    run: its tasks begin the next batch only after its driver recorded itself in the log, with the
     batch that is committed here or a later one. So the list comes first and the log afterwards: if
-    this run is still the newest, all that was listed is of batches that are decided.
+    this run is still the newest, all listed transactions belong to decided batches.
     """
     listed: Iterable[OpenTransaction] = yield ListOpen()
     kept = unfinished(ledger)
@@ -288,7 +290,7 @@ def _is_superseded(ledger: Ledger, run: str) -> bool:
 
 
 def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
-    """A run that was replaced, or that another prefix keeps from fencing those before it."""
+    """Reject a run that was replaced, or whose prefix differs, so that it fences no earlier run."""
     decision = ledger.decision
     if decision is None:
         return
@@ -302,13 +304,13 @@ def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
 
 
 def is_committed(ledger: Ledger, batch_id: int) -> bool:
-    """Whether a task may write nothing: the batch is in the output, whole."""
+    """Whether a task has nothing to write: the whole batch is in the output."""
     decision = ledger.decision
     return decision is not None and ledger.is_done and decision.batch_id >= batch_id
 
 
 def unfinished(ledger: Ledger) -> tuple[OpenTransaction, ...]:
-    """Transactions that are decided and perhaps still open, which anybody may commit."""
+    """Return decided transactions that may still be open; any process may commit them."""
     if ledger.decision is None or ledger.is_done:
         return ()
     return ledger.decision.transactions

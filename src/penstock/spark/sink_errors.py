@@ -1,7 +1,7 @@
-"""What goes wrong in the exactly-once sink: each says what happened and what to do next.
+"""The errors of the exactly-once sink: each says what happened and what to do next.
 
-Most of them stop the query before anything of the micro-batch is visible. The one that comes after
-part of a batch became visible is `PartialCommitError`.
+Most of them stop the query before any row of the micro-batch is visible. `PartialCommitError` is
+raised after part of a batch became visible.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class OwnershipLostError(SinkError):
 
 
 class OwnershipForgottenError(SinkError):
-    """The cluster does not know the owner of the log of decisions any more."""
+    """The cluster has dropped the transactional id of the decision log's owner."""
 
     def __init__(self, batch_id: int, answer: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class OwnershipForgottenError(SinkError):
 
 
 class DecisionMissingError(SinkError):
-    """Tasks found a batch committed, and the log does not say so any more."""
+    """Tasks found a batch committed, and the log has lost that decision."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class DecisionMissingError(SinkError):
 
 
 class CheckpointSetBackError(SinkError):
-    """The checkpoint is older than what the sink has committed."""
+    """The checkpoint is older than the sink's last committed batch."""
 
     def __init__(self, batch_id: int, decided_batch_id: int) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ class CheckpointSetBackError(SinkError):
 
 
 class PrefixChangedError(SinkError):
-    """The query's transactional ids begin with something else than before."""
+    """The prefix of the query's transactional ids has changed."""
 
     def __init__(self, decided: str, given: str) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class PrefixChangedError(SinkError):
 
 
 class ReplayDiffersError(SinkError):
-    """A batch that was committed comes again with other rows."""
+    """A committed batch is repeated with other rows."""
 
     def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
         other = "as many others" if row_count == decided_row_count else str(row_count)
@@ -137,7 +137,7 @@ class TransactionsTooOldError(SinkError):
 
 
 class TransactionsLeftOpenError(SinkError):
-    """So many transactions of a run are open that there is no id for another one."""
+    """Too many transactions of a run are open: there is no id for another one."""
 
     def __init__(self, tried: Sequence[str], timeout_ms: int) -> None:
         super().__init__(
@@ -164,7 +164,7 @@ class PartialCommitError(SinkError):
 
 
 class OutcomeUnknownError(SinkError):
-    """The cluster forgot the transactions of a decided batch: it may be visible or not."""
+    """The cluster has dropped the transactions of a decided batch: it may be visible or not."""
 
     def __init__(self, batch_id: int, forgotten: Sequence[str]) -> None:
         super().__init__(

@@ -1,9 +1,9 @@
-"""The options and columns of the sink, read into frozen values; a wrong one is told (pure).
+"""The options and columns of the sink, read into frozen values or rejected (pure).
 
-Columns and their rules are those of Spark's Kafka sink: `value` must be there, `key`, `headers`,
-`partition` and `topic` may be; the option `topic` wins over the column; other columns are not
-looked at. `deliveryGuarantee`, `decisionTopic`, `transactionalIdPrefix` and
-`failOnReplayDifference` are ours.
+Columns and their rules are those of Spark's Kafka sink: `value` is required, `key`, `headers`,
+`partition` and `topic` are optional; the option `topic` wins over the column; other columns are
+ignored. `deliveryGuarantee`, `decisionTopic`, `transactionalIdPrefix` and `failOnReplayDifference`
+are ours.
 """
 
 import difflib
@@ -29,17 +29,17 @@ KNOWN: Final = (
     "transactionalIdPrefix",
 )
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
-"""Options that Spark itself reads and hands on."""
+"""Options that Spark itself reads and passes on."""
 
 DECISION_TOPIC: Final = "__penstock_sink_decisions"
 ID_PREFIX: Final = "penstock-sink"
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Fifteen minutes: what brokers allow by default (transaction.max.timeout.ms)."""
+"""Fifteen minutes: the brokers' default maximum (transaction.max.timeout.ms)."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 """Kafka's default: how long a batch is sent again before the task fails."""
 BATCH_BYTES: Final = 524_288
-"""Half of what a topic takes by default; larger than Kafka's 16 KiB, because nobody waits for a
-task's first row."""
+"""Half of a topic's default limit; larger than Kafka's 16 KiB, because the latency of a task's
+first row does not matter."""
 BATCH_BYTES_MAX: Final = 104_857_600
 ID_PREFIX_CHARACTERS_MAX: Final = 100
 ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -53,11 +53,11 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": (_HEADERS,),
     "partition": ("int",),
 }
-"""What a column may be, as Spark writes types."""
+"""The allowed types of a column, as Spark writes them."""
 
 
 class Guarantee(Enum):
-    """How often a row is in the output when things fail."""
+    """How often a row is in the output after failures."""
 
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
@@ -80,7 +80,7 @@ class SinkColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Everything a query says about its sink; it travels to the tasks."""
+    """All sink options of a query; they are sent to the tasks."""
 
     client: ClientOptions
     topic: str | None
@@ -94,7 +94,7 @@ class SinkOptions:
     id_prefix: str
     fails_on_difference: bool
     warnings: tuple[str, ...]
-    """What was given and has no effect, as sentences."""
+    """Warnings about options that have no effect."""
 
 
 def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -132,7 +132,7 @@ def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptio
 
 
 def find_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> SinkColumns:
-    """Where the sink's columns are among (name, type); `ColumnError` when they cannot be used."""
+    """Return where the sink's columns are among (name, type); `ColumnError` for unusable ones."""
     places: dict[str, int] = {}
     for place, (name, kind) in enumerate(columns):
         if name not in _TYPES:
@@ -227,7 +227,7 @@ def _id_prefix(text: str) -> str:
 
 
 def _unknown_options(options: Mapping[str, str]) -> list[str]:
-    """Refuse what looks like a typing error, and tell of the rest."""
+    """Reject likely typing errors, and return warnings for the rest."""
     known = {name.lower(): name for name in KNOWN}
     warnings = []
     for name in sorted(options):

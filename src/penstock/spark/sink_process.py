@@ -1,9 +1,9 @@
-"""What a process keeps from one task or commit to the next: connections, drivers, what was read.
+"""State that a process keeps between tasks and commits: connections, drivers, decisions.
 
 Spark's Python processes live on for a while and serve many tasks, so opening connections and
-reading decisions for each would cost more than a small micro-batch. Everything here may be
-forgotten at any time: it is bounded, the oldest goes first, and a process that starts anew finds it
-out again. Nothing is shared between processes, and a process has one thread for this.
+reading decisions for each would cost more than a small micro-batch. Everything here may be dropped
+at any time: it is bounded, the oldest entry is evicted first, and a new process reads it again.
+Nothing is shared between processes, and a process has one thread for this.
 """
 
 from collections.abc import Callable, Hashable
@@ -25,14 +25,14 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Key, Value]):
-    """The values that were made last, by key."""
+    """The newest values, by key."""
 
     def __init__(self, forget: Callable[[Value], None] = lambda _: None) -> None:
         self._values: dict[Key, Value] = {}
         self._forget = forget
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made now if it is not kept."""
+        """Return the value of a key; create it if it is not kept."""
         if key not in self._values:
             self._values[key] = make()
             if len(self._values) > KEPT_MAX:
@@ -65,16 +65,16 @@ def driver_of(options: SinkOptions, identity: RunIdentity) -> SinkDriver:
 
 
 def transactions_of(options: SinkOptions, identity: RunIdentity) -> ProducerTransactions:
-    """What tasks of this run begin transactions with; it remembers who coordinates their ids."""
+    """The client that begins transactions for tasks of this run; it caches their coordinators."""
     return _transactions.get(
         (options, identity), lambda: ProducerTransactions(cluster_of(options.client))
     )
 
 
 def ledger_of(options: SinkOptions, identity: RunIdentity, *, finishes: bool) -> Ledger:
-    """What the decisions of the query said when this process met the run first.
+    """Return the query's decisions as of this process's first task of the run.
 
-    That is enough for a task: what is decided later is decided by this run itself.
+    That is enough for a task: later decisions are of this run itself.
     """
     return _ledgers.get(
         (options, identity),
@@ -83,7 +83,7 @@ def ledger_of(options: SinkOptions, identity: RunIdentity, *, finishes: bool) ->
 
 
 def check_once(options: SinkOptions) -> None:
-    """Check what can be checked before the first row; again only when the options change."""
+    """Run the checks that are possible before the first row; again only when the options change."""
 
     def check() -> bool:
         check_start(cluster_of(options.client), options)
@@ -93,6 +93,6 @@ def check_once(options: SinkOptions) -> None:
 
 
 def close_all() -> None:
-    """Forget everything, and give the connections back."""
+    """Drop everything, and close the connections."""
     for kept in (_drivers, _ledgers, _transactions, _checks, _clusters):
         kept.clear()

@@ -7,9 +7,9 @@ The topic is compacted. Each query has two keys:
                     "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
     <query>/done   {"version": 1, "batch": 7, "run": "…"}
 
-The first is written inside a transaction of the log's owner, the second by itself: that a decision
-is carried out is a fact that anybody may state. `stem` is what the transactional ids have in
-common; an entry has the rest of the id, the producer's id and epoch, and the transaction version.
+The first is written inside a transaction of the log's owner, the second without one: any process
+may record that a decision is carried out. `stem` is the common prefix of the transactional ids; an
+entry has the rest of the id, the producer's id and epoch, and the transaction version.
 """
 
 import json
@@ -23,13 +23,13 @@ from penstock.spark.sink_steps import Decision, Ledger
 
 VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 900_000
-"""Below max.message.bytes as brokers have it by default: some 40,000 transactions."""
+"""Below the brokers' default of max.message.bytes: some 40,000 transactions."""
 
 _DONE: Final = "/done"
 
 
 def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
-    """Key and value that say what is decided."""
+    """Return key and value of the record of a decision."""
     ids = [one.transactional_id for one in decision.transactions]
     stem = _common_start(ids)
     value = _encoded(
@@ -57,13 +57,13 @@ def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
 
 
 def done_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
-    """Key and value that say that a decision is carried out."""
+    """Return key and value of the record that a decision is carried out."""
     value = {"version": VERSION, "batch": decision.batch_id, "run": decision.run}
     return f"{query}{_DONE}".encode(), _encoded(value)
 
 
 def fold(query: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> Ledger:
-    """What the records of a log say of this query, in the order of the log."""
+    """Return this query's ledger from the records of a log, in the order of the log."""
     decision_key, done_key = query.encode(), f"{query}{_DONE}".encode()
     decision: Decision | None = None
     done: tuple[int, str] | None = None
@@ -105,7 +105,7 @@ def _read_done(fields: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _common_start(names: Sequence[str]) -> str:
-    """What all names begin with: what the first and the last of them in order begin with."""
+    """Return the common prefix of all names: that of the first and the last in order."""
     if not names:
         return ""
     first, last = min(names), max(names)

@@ -1,7 +1,7 @@
-"""The values of the sink's protocol: what the log says, what is to be done, what came of it (pure).
+"""The values of the sink's protocol: the ledger, the steps and their results (pure).
 
-`sink_decisions` yields these steps in an order and is sent their answers; `sink_transactions`
-carries them out against brokers, and a test on plain values. Nothing is decided here.
+`sink_decisions` yields these steps in order and is sent their results; `sink_transactions` carries
+them out against brokers, and a test on plain values. Nothing is decided here.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from penstock.client.transaction_outcomes import OpenTransaction
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """That a batch is to become visible, by these transactions and no others."""
+    """The decision to make a batch visible, by these transactions and no others."""
 
     batch_id: int
     run: str
@@ -24,37 +24,37 @@ class Decision:
     runs: tuple[str, ...]
     """The runs that owned the log so far, the newest last."""
     digest: int | None = None
-    """What its rows add up to; None when the record is from before it was kept."""
+    """The digest of its rows; None in records from before it was stored."""
     id_prefix: str = ""
-    """What the ids of the query's transactions begin with, the log's owner among them; empty when
-    the record is from before it was kept."""
+    """The prefix of the query's transactional ids, the log's owner among them; empty in records
+    from before it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What the log of decisions says of one query."""
+    """The state of one query in the log of decisions."""
 
     decision: Decision | None = None
     is_done: bool = False
     """Every transaction of the decision is committed."""
 
 
-# --- What is to be done, and what comes back ---
+# --- Steps and their results ---
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLedger:
-    """Read the log of decisions to its end; gives a `Ledger`."""
+    """Read the log of decisions to its end; returns a `Ledger`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOwnership:
-    """Fence whoever owned the log; afterwards every decision of theirs is made or will never be."""
+    """Fence earlier owners of the log; afterwards their decisions are stored or never will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookAt:
-    """How these transactions are; gives a `Sight`."""
+    """Read the state of these transactions; returns a `Sight`."""
 
     transactions: tuple[OpenTransaction, ...]
     age_ms_max: int
@@ -66,19 +66,19 @@ class Sight(NamedTuple):
     open_ids: frozenset[str]
     """Those that are open as the tasks left them."""
     old_ids: frozenset[str]
-    """Those that are open for longer than was asked, measured by their coordinators."""
+    """Those that are open for longer than the requested age, measured by their coordinators."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDecision:
-    """Make it durable, as the owner; raises when somebody else owns the log."""
+    """Store it durably, as the owner; raises when another driver owns the log."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAll:
-    """Commit each; gives a `CommitOutcome` by transactional id."""
+    """Commit each; returns a `CommitOutcome` by transactional id."""
 
     transactions: tuple[OpenTransaction, ...]
 
@@ -92,26 +92,26 @@ class AbortAll:
 
 @dataclass(frozen=True, slots=True)
 class WriteDone:
-    """Note that every transaction of the decision is committed."""
+    """Record that every transaction of the decision is committed."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """List the transactions of this query's tasks that are open; gives `OpenTransaction`s."""
+    """List the open transactions of this query's tasks; returns `OpenTransaction`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Abort those of these that are still open, whoever has them, and let their writers fail."""
+    """Abort those of these that are still open, in any process, so that their writers fail."""
 
     transactions: tuple[OpenTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Warn whoever runs the query."""
+    """Log a warning for the user of the query."""
 
     warning: str
 
@@ -139,13 +139,13 @@ class WrittenBatch:
     batch_id: int
     row_count: int
     digest: int
-    """What its rows add up to, in any order."""
+    """The digest of its rows, in any order."""
     transactions: tuple[OpenTransaction, ...]
     """Tasks that had no rows have none."""
     run_prefix: str
-    """What the ids of this run's transactions begin with."""
+    """The prefix of this run's transactional ids."""
     id_prefix: str
-    """And what those of all queries with the same options begin with."""
+    """The prefix of the transactional ids of all queries with the same options."""
     timeout_ms: int
     """How long the cluster lets a transaction be open."""
     has_skipped: bool = False
@@ -167,9 +167,9 @@ class Sweep(Enum):
 
 
 class Committed(NamedTuple):
-    """What a commit leaves behind."""
+    """The result of a commit."""
 
     ledger: Ledger
-    """What the log says now."""
+    """The current ledger."""
     is_swept: bool
-    """Nothing is left of what was looked for."""
+    """No leftover transactions remain."""

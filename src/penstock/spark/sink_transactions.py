@@ -1,9 +1,9 @@
 """`SinkTransactions`: carries the sink's protocol out, against brokers.
 
-The driver's side is `SinkDriver`, one for each run of a query in a process: it keeps what it knows
-of the log of decisions from one micro-batch to the next, and forgets it when anything fails. Spark
-may use another process for the next batch; then it is read again. The tasks' side is `look_first`
-and `TaskWriting`. What is to be done is decided in `sink_decisions`, never here.
+The driver's side is `SinkDriver`, one for each run of a query in a process: it keeps the ledger
+from one micro-batch to the next, and drops it when anything fails. Spark may use another process
+for the next batch; then the log is read again. The tasks' side is `look_first` and `TaskWriting`.
+`sink_decisions` decides the steps, never this module.
 """
 
 import logging
@@ -28,7 +28,8 @@ LOGGER: Final = logging.getLogger("penstock.spark")
 
 NUMBERS: Final = 16_384
 """Spark numbers the attempts of all tasks of an application; an id has the number modulo this. So
-an id is used again only after so many task starts, and brokers need not remember more of them."""
+an id is used again only after this number of task starts, and brokers need not keep more of
+them."""
 IDS_PER_NUMBER_MAX: Final = 32
 """Ids that an attempt tries until it finds one under which nothing is open: half a million
 transactions, more than a decision can list."""
@@ -47,12 +48,12 @@ class RunIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task tells the driver."""
+    """A task's result for the driver."""
 
     identity: RunIdentity
     row_count: int
     digest: int
-    """What its rows add up to, in any order."""
+    """The digest of its rows, in any order."""
     transaction: OpenTransaction | None
     """None: it had no rows, or it wrote nothing because the batch is committed."""
     is_skipped: bool = False
@@ -61,12 +62,12 @@ class TaskResult:
 
 
 def query_prefix(options: SinkOptions, query: str) -> str:
-    """What all transactional ids of a query begin with."""
+    """Return the prefix of all transactional ids of a query."""
     return f"{options.id_prefix}.{query}."
 
 
 def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
-    """What the transactional ids of one run begin with."""
+    """Return the prefix of the transactional ids of one run."""
     return f"{query_prefix(options, identity.query)}{identity.run}."
 
 
@@ -77,7 +78,7 @@ def task_ids(options: SinkOptions, identity: RunIdentity, attempt_id: int) -> li
 
 
 def check_start(cluster: Cluster, options: SinkOptions) -> None:
-    """What can be known to be wrong before the first row is written."""
+    """Check the cluster and the options before the first row is written."""
     ensure_topic(cluster, options.decision_topic)
     try:
         ProducerTransactions(cluster).begin(
@@ -116,7 +117,7 @@ class SinkDriver:
         """When the last batch was over; None: not in this process."""
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
-        """Make what the tasks wrote visible, exactly once."""
+        """Make the tasks' rows visible, exactly once."""
         batch = WrittenBatch(
             run=self._identity.run,
             batch_id=batch_id,
@@ -145,7 +146,7 @@ class SinkDriver:
         return Sweep.OWN_RUN if is_due else Sweep.NONE
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Take back what the tasks wrote, unless it is decided."""
+        """Abort the tasks' transactions, unless they are decided."""
         self._known = None
         self._carry_out(
             protocol.abort_batch(
@@ -168,10 +169,10 @@ class SinkDriver:
             try:
                 answer = self.carry_out(step)
             except PenstockError as error:
-                failure = error  # the protocol says what it means
+                failure = error  # the protocol decides what it means
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
-        """Do one step, and give what came of it."""
+        """Do one step, and return its result."""
         match step:
             case sink_steps.ReadLedger():
                 return self._log.read()
@@ -197,10 +198,10 @@ class SinkDriver:
         return sink_steps.Sight(open_ids, self._older_than(age_ms_max))
 
     def _older_than(self, age_ms: int) -> frozenset[str]:
-        """Transactions of this run that are older: the brokers know, and need not be asked often.
+        """Return transactions of this run that are older; the brokers are rarely asked.
 
-        All of a batch began after the batch before it was committed. If that was here, and later
-        than so long ago, none is older.
+        All transactions of a batch begin after the previous batch was committed. If this process
+        committed that one less than `age_ms` ago, none is older.
         """
         after, now = self._committed_at_seconds, self._cluster.clock.monotonic()
         if after is not None and now - after < age_ms / 1000:
@@ -225,7 +226,7 @@ class SinkDriver:
             case sink_steps.ListOpen():
                 prefix = query_prefix(self._options, self._identity.query)
                 found = self._transactions.find_open(prefix)
-                # The log's own transaction is ended by who writes it, or by its short timeout.
+                # The log's own transaction is ended by its writer, or by its short timeout.
                 return [one for one in found if one.transactional_id != self._log.owner_id]
             case sink_steps.Fence(transactions):
                 timeout_ms = self._options.transaction_timeout_ms
@@ -235,10 +236,10 @@ class SinkDriver:
 def look_first(
     cluster: Cluster, options: SinkOptions, identity: RunIdentity, *, finishes: bool
 ) -> Ledger:
-    """What a task may know of the query's decisions before it writes.
+    """Return the query's decisions, for a task that is about to write.
 
-    With `finishes` it also commits what an earlier run decided and did not get to: the sooner, the
-    less can time out. The driver does it again, and judges.
+    With `finishes` it also commits the open transactions of an earlier run's decision: the sooner,
+    the fewer time out. The driver does it again, and judges the outcome.
     """
     transactions = ProducerTransactions(cluster)
     log = DecisionLog(

@@ -1,7 +1,7 @@
 """`PenstockDataSource`: the name, the columns and the readers and writers that Spark sees.
 
 The columns are those of Spark's Kafka source, in its order. Spark imports this file to find the
-name, also for queries that read something else, so what costs time is imported when it is used.
+name, also for queries that read something else, so slow modules are imported when they are used.
 """
 
 from typing import Final
@@ -45,11 +45,11 @@ class PenstockDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` is given."""
+        """The name for `format(...)`."""
         return "penstock"
 
     def schema(self) -> StructType:
-        """The columns. Spark asks for them first, so wrong options are told here."""
+        """Return the columns. Spark calls this first, so wrong options are reported here."""
         from penstock.spark.options import Mode, read_source_options
 
         options = read_source_options(self.options, Mode.ANY)

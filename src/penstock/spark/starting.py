@@ -4,12 +4,12 @@
     startingOffsetsByTimestamp    a time for each           ...ByTimestamp, which wins over
     startingOffsets               earliest, latest, JSON    startingOffsets (Spark's order)
 
-and the same for the end. A position is looked up in two steps, because only the broker knows what a
-time means: `lookups` says what to ask, `offsets_from` makes offsets of the answers. A time after
-the last record is an error, or the end: `startingOffsetsByTimestampStrategy`; for an end it is
-always the end.
+and the same for the end. A position is looked up in two steps, because only the broker knows the
+offset of a time: `lookups` returns the requests, `offsets_from` turns the responses into offsets. A
+time after the last record is an error, or the end: `startingOffsetsByTimestampStrategy`; for an end
+it is always the end.
 
-Pure: it asks nobody itself.
+Pure: it sends no request itself.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 """As offsets in the options' JSON, and as timestamps in ListOffsets: the numbers are the same."""
 NOT_FOUND: Final = -1
-"""The offset that a broker answers for a time after its last record."""
+"""The offset that a broker returns for a time after its last record."""
 
 
 class PositionOptions(NamedTuple):
@@ -91,7 +91,7 @@ def read_position(options: Mapping[str, str], names: PositionOptions, default: i
 
 
 def require_order(start: Position, end: Position) -> None:
-    """Refuse a start that is after the end, where the options alone show it."""
+    """Reject a start that is after the end, where the options alone show it."""
     pairs = ((start.offsets, end.offsets), (start.timestamps_ms, end.timestamps_ms))
     for starts, ends in pairs:
         if starts is None or ends is None:
@@ -113,9 +113,9 @@ def require_order(start: Position, end: Position) -> None:
 
 
 def lookups(position: Position, assigned: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """What to ask the brokers: a time for each partition, or the number of an edge.
+    """Return the requests to the brokers: a time for each partition, or the number of an edge.
 
-    Partitions whose offset the options give are not asked for.
+    Partitions whose offset is in the options are not looked up.
     """
     _require_all(position, assigned)
     if position.edge is not None:
@@ -131,9 +131,9 @@ def lookups(position: Position, assigned: Collection[TopicPartition]) -> dict[To
 def without_match(
     position: Position, found: Mapping[TopicPartition, PartitionPosition], *, may_be_latest: bool
 ) -> list[TopicPartition]:
-    """Partitions whose time is after their last record: their end is to be looked up.
+    """Return partitions whose time is after their last record: their end is looked up next.
 
-    An error unless the end will do.
+    It is an error unless the options accept the end.
     """
     missing = [at for at, answer in found.items() if answer.offset == NOT_FOUND]
     if missing and not may_be_latest:
@@ -151,7 +151,7 @@ def offsets_from(
     assigned: Collection[TopicPartition],
     found: Mapping[TopicPartition, PartitionPosition],
 ) -> dict[TopicPartition, PartitionPosition]:
-    """The offset of each partition, from what the brokers answered and what the options say."""
+    """Return the offset of each partition, from the brokers' responses and the options."""
     given = position.offsets or {}
     positions = {at: found[at] if at in found else PartitionPosition(given[at]) for at in assigned}
     assert all(one.offset >= 0 for one in positions.values())
@@ -159,7 +159,7 @@ def offsets_from(
 
 
 def _require_all(position: Position, assigned: Collection[TopicPartition]) -> None:
-    """Who names partitions names all that are read, or the others would be guessed."""
+    """Options that name partitions must name all that are read, or the others would be guessed."""
     named = position.offsets if position.offsets is not None else position.timestamps_ms
     if named is None or named.keys() == set(assigned):
         return

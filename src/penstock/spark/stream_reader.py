@@ -2,8 +2,8 @@
 
 Thin: `micro_batches` decides, `task_reader` reads. Spark keeps one of these in a process on the
 driver for the whole run of a query, and sends another one to the tasks. Options are read at the
-first question and not before: what fails while Spark makes the reader is hidden behind a second
-error of Spark's own.
+first call and not before: an error while Spark creates the reader is hidden behind a second error
+of Spark's own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options; Spark hands it back to `latestOffset`.
+        """The limit of the options; Spark passes it back to `latestOffset`.
 
         A read limit of Spark's has room for one number, so where the options have several this is
         the first, and `latestOffset` adds the others.
@@ -116,5 +116,5 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case ReadMaxBytes():
                 return replace(limits, bytes_max=limit.max_bytes)
             case _:
-                # All that is there, whatever the options say: the trigger wants it so.
+                # All available records, whatever the options say: the trigger requires it.
                 return ReadLimits()

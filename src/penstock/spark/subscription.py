@@ -1,8 +1,8 @@
-"""What is read: names of topics, a pattern, or partitions; and which partitions that means (pure).
+"""A subscription (topics, a pattern, or partitions), and the partitions that it matches (pure).
 
 A pattern matches a topic when it is found anywhere in the name, as in Spark's Kafka source; write
-`^orders$` for the whole name. Internal topics are never read. Whatever is named and not there is an
-error when a query starts. Later it is not: then it is a loss, which `data_loss` tells of.
+`^orders$` for the whole name. Internal topics are never read. A named topic or partition that does
+not exist is an error when a query starts. Later it is a loss, which `data_loss` reports.
 """
 
 import base64
@@ -25,7 +25,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read; exactly one of the three is set."""
+    """The topics or partitions to read; exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -61,7 +61,7 @@ class Assignment:
 
 
 def assign(subscription: Subscription, described: Mapping[str, TopicDescription]) -> Assignment:
-    """What of the subscription is there."""
+    """Return the existing partitions of the subscription."""
     topics = [one for one in described.values() if not one.is_internal]
     if subscription.pattern:
         pattern = re.compile(subscription.pattern)
@@ -84,7 +84,7 @@ def assign(subscription: Subscription, described: Mapping[str, TopicDescription]
 def require_present(
     subscription: Subscription, described: Mapping[str, TopicDescription], found: Assignment
 ) -> None:
-    """Refuse a query that names what is not there."""
+    """Reject a query that names missing topics or partitions."""
     names = subscription.names or []
     missing = [name for name in names if name not in described]
     if missing:
@@ -115,7 +115,7 @@ def require_present(
 
 
 def closest_topics(error: SubscriptionError, there: Collection[str]) -> SubscriptionError:
-    """The same, with the topics that may have been meant."""
+    """Return the same error, with topics of similar names."""
     close = [
         found[0]
         for name in error.missing
