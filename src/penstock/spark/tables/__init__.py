@@ -1,12 +1,12 @@
 """Topic to table: each record of a topic once in an Iceberg or Delta table, written by Spark.
 
-The table is the only truth about what it holds: every commit records the offsets that it brings,
-in the same snapshot or transaction. `commit` decides from that, without IO, what to do with a
-micro-batch; `port` is what it needs of a table; `delta` and `iceberg` are the two kinds of table.
+The table is the only truth about its content: every commit records the offsets that it adds, in the
+same snapshot or transaction. `commit` decides from that, without IO, what to do with a micro-batch;
+`port` is the interface of a table; `delta` and `iceberg` implement it.
 
-`definition` is what a pipeline is, as a TOML file gives it. `ddl`, `json_schema` and `columns` say
-which columns a table has, `schema_changes` what may become of them. `values` turns the bytes of
-records into columns; `rejects` is what could not be turned, and `expectations` what was turned and
-is not right. `planner` chooses the way through Spark and `run` carries a pipeline out; `looking` is
-for people who want to know without running anything.
+`definition` is a pipeline as a TOML file defines it. `ddl`, `json_schema` and `columns` define the
+columns of a table, `schema_changes` how they may change. `values` turns the bytes of records into
+columns; `rejects` are records that it cannot parse, and `expectations` are rules for the rows.
+`planner` chooses the execution mode in Spark and `run` runs a pipeline; `looking` inspects one
+without running it.
 """

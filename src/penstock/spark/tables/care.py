@@ -1,20 +1,19 @@
-"""What care a table needs, decided from what is known of it (pure).
+"""The maintenance that a table needs, decided from its files and snapshots (pure).
 
-Three cares, each with an interval of its own, so that a look at the clock is all that most batches
-cost:
+Three tasks, each with its own interval, so that most batches cost only a look at the clock:
 
 - Compaction. Files of a partition grow through three sizes: a 64th of the target, an eighth, the
-  target. `files_min` files on their way to one size are put together, with all smaller ones. So a
-  row is written again some three times in all, and not each time that new rows come. A partition
-  that has not changed since the last look gets its rest put together at once. What one look does
-  is bounded in partitions and bytes; when something is left, the next look comes soon.
-- Expiry. Snapshots that are older than the user wants, except the newest few, and snapshots
-  above the number that the user wants. What the table's own properties keep is kept: the longer
+  target. `files_min` files below one size are merged, with all smaller ones. So a row is rewritten
+  some three times in all, and not each time that new rows arrive. In a partition that has not
+  changed since the last check, the remaining files are merged at once. The work of one check is
+  bounded in partitions and bytes; when something is left, the next check is soon.
+- Expiry. Snapshots that are older than the configured age, except the newest few, and snapshots
+  above the configured number. Snapshots that the table's own properties keep are kept: the longer
   time and the larger number count.
-- Orphans. Files that no snapshot refers to. Files of a batch that runs look just like them, so
-  they have to be old: `orphan_age_ms`.
+- Orphans. Files that no snapshot refers to. Files of a running batch look just like them, so only
+  old files are removed: `orphan_age_ms`.
 
-It carries nothing out: that is `run.caretaker`.
+`run.caretaker` carries the maintenance out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,26 +42,26 @@ class CarePolicy:
 
     compaction_interval_ms: int = 10 * MINUTE_MS
     retry_interval_ms: int = MINUTE_MS
-    """When something was left, or went wrong."""
+    """After a check that left work, or failed."""
     expiry_interval_ms_max: int = HOUR_MS
     orphan_interval_ms: int = DAY_MS
     orphan_retry_ms: int = HOUR_MS
-    """When it went wrong: a listing costs more than the other looks."""
+    """After a failure: a listing costs more than the other checks."""
     orphan_age_ms: int = 3 * DAY_MS
     """Longer than a batch can take, with all its attempts."""
     files_min: int = 8
     """Files of a partition, on their way to the same size, that are worth a commit."""
     keep_count: int = 10
-    """Newest snapshots that stay, however old they are: readers may be at work in them."""
+    """Newest snapshots that are kept, however old they are: readers may be using them."""
     partitions_max: int = 16
-    """In one look: each may be a commit."""
+    """In one check: each may be a commit."""
     bytes_max: int = 512 * 2**20
-    """Read in one look: some seconds, during which the next batch waits."""
+    """Read in one check: some seconds, during which the next batch waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CareTimes:
-    """When each care was done last; None: not since this driver started, so it is due."""
+    """When each task was done last; None: not since this driver started, so it is due."""
 
     compacted_at_ms: int | None = None
     expired_at_ms: int | None = None
@@ -73,7 +72,7 @@ class CareTimes:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be done now."""
+    """The tasks that are due."""
 
     compaction: bool
     expiry: bool
@@ -88,7 +87,7 @@ EVERYTHING: Final = Due(compaction=True, expiry=True, orphans=True)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a partition has; another one tells that it has changed."""
+    """The size of a partition; a different one shows that it has changed."""
 
     file_count: int
     size_bytes: int
@@ -96,7 +95,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class CompactionJob:
-    """Partitions whose small files are put together into files of one size."""
+    """Partitions whose small files are merged into files of one size."""
 
     target_bytes: int
     partitions: tuple[Partition, ...]
@@ -104,11 +103,11 @@ class CompactionJob:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What one look does."""
+    """The compactions of one check."""
 
     jobs: tuple[CompactionJob, ...]
     is_left: bool
-    """There is more to do than one look may."""
+    """There is more work than one check may do."""
 
 
 def may_maintain(settings: MaintenanceSettings, retention: Retention) -> bool:
@@ -126,7 +125,7 @@ def what_is_due(
     now_ms: int,
     commit_count: int = 0,
 ) -> Due:
-    """By the clock, and by the commits since the last expiry."""
+    """Return the due tasks, by the clock and by the commits since the last expiry."""
     is_full = 0 < max(1, settings.snapshots_max // EXPIRY_SHARE) <= commit_count
     every_ms = policy.retry_interval_ms if times.is_left else policy.compaction_interval_ms
     return Due(
@@ -145,7 +144,7 @@ def times_after(
     policy: CarePolicy,
     now_ms: int,
 ) -> CareTimes:
-    """What was due is done now, except what failed: that is tried again before its interval."""
+    """Return the times after the due tasks; failed ones are retried before their interval."""
     if due.compaction:
         is_left = times.is_left or failed.compaction
         times = replace(times, compacted_at_ms=now_ms, is_left=is_left)
@@ -159,18 +158,18 @@ def times_after(
 
 
 def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
-    """How often old snapshots are looked for."""
+    """How often old snapshots are searched for."""
     share_ms = settings.expire_snapshots_ms // EXPIRY_SHARE
     return min(policy.expiry_interval_ms_max, max(MINUTE_MS, share_ms))
 
 
 def _is_past(last_ms: int | None, interval_ms: int, now_ms: int) -> bool:
-    # A clock that was set back must not stop the care until it has caught up.
+    # A clock that was set back must not stop maintenance until it has caught up.
     return last_ms is None or not 0 <= now_ms - last_ms < interval_ms
 
 
 class ExpiryJob(NamedTuple):
-    """Snapshots from before a time are let go of, without the newest ones."""
+    """Expire snapshots from before a time, except the newest ones."""
 
     older_than_ms: int
     keep_count: int
@@ -183,7 +182,7 @@ def plan_expiry(
     retention: Retention,
     now_ms: int,
 ) -> tuple[ExpiryJob, ...]:
-    """What to let go of, by age and by number."""
+    """Return the snapshots to expire, by age and by number."""
     if facts.oldest_ms is None:
         return ()
     keep_count = max(policy.keep_count, retention.count_min)
@@ -201,7 +200,7 @@ def plan_expiry(
 
 
 def extents_of(files: Iterable[LiveFile]) -> dict[Partition, Extent]:
-    """What each partition has."""
+    """Return the extent of each partition."""
     found: dict[Partition, Extent] = {}
     for file in files:
         held = found.get(file.partition, Extent(0, 0))
@@ -217,7 +216,7 @@ def plan_compaction(
     before: Mapping[Partition, Extent],
     fruitless: Mapping[Partition, Extent],
 ) -> CompactionPlan:
-    """What to put together. `before`: what the last look saw; `fruitless`: tried in vain."""
+    """Return the compactions. `before`: extents at the last check; `fruitless`: tried in vain."""
     sizes: dict[Partition, list[int]] = {}
     for file in files:
         sizes.setdefault(file.partition, []).append(file.size_bytes)
@@ -254,7 +253,7 @@ def tiers_of(target_bytes: int) -> tuple[int, ...]:
 
 
 def _tier(sizes: list[int], target_bytes: int, policy: CarePolicy, *, is_quiet: bool) -> int | None:
-    """The size to put a partition's small files together to; None: leave it."""
+    """The size to which a partition's small files are merged; None: leave them."""
     if is_quiet:
         small = sorted(one for one in sizes if _is_small(one, target_bytes))
         return target_bytes if len(small) > 1 and sum(small[:2]) <= target_bytes else None

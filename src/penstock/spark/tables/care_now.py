@@ -1,8 +1,8 @@
-"""Looks after a pipeline's tables at once, for somebody who does not want to wait for it.
+"""Maintains a pipeline's tables at once, for a user who does not want to wait for it.
 
-Guarantees: it does not become the owner of the tables, so a pipeline that runs goes on. Both commit
-on condition that nothing was committed since; who comes second gives way, and for this one that is
-told as its problem. It needs no Spark session.
+Guarantees: it does not become the owner of the tables, so a running pipeline continues. Both commit
+on condition that nothing was committed since; the second committer gives way, and for this one the
+conflict is reported as its problem. It needs no Spark session.
 """
 
 from contextlib import suppress
@@ -19,11 +19,11 @@ from penstock.spark.tables.run.events import CareDone
 def care_now(
     definition: PipelineDefinition, *, clock: Clock | None = None
 ) -> tuple[tuple[str, CareDone], ...]:
-    """Care for the table and for that of bad records, if there is one; by their names."""
+    """Maintain the table and that of bad records, if there is one; return results by name."""
     settings = definition.table
     used_clock = clock or SystemClock()
     done = [(settings.name, _care(definition, settings.name, used_clock))]
-    with suppress(TableMissingError):  # no pipeline has run yet that makes one
+    with suppress(TableMissingError):  # no pipeline has created one yet
         done.append((settings.dlq_name, _care(definition, settings.dlq_name, used_clock)))
     return tuple(done)
 

@@ -1,8 +1,8 @@
-"""What a catalog or a warehouse answers when it cannot be used, in one line with a remedy (no IO).
+"""The errors of a catalog or a warehouse, in one line with a remedy (no IO).
 
-The libraries of the formats raise whatever the driver below them raises: errors of a database, of
-HTTP, of Python. Guarantees: whatever it was, the key of the definition is named, the reason has one
-line, and there is something to do. Reading the error needs no library of it.
+The libraries of the formats pass on the errors of their drivers: of a database, of HTTP, of Python.
+Guarantees: every text names the key of the definition, has a reason of one line, and a remedy.
+Reading the error needs none of these libraries.
 """
 
 import re
@@ -26,7 +26,7 @@ class CatalogError(UnusableError):
 
 
 def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | DefinitionError:
-    """Why the catalog cannot be opened, from what its library raised."""
+    """Return why the catalog cannot be opened, from its library's error."""
     catalog = dict(settings.catalog)
     if settings.format is TableFormat.DELTA:
         return CatalogError(
@@ -65,7 +65,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
 
 
 def making_error(name: str, error: Exception) -> CatalogError:
-    """Why a table cannot be made, from what its library raised."""
+    """Return why a table cannot be created, from its library's error."""
     return CatalogError(
         "",
         "table",
@@ -75,7 +75,7 @@ def making_error(name: str, error: Exception) -> CatalogError:
 
 
 def no_warehouse(settings: TableSettings) -> DefinitionError | None:
-    """A catalog in a database stores no place for tables, so somebody has to say it."""
+    """A catalog in a database stores no location for tables, so the definition must name one."""
     catalog = dict(settings.catalog)
     if catalog.get("type") != "sql" or "warehouse" in catalog:
         return None
@@ -116,7 +116,7 @@ def _unknown_type(found: str) -> DefinitionError:
 
 
 def _reason(error: Exception) -> str:
-    """What happened, without the words of the layers around it."""
+    """Return the reason, without the words of the layers around it."""
     text = str(getattr(error, "orig", None) or error) or type(error).__name__
     number = _ERRNO.search(text)
     if number is not None:

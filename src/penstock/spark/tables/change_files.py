@@ -1,12 +1,12 @@
-"""Files of changes: where they lie, what counts in them, and how they go away again.
+"""Files of changes: their location, the last change of each key, and their removal.
 
-Tasks write them with `changes_layout`, into a folder that no reader of the table looks into. They
-are there for one commit. `ReducedChanges` reads them twice: once the keys alone, to find the last
-change of each, and then the rows that count, a part at a time; only the keys are held in memory.
+Tasks write them with `changes_layout`, into a folder that readers of the table ignore. They exist
+for one commit. `ReducedChanges` reads them twice: once the keys alone, to find the last change of
+each, and then the rows that count, a part at a time; only the keys are held in memory.
 
-Who has committed removes its files. A driver that dies leaves some, which are nobody's: what is
-older than any batch takes is removed with the table's orphans, in Delta by `clean_changes`, because
-a cleaning there passes over such folders.
+The driver removes its files after the commit. A driver that dies leaves some unreferenced: files
+older than any batch are removed with the table's orphans, in Delta by `clean_changes`, because a
+cleaning there skips such folders.
 """
 
 from collections.abc import Iterator
@@ -31,15 +31,15 @@ from penstock.spark.tables.upsert import (
 )
 
 FOLDER: Final = "_changes"
-"""Beside the data files; readers of both formats pass over names with an underscore."""
+"""Beside the data files; readers of both formats skip names with an underscore."""
 CLEANED_MAX: Final = 10_000
 """Removed at once, so that a batch does not wait for minutes; the next cleaning goes on."""
 _READ_ROWS: Final = 65_536
-"""Rows that are read and handed on at once."""
+"""Rows that are read and passed on at once."""
 
 
 class TooManyChangesError(TableError):
-    """A batch has more changes than one upsert takes."""
+    """A batch has more changes than one upsert accepts."""
 
 
 def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
@@ -53,7 +53,7 @@ def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
 
 
 def changes_directory(data_directory: str) -> str:
-    """Where the files of changes lie, of a table whose data files lie there."""
+    """Return the folder of the files of changes, for a table with this data folder."""
     return f"{data_directory.rstrip('/')}/{FOLDER}"
 
 
@@ -100,14 +100,14 @@ class ReducedChanges:
                         yield batch.take(chosen)
 
     def kept_rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows that the table shall have, of those that are not deleted."""
+        """Return the new rows of the table, without deletions."""
         for batch in self.rows():
             kept = batch.filter(pc.invert(batch.column(DELETED)))
             if kept.num_rows:
                 yield kept
 
     def require_columns_of(self, schema: pa.Schema) -> None:
-        """A column that the table does not have would be lost without a word."""
+        """Raise for a column that the table does not have: it would be lost silently."""
         if not self._changes.receipts:
             return
         with self._open(self._changes.receipts[0]) as file:
@@ -116,7 +116,7 @@ class ReducedChanges:
         assert not missing, f"the changes have columns that the table does not have: {missing}"
 
     def _chosen(self, first: int, count: int) -> pa.Array:
-        """The numbers that count of the rows from `first` on, counted from there."""
+        """Return the numbers that count among the rows starting at `first`, relative to it."""
         begin = _place(self._numbers, first)
         end = _place(self._numbers, first + count)
         return pc.subtract(self._numbers.slice(begin, end - begin), first)
@@ -132,12 +132,12 @@ class ReducedChanges:
 
 
 def _place(numbers: pa.Array, at: int) -> int:
-    """Where the first number lies that is not below `at`; they are in order."""
+    """Return the index of the first number that is not below `at`; they are in order."""
     return int(pc.search_sorted(numbers, pa.scalar(at, pa.int64())).as_py()) if len(numbers) else 0
 
 
 def clean_changes(directory: str, *, older_than_ms: int) -> int:
-    """Remove files of changes from before this time; how many there were.
+    """Remove files of changes from before this time; return their number.
 
     `directory` is the one of the layout. The time must lie further back than a batch takes from
     its first file to its commit.

@@ -2,12 +2,12 @@
 
 Guarantees: it opens exactly when there are at least `window_records` last records and more than
 `share_max` of them are bad. The last records are the newest batches that together have that many;
-older ones are forgotten. With fewer records it stays closed: one bad record among three is no sign.
-It knows the records of one run, so a run that ends is judged at its end by all that it had:
+older ones are forgotten. With fewer records it stays closed: one bad record among three proves
+nothing. It counts the records of one run, so a run is judged at its end by all its records:
 otherwise runs that are each shorter than the window would never be stopped.
 
-It keeps at most `BATCHES_MAX` counts. It is not told which records were bad: they are in the table
-of bad records either way.
+It keeps at most `BATCHES_MAX` counts. It does not know which records were bad: they are in the
+table of bad records either way.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ BATCHES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch had."""
+    """The counts of one batch."""
 
     records: int
     rejects: int
@@ -39,8 +39,8 @@ class CircuitBreaker:
     def after(self, records: int, rejects: int) -> "CircuitBreaker":
         """The breaker after one more batch.
 
-        A function makes several rows of a record, and may send them to several tasks, of which each
-        counts the record as a reject.
+        A function may return several rows for a record, and send them to several tasks, each of
+        which counts the record as a reject.
         """
         newest = Batch(records, min(rejects, records))
         batches = [one for one in (*self.batches, newest) if one.records]
@@ -53,12 +53,12 @@ class CircuitBreaker:
 
     @property
     def records(self) -> int:
-        """How many records are looked at."""
+        """The number of records in the window."""
         return sum(one.records for one in self.batches)
 
     @property
     def share(self) -> float:
-        """How many of them are bad, from 0 to 1."""
+        """The share of bad ones, from 0 to 1."""
         records = self.records
         return sum(one.rejects for one in self.batches) / records if records else 0.0
 
@@ -69,11 +69,11 @@ class CircuitBreaker:
 
     @property
     def is_open_at_end(self) -> bool:
-        """Whether a run that ends has failed: no more records come, however few there were."""
+        """Whether a run has failed at its end: its records are judged, however few they are."""
         return self.share > self.share_max
 
     def reason(self, table: str) -> str:
-        """What to tell when it is open."""
+        """Return the message when it is open."""
         return (
             f"{self.share:.1%} of the last {self.records} records could not be written, and "
             f"value.reject_share_max allows {self.share_max:.1%}. They are in {table} with their "

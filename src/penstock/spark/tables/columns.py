@@ -1,10 +1,10 @@
-"""The columns of a table: those of the value, and those that say where a record came from (pure).
+"""The columns of a table: those of the value, and the metadata of its record (pure).
 
-Guarantees: `table_schema` gives the value's columns first and then the metadata of the record: one
-struct `_kafka`, a flat column for each of its fields, or none. Rows have the metadata on their way
-in any case, so that rules and functions see it. A column of a value or of a function with a name
-that rows or a format need themselves is refused, in whatever case, because tables compare names
-without it. `fit` gives rows exactly the table's schema: columns in its order, narrower numbers
+Guarantees: `table_schema` returns the value's columns first and then the metadata of the record:
+one struct `_kafka`, a flat column for each of its fields, or none. Rows carry the metadata until
+they are written in any case, so that rules and functions see it. A column of a value or of a
+function with a reserved name is rejected, in upper or lower case, because tables compare names
+without case. `fit` gives rows exactly the table's schema: columns in its order, narrower numbers
 widened, missing columns null.
 """
 
@@ -33,7 +33,7 @@ _FLAT: Final = pa.schema([one.with_name(f"{KAFKA}_{one.name}") for one in _FIELD
 VALUE: Final = pa.field("_value", pa.binary())
 """The bytes of a record, beside its row for as long as the row may still be quarantined."""
 CHANGE_PREFIX: Final = "_change_"
-"""Of the columns that rows have beside them on their way into an upsert."""
+"""Of the additional columns of rows for an upsert."""
 ICEBERG_NAMES: Final = frozenset(
     {
         "_file",
@@ -57,12 +57,12 @@ RAW_COLUMN: Final = "value"
 
 
 def metadata_columns(form: Metadata) -> pa.Schema:
-    """The metadata that rows have on their way; with `NONE` the table does not get it."""
+    """The metadata of rows before they are written; with `NONE` the table does not get it."""
     return _FLAT if form is Metadata.FLAT else _STRUCT
 
 
 def record_columns(form: Metadata) -> pa.Schema:
-    """The columns from which a whole record can be built again."""
+    """Return the columns from which a whole record can be rebuilt."""
     return pa.schema([*metadata_columns(form), VALUE])
 
 
@@ -86,9 +86,9 @@ def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
 
 
 def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str | None:
-    """The first of these names that is not for values; None when all are.
+    """Return the first of these names that is reserved; None when none is.
 
-    `derived` are the names of columns that the table's partitions make.
+    `derived` are the names of columns that the table's partitions add.
     """
     taken = {VALUE.name} | {name.lower() for name in derived}
     return next(

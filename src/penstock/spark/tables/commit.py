@@ -1,23 +1,26 @@
-"""What to do with a micro-batch, decided from what the table holds (pure).
+"""Decides whether to commit, skip or trim a micro-batch, from the table's notes (pure).
 
 The rules:
 
-1. The table is the only truth. Every commit of ours brings files and a note in one snapshot or
-   transaction, and is conditional: it is refused when anything was committed since the table was
-   read from which it was decided. What is in no note is not in the table.
-2. A driver takes the table before its first batch, by a commit without files that raises the
-   epoch. Whoever took it earlier finds a newer epoch in the note, or is refused by rule 1. A table
-   that is rolled back has no owner: its driver stops, and the next one goes on from what is there.
-3. Offsets of a partition come in order, without gaps, each once. A batch all of which is held is
-   skipped; one that is held in part is trimmed to what is left; one that leaves a gap stops.
-4. Whose offsets they are counts: cluster, topic id, leader epoch, and other pipelines that write
-   to the same table. What does not fit stops, with the reason and what to do.
+1. The table is the only truth. Every commit of ours adds files and a note in one snapshot or
+   transaction, and is conditional: it is rejected when anything was committed since the table was
+   read for the decision. Offsets that are in no note are not in the table.
+2. A driver acquires the table before its first batch, by a commit without files that raises the
+   epoch. An earlier owner finds a newer epoch in the note, or is rejected by rule 1. A table that
+   is rolled back has no owner: its driver stops, and the next one continues from the restored
+   state.
+3. Offsets of a partition are committed in order, without gaps, each once. A batch that the table
+   holds completely is skipped; one that it holds in part is trimmed to the rest; one that leaves a
+   gap stops.
+4. Offsets are checked by cluster, topic id, leader epoch, and against other pipelines that write to
+   the same table. A mismatch stops the pipeline, with the reason and the remedy.
 
-From these follows what a checkpoint is worth: nothing has to be in it. A deleted one is replaced
-by `resume_positions`; one that was set back brings batches that are skipped or trimmed. Where it
-is ahead of the table, the source begins where the table ends (`run.table_offsets`).
+So nothing depends on a checkpoint. A deleted one is replaced by `resume_positions`; batches of one
+that was set back are skipped or trimmed. Where it is ahead of the table, the source begins where
+the table ends (`run.table_offsets`).
 
-Nothing here reads a table; `commit_steps` says in which order things are done, `port` by whom.
+Nothing here reads a table; `commit_steps` has the order of the steps, `port` the interface of a
+table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,17 +47,17 @@ from penstock.spark.tables.empty_columns import empty_after
 PIPELINES_MAX: Final = 100
 """Pipelines that have a note in one table; their newest notes are kept for ever."""
 NOBODY: Final = "nobody"
-"""The owner of a table that was rolled back, until a driver takes it: no driver has this name."""
+"""The owner of a rolled-back table, until a driver acquires it: no driver has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a table says of our commits."""
+    """The state of a table: the notes of our commits."""
 
     notes: Mapping[str, CommitNote] = field(default_factory=dict)
-    """The newest of each pipeline; one that was forgotten has a note that holds nothing."""
+    """The newest of each pipeline; a forgotten pipeline has a note that holds nothing."""
     version: int = -1
-    """What was read: the version of a Delta table, the snapshot of an Iceberg table."""
+    """The version that was read: that of a Delta table, the snapshot of an Iceberg table."""
 
     @property
     def live(self) -> dict[str, CommitNote]:
@@ -62,7 +65,7 @@ class TableState:
         return {name: one for name, one in self.notes.items() if one.kind is not NoteKind.FORGET}
 
     def epoch_of(self, pipeline: str) -> int:
-        """The number of the driver that owns the table for this pipeline; 0 for nobody."""
+        """The epoch of the driver that owns the table for this pipeline; 0 without an owner."""
         note = self.notes.get(pipeline)
         return 0 if note is None else note.epoch
 
@@ -74,13 +77,13 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Who commits."""
+    """The driver that commits."""
 
     pipeline: str
     run: str
     """A name that no other driver has."""
     epoch: int
-    """Its number, from the note by which it took the table."""
+    """Its number, from the note by which it acquired the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,11 @@ class Offer:
     ranges: BatchRanges
     counts: CommitCounts = field(default_factory=CommitCounts)
     allows_gaps: bool = False
-    """The user said that records which are gone from the topic are no reason to stop."""
+    """The user accepts deleted records of the topic, so they do not stop the pipeline."""
     lost: tuple[LostRange, ...] = ()
-    """Offsets within the ranges that were gone when a task came to read them."""
+    """Offsets within the ranges that were deleted before a task read them."""
     at_ms: int = 0
-    """When it is offered: the time of its losses."""
+    """The time of the offer, and of its losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +111,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Everything is there already; the files of the batch, if any, are not used."""
+    """The table holds the whole batch already; its files, if any, are not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """A part is there already: write the batch again with these offsets only, and offer that."""
+    """The table holds a part already: write and offer the batch again with these offsets only."""
 
     left: BatchRanges
 
@@ -121,13 +124,13 @@ class Trim:
 Decision = Commit | Skip | Trim | Stop
 
 
-# --- Taking the table ---
+# --- Acquiring the table ---
 
 
 def take_over(
     state: TableState, pipeline: str, run: str, starting: BatchRanges | None = None
 ) -> Commit | Stop:
-    """The commit by which a driver becomes the owner.
+    """Return the commit by which a driver becomes the owner.
 
     `starting` has the offsets, as empty ranges, from which partitions are read that the table does
     not know yet: with them in the note a pipeline begins only once.
@@ -150,10 +153,10 @@ def take_over(
 def starting_ranges(
     state: TableState, pipeline: str, first: StreamOffset
 ) -> BatchRanges | Stop | None:
-    """Where a pipeline begins that the table does not know yet, as empty ranges; None: it does.
+    """Where a pipeline without a note in the table begins, as empty ranges; None: it has a note.
 
-    A pipeline whose first offsets are another one's stops here: no batch of it would ever fit, and
-    a table that was not taken does not know of it.
+    A pipeline whose first offsets another one holds stops here: no batch of it would ever fit, and
+    a table that was not acquired has no note of it.
     """
     note = state.notes.get(pipeline)
     if note is not None and note.held:
@@ -168,7 +171,7 @@ def starting_ranges(
 
 
 def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
-    """Where a pipeline without a checkpoint goes on; None when it never began."""
+    """Return where a pipeline without a checkpoint continues; None when it never began."""
     note = state.notes.get(pipeline)
     if note is None or not note.held:
         return None
@@ -182,9 +185,9 @@ def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
 
 
 def forget(state: TableState, pipeline: str) -> Commit:
-    """The commit after which the table holds nothing of a pipeline's; its rows stay.
+    """Return the commit after which the table has forgotten a pipeline; its rows stay.
 
-    The number of its drivers goes on, so that one which still runs finds out.
+    The epoch is raised, so that a driver that still runs is fenced.
     """
     note = state.live[pipeline]
     forgotten = CommitNote(pipeline, NoteKind.FORGET, NOBODY, note.epoch + 1, note.sequence + 1)
@@ -192,7 +195,7 @@ def forget(state: TableState, pipeline: str) -> Commit:
 
 
 def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
-    """The commit after which a pipeline holds what its finished backfill has brought.
+    """Return the commit after which a pipeline holds the offsets of its finished backfill.
 
     None when it cannot: somewhere the backfill ends before the pipeline begins. The owner of the
     pipeline stays the owner.
@@ -216,7 +219,7 @@ def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
 
 
 def decide(state: TableState, offer: Offer) -> Decision:
-    """What to do with the batch, by what the table holds."""
+    """Decide whether to commit, skip or trim the batch, or to stop."""
     note = state.notes.get(offer.driver.pipeline)
     stop = not_owner(note, offer.driver)
     if stop is not None:
@@ -240,7 +243,7 @@ def decide(state: TableState, offer: Offer) -> Decision:
 
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
-    """Whether the table is somebody else's by now, for this pipeline."""
+    """Whether another driver owns the table for this pipeline by now."""
     if note is not None and note.kind is NoteKind.FORGET:
         return commit_stops.forgotten(driver.pipeline)
     if note is not None and note.run == NOBODY:
@@ -253,7 +256,7 @@ def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
 
 
 def other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
-    """Whether the ranges are of another cluster, or of a topic that was made anew."""
+    """Whether the ranges are of another cluster, or of a recreated topic."""
     if _differ(note.cluster_id, ranges.cluster_id):
         assert note.cluster_id is not None
         assert ranges.cluster_id is not None
@@ -266,7 +269,7 @@ def other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
 
 
 def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange:
-    """What of a range is not held. What lies before the first held offset counts as not held."""
+    """The part of a range that is not held. Offsets before the first held one count as not held."""
     if held is None or come.start_offset < held.begin_offset:
         return come
     start = max(come.start_offset, min(held.end_offset, come.end_offset))
@@ -274,7 +277,7 @@ def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange
 
 
 def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
-    """Whether what is left cannot follow what is held."""
+    """Whether the remaining ranges cannot follow the held ones."""
     known = [(one, note.held[one.at]) for one in left if one.at in note.held]
     early = [(one, held) for one, held in known if one.start_offset < held.begin_offset]
     if early:
@@ -291,7 +294,7 @@ def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> S
 
 
 def held_by_others(state: TableState, pipeline: str, ranges: BatchRanges) -> Stop | None:
-    """Whether another pipeline has brought any of this to the same table."""
+    """Whether another pipeline has written any of these offsets to the same table."""
     for name, other in state.notes.items():
         if name == pipeline or _differ(other.cluster_id, ranges.cluster_id):
             continue
@@ -357,7 +360,7 @@ def note_after(
 
 
 def noted_counts(counts: CommitCounts) -> CommitCounts:
-    """What a note keeps of the counts: the fields that are in the most values."""
+    """Return the counts that a note keeps: the fields that are in the most values."""
     most = sorted(counts.unknown_fields.items(), key=lambda one: (-one[1], one[0]))
     fields = dict(most[:UNKNOWN_FIELDS_MAX])
     looked_at = counts.looked_at if fields else 0
@@ -379,7 +382,7 @@ def _missing(
             yield LostRange(*come.at, start, end, offer.at_ms)
 
 
-# --- What the table says ---
+# --- The state of the table ---
 
 
 def newest_note(
@@ -388,11 +391,11 @@ def newest_note(
     """The note that holds, of the newest one in the table's history and the one kept apart.
 
     A table keeps a copy of each pipeline's newest note outside its history, because snapshots
-    expire. Both are written in one commit, so they differ for two reasons only: the history was
-    cut (`is_whole` is false), and the copy holds; or the table was rolled back to an older
-    snapshot, and the history holds. Then the epoch and the sequence still do not go back: a driver
-    from before would otherwise be taken for its successor. And nobody is the owner any more: who
-    took the table goes by what it has brought, which is not there.
+    expire. Both are written in one commit, so they differ for two reasons only: the history was cut
+    (`is_whole` is false), and the copy holds; or the table was rolled back to an older snapshot,
+    and the history holds. Then the epoch and the sequence still do not go back: a driver from
+    before would otherwise be mistaken for its successor. And no driver is the owner any more: the
+    last owner relies on its commits, which are gone.
     """
     if kept is None:
         return in_history

@@ -7,18 +7,18 @@
      "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
      "newest_ms": 1767225600000, "losses": [["orders", 1, 40, 60, 1767225600000]]}
 
-A note stands alone: it says what came with its commit, and what the pipeline holds after it. Of
-`ends[i]` offsets that are held of a partition, from `begins[i]` on, the last `counts[i]` came with
-this commit, and `lost[i]` are not in the table because they were gone from the topic. So the newest
-note is enough, whatever became of the older ones.
+A note is complete: it has the offsets of its commit, and those that the pipeline holds after it. Of
+the offsets that are held of a partition, from `begins[i]` to `ends[i]`, the last `counts[i]` were
+added by this commit, and `lost[i]` are not in the table because they were deleted from the topic.
+So the newest note is enough, even if older ones are lost.
 
 Size counts, because Iceberg keeps the notes of all its snapshots in one file: numbers are in
 columns, a column of equal numbers is one number, `partitions` is there only when they are not
 0, 1, 2 …, and `lost` and `losses` only when records were lost. A thousand partitions take some
 20 kB. A note above `NOTE_CHARACTERS_MAX` is refused when it is written.
 
-The same note gives the same text. What is not such a note is a `NoteError`: nobody guesses what a
-table holds.
+The same note gives the same text. Any other text is a `NoteError`: the content of a table is never
+guessed.
 """
 
 import json
@@ -55,14 +55,14 @@ class NoteError(SparkQueryError):
 
 
 class NoteKind(StrEnum):
-    """What a commit of ours was for."""
+    """The purpose of a commit of ours."""
 
     TAKE = "take"
-    """A driver took the table; no rows."""
+    """A driver acquired the table; no rows."""
     BATCH = "batch"
-    """A micro-batch, or the part of one that was not there yet."""
+    """A micro-batch, or the part of one that the table did not hold yet."""
     FORGET = "forget"
-    """A person let the table forget the pipeline, or a finished backfill became part of one."""
+    """The user let the table forget the pipeline, or a finished backfill became part of one."""
 
 
 class PartitionRange(NamedTuple):
@@ -91,7 +91,7 @@ class PartitionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchRanges:
-    """The offsets of a micro-batch, and whose they are."""
+    """The offsets of a micro-batch, with the ids of cluster and topics."""
 
     ranges: tuple[PartitionRange, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -104,29 +104,29 @@ class BatchRanges:
 
 
 class HeldPartition(NamedTuple):
-    """What a pipeline holds of one partition after a commit: from `begin_offset` to `end_offset`.
+    """A pipeline's offsets of one partition after a commit: from `begin_offset` to `end_offset`.
 
     Offsets that were lost, because the user accepted gaps, lie within it and are counted.
     """
 
     begin_offset: int
     start_offset: int
-    """Where the part begins that came with this commit; the end, when none came."""
+    """Where the part of this commit begins; the end, when it added none."""
     end_offset: int
     leader_epoch: int = NO_EPOCH
     lost_count: int = 0
-    """Offsets of it that are not in the table, because they were gone from the topic."""
+    """Offsets of it that are not in the table, because they were deleted from the topic."""
 
 
 class LostRange(NamedTuple):
-    """Offsets of one partition that were gone from the topic before they were read."""
+    """Offsets of one partition that were deleted from the topic before they were read."""
 
     topic: str
     partition: int
     start_offset: int
     end_offset: int
     at_ms: int = 0
-    """When the commit that went on behind them was decided."""
+    """When the first commit after them was decided."""
 
     @property
     def at(self) -> TopicPartition:
@@ -136,7 +136,7 @@ class LostRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitCounts:
-    """What became of the records of a commit."""
+    """The counts of a commit's records."""
 
     rows: int = 0
     rejects: int = 0
@@ -145,7 +145,7 @@ class CommitCounts:
     newest_ms: int | None = None
     """The timestamp of the newest record; a note has it for all its commits together."""
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
-    """Fields of values that no column has: in how many of the values that were looked at."""
+    """Fields without a column: in how many of the checked values each occurs."""
     looked_at: int = 0
     empty_columns: Mapping[str, bool] | None = None
     """Columns of values that are NULL in all rows, and whether they are new; None: no rows."""
@@ -153,14 +153,14 @@ class CommitCounts:
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """What one commit of ours records."""
+    """The content of one commit of ours."""
 
     pipeline: str
     kind: NoteKind
     run: str
-    """The driver: a name that no other one has."""
+    """The driver's unique name."""
     epoch: int
-    """Counts the drivers that took the table for this pipeline: the highest is the owner."""
+    """Counts the drivers that acquired the table for this pipeline: the highest is the owner."""
     sequence: int
     """Counts the commits of this pipeline in this table, from 1."""
     held: Mapping[TopicPartition, HeldPartition] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class CommitNote:
     """For how many rows a column has had no value, see `empty_columns`; None: not known."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
-        """What came with this commit."""
+        """Return the ranges of this commit."""
         return tuple(
             PartitionRange(*at, one.start_offset, one.end_offset, one.leader_epoch)
             for at, one in sorted(self.held.items())
@@ -224,7 +224,7 @@ def write_note(note: CommitNote) -> str:
 
 
 def read_note(text: str) -> CommitNote:
-    """The note in a text; `NoteError` when it is none."""
+    """Return the note in a text; `NoteError` when the text is not a note."""
     try:
         document = object_of(json.loads(text[: NOTE_CHARACTERS_MAX + 1]), "the note")
         version = _number(document.get("version"), 1)

@@ -1,14 +1,14 @@
-"""What to do with the rejects of a batch, decided from what their table holds (pure).
+"""Decides whether to add or replace the rejects of a batch, from their table's notes (pure).
 
 The table of rejects is committed first, and the table of rows after it. In this order a crash in
-between cannot lose a record: as long as the rows are not committed, the batch comes again. The
-other way round, a record that is rejected the first time and not the second would be in neither.
+between cannot lose a record: until the rows are committed, the batch is repeated. The other way
+round, a record that is rejected the first time and not the second would be in neither.
 
-So the rejects of offsets may be there already when a batch comes again, from an attempt that has
-judged by an older schema. Then those of exactly these offsets are replaced. Otherwise they are
-added. A batch without rejects leaves nothing there, so what is held has gaps: only its end counts.
+So the table may hold rejects of a repeated batch already, from an attempt that has judged by an
+older schema. Then those of exactly these offsets are replaced. Otherwise they are added. A batch
+without rejects commits nothing there, so the held offsets have gaps: only their end counts.
 
-Whoever decides this has decided before that the rows of the batch are to be committed.
+Call it after the decision to commit the rows of the batch.
 """
 
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ from penstock.spark.tables.commit_stops import Stop
 
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
-    """How the rejects of a batch are brought."""
+    """How the rejects of a batch are committed."""
 
     commit: Commit
     replaces: bool
-    """An earlier attempt may have brought rejects of these offsets: they are to be replaced."""
+    """An earlier attempt may have committed rejects of these offsets: they are replaced."""
 
 
 def decide_rejects(state: TableState, offer: Offer) -> RejectPlan | Stop:
-    """What to do with the rejects of a batch."""
+    """Decide how the rejects of a batch are committed."""
     pipeline = offer.driver.pipeline
     note = state.notes.get(pipeline)
     stop = not_owner(note, offer.driver)
@@ -53,13 +53,13 @@ def decide_rejects(state: TableState, offer: Offer) -> RejectPlan | Stop:
 
 
 def is_held(state: TableState, offer: Offer) -> bool:
-    """Whether any of these offsets lies before the end of what was brought."""
+    """Whether any of these offsets is before the end of the committed ones."""
     ends = state.positions_of(offer.driver.pipeline)
     return any(one.start_offset < ends.get(one.at, 0) for one in offer.ranges.ranges)
 
 
 def _ahead(state: TableState, offer: Offer) -> BatchRanges:
-    """The ranges without what is held: an end does not go back."""
+    """Return the ranges without held offsets: an end does not go back."""
     ends = state.positions_of(offer.driver.pipeline)
     ranges = [
         one._replace(
@@ -76,6 +76,6 @@ def _ahead(state: TableState, offer: Offer) -> BatchRanges:
 
 
 def reject_rule(state: TableState, offer: Offer) -> Decision:
-    """The same as a rule of `commit_steps`: it never skips, because it was asked before."""
+    """The same as a rule of `commit_steps`: it never skips, because that was decided before."""
     plan = decide_rejects(state, offer)
     return plan if isinstance(plan, Stop) else plan.commit

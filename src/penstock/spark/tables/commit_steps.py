@@ -1,11 +1,11 @@
-"""In which order a driver reads, decides and commits, as generators of steps (pure).
+"""The order in which a driver reads, decides and commits, as generators of steps (pure).
 
-`take_table` and `commit_offer` yield what is to be done and are sent what came of it, so that a
-test can stop, crash or interleave them anywhere. Who carries the steps out is `committer`.
+`take_table` and `commit_offer` yield steps and are sent their results, so that a test can stop,
+crash or interleave them anywhere. `committer` carries the steps out.
 
-A commit that is refused because the table has moved on is decided again from what the table says
-now, up to `ATTEMPTS_MAX` times. A commit whose answer was lost is not repeated either: the table is
-read, and it knows whether the commit is there.
+A commit that is rejected because the table has changed is decided again from the table's new state,
+up to `ATTEMPTS_MAX` times. A commit whose response was lost is not repeated either: the table is
+read, and shows whether the commit is in it.
 """
 
 from collections.abc import Callable, Generator
@@ -35,19 +35,19 @@ WAIT_MS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read what the table says now; gives a `TableState`."""
+    """Read the table's current state; returns a `TableState`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Commit the files of the batch and the note, conditionally; gives an `Answer`."""
+    """Commit the files of the batch and the note, conditionally; returns an `Answer`."""
 
     commit: Commit
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let others get on."""
+    """Wait, so that other committers finish."""
 
     wait_ms: int
 
@@ -55,21 +55,21 @@ class Wait:
 Step = Load | Append | Wait
 
 Rule = Callable[[TableState, Offer], Decision]
-"""What to do with a batch, by what the table holds."""
+"""Decides about a batch from the table's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of an `Append`."""
+    """The result of an `Append`."""
 
     state: TableState | None
-    """What the table says afterwards; None when the commit was refused or nobody knows."""
+    """The table's state afterwards; None when the commit was rejected or its result is unknown."""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The table is the driver's."""
+    """The driver owns the table."""
 
     driver: Driver
     state: TableState
@@ -107,10 +107,10 @@ def take_table(
 def commit_offer(
     offer: Offer, known: TableState | None, rule: Rule = decide
 ) -> Generator[Step, Any, Committed | Skip | Trim | Stop]:
-    """Bring a batch into the table once.
+    """Commit a batch to the table exactly once.
 
-    `known` is what the driver's last commit left: with it nothing is read before the commit, which
-    is refused when it is not true any more.
+    `known` is the state after the driver's last commit: with it nothing is read before the commit,
+    which is rejected when the state has changed.
     """
     problem = ""
     tried: CommitNote | None = None
@@ -123,7 +123,7 @@ def commit_offer(
         decision = rule(state, offer)
         if not isinstance(decision, Commit):
             if was_known:
-                continue  # only a commit is checked by the table itself: look before anything else
+                continue  # only a commit is checked by the table itself: read before anything else
             return decision
         tried = decision.note
         answer: Answer = yield Append(decision)

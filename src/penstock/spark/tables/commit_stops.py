@@ -1,7 +1,7 @@
 """Why a driver must not commit to a table, and what to do about it (pure).
 
-Each reason has one text. A text stands alone: it is read in a log, by somebody who did not start
-the pipeline.
+Each reason has one text. A text is complete: it is read in a log, by a person who did not start the
+pipeline.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ _NAMED_MAX: Final = 5
 
 
 class StopReason(StrEnum):
-    """What a table says against a commit."""
+    """Why a table must not get a commit."""
 
     FENCED = "fenced"
-    """Another driver took the table since."""
+    """Another driver acquired the table since."""
     WENT_BACK = "went back"
-    """The table knows less than this driver wrote to it."""
+    """The table lacks commits of this driver."""
     GAP = "gap"
-    """Offsets between what is held and what comes would be missing."""
+    """Offsets between the held ones and the batch would be missing."""
     BEFORE_BEGIN = "before begin"
     """Offsets from before this pipeline's first one."""
     OLD_LEADER = "old leader"
@@ -32,12 +32,12 @@ class StopReason(StrEnum):
     RECREATED_TOPIC = "recreated topic"
     OTHER_CLUSTER = "other cluster"
     OTHER_PIPELINE = "other pipeline"
-    """Another pipeline brought the same offsets to this table."""
+    """Another pipeline wrote the same offsets to this table."""
     TOO_MANY_PIPELINES = "too many pipelines"
     FORGOTTEN = "forgotten"
-    """A person let the table forget this pipeline."""
+    """The user let the table forget this pipeline."""
     BUSY = "busy"
-    """Somebody else committed each time, or no commit was answered."""
+    """Every attempt met another commit, or got no response."""
 
 
 RECREATED_REMEDY: Final = (
@@ -51,7 +51,7 @@ RECREATED_REMEDY: Final = (
 
 
 class CommitStoppedError(SparkQueryError):
-    """A commit that must not be made; nothing of it is in the table."""
+    """A commit that was not executed; nothing of it is in the table."""
 
     def __init__(self, reason: StopReason, text: str) -> None:
         super().__init__(text)
@@ -60,13 +60,13 @@ class CommitStoppedError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Do not commit, and do not try again: a person has to look."""
+    """Do not commit, and do not retry: the user must act."""
 
     reason: StopReason
     text: str
 
     def error(self) -> CommitStoppedError:
-        """The same as an exception."""
+        """Return the same as an exception."""
         return CommitStoppedError(self.reason, self.text)
 
 
@@ -81,7 +81,7 @@ def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
 
 
 def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
-    """The table has forgotten this driver."""
+    """The table has lost this driver's notes."""
     return Stop(
         StopReason.WENT_BACK,
         f"this driver took the table as number {epoch} of pipeline '{pipeline}', and the table "
@@ -131,7 +131,7 @@ def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable
 
 
 def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
-    """The leader epoch of what comes is older than that of what is held."""
+    """The leader epoch of the batch is older than that of the held offsets."""
     return Stop(
         StopReason.OLD_LEADER,
         f"{_named(come)} were written under an older leader than records that pipeline "
@@ -151,7 +151,7 @@ def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> S
 
 
 def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
-    """Brokers that are not those of before."""
+    """The brokers belong to another cluster than before."""
     return Stop(
         StopReason.OTHER_CLUSTER,
         f"pipeline '{pipeline}' has filled this table from cluster {held_id}, and the brokers it "
@@ -162,7 +162,7 @@ def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
 
 
 def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) -> Stop:
-    """Somebody else's offsets."""
+    """Another pipeline holds these offsets."""
     return Stop(
         StopReason.OTHER_PIPELINE,
         f"{_named(come)} are among the offsets that pipeline '{other}' has brought to this table; "
@@ -173,7 +173,7 @@ def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) ->
 
 
 def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> Stop:
-    """The table has as many notes as it may."""
+    """The table has its maximum number of notes."""
     return Stop(
         StopReason.TOO_MANY_PIPELINES,
         f"the table records {count_max} pipelines and backfills, which is the limit, and "

@@ -1,8 +1,8 @@
 """Carries out the steps of `commit_steps` on a table: the driver's one way to commit.
 
-Guarantees that a batch is in the table once when `commit` returns, whoever else commits and
-whatever answer is lost. It keeps what the table said after its last commit, so that the next one
-reads nothing first. It is not a lock: a driver that was replaced learns of it when it commits.
+Guarantees that a batch is in the table once when `commit` returns, despite other committers and
+lost responses. It keeps the table's state after its last commit, so that the next one reads nothing
+first. It is not a lock: a replaced driver is fenced when it commits.
 """
 
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What tasks have written."""
+    """The files of the tasks."""
 
     files: tuple[FileReceipt, ...] = ()
     schema: pa.Schema | None = None
@@ -75,20 +75,20 @@ class TableCommitter:
 
     @property
     def driver(self) -> Driver:
-        """Who this is, once the table is taken."""
+        """The driver, once the table is acquired."""
         assert self._driver is not None, "take the table first"
         return self._driver
 
     @property
     def state(self) -> TableState:
-        """What the table said last."""
+        """The table's state at the last read."""
         assert self._state is not None, "take the table first"
         return self._state
 
     def take(self, starting: BatchRanges | None = None) -> StreamOffset | None:
-        """Become the owner; gives where to go on without a checkpoint.
+        """Become the owner; return where to continue without a checkpoint.
 
-        Raises `CommitStoppedError` when this pipeline cannot have the table.
+        Raises `CommitStoppedError` when this pipeline cannot own the table.
         """
         taken = self._carry_out(take_table(self._pipeline, self._run, starting), _Batch())
         if isinstance(taken, Stop):
@@ -98,18 +98,18 @@ class TableCommitter:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the table is still this driver's, by what it said last."""
+        """Whether this driver still owns the table, by its state at the last read."""
         note = self.state.notes.get(self._pipeline)
         return note is not None and note.run == self._run
 
     def fenced(self) -> CommitStoppedError:
-        """What to raise when it is not."""
+        """Return the error to raise when it is not."""
         note = self.state.notes.get(self._pipeline)
         epoch, owner = (0, "nobody") if note is None else (note.epoch, note.run)
         return commit_stops.fenced(self._pipeline, self.driver.epoch, epoch, owner).error()
 
     def resume(self) -> StreamOffset | None:
-        """Where a query without a checkpoint goes on."""
+        """Return where a query without a checkpoint continues."""
         return resume_positions(self.state, self._pipeline)
 
     def commit(
@@ -121,11 +121,11 @@ class TableCommitter:
         changes: Changes | None = None,
         rule: Rule = decide,
     ) -> Committed | Skip | Trim:
-        """Bring the batch into the table once: its files, or its changes as an upsert.
+        """Commit the batch to the table exactly once: its files, or its changes as an upsert.
 
-        `Skip`: it is there, and these files are not used. `Trim`: a part is there, and these files
-        are not used; write the rest and offer that. `CommitStoppedError`: nothing was committed,
-        and a person has to look. Files of changes are removed when it is known what became of them.
+        `Skip`: the table holds it, and these files are not used. `Trim`: the table holds a part,
+        and these files are not used; write the rest and offer that. `CommitStoppedError`: nothing
+        was committed, and the user must act. Files of changes are removed when the result is known.
         """
         assert offer.driver == self.driver, "an offer of another driver"
         assert changes is None or not files, "a batch is appended, or its changes are"
@@ -139,20 +139,20 @@ class TableCommitter:
             self._state = result.state
         return result
 
-    # --- Care: between two batches, by the same hold on the table ---
+    # --- Maintenance: between two batches, by the owner of the table ---
 
     def reload(self) -> None:
-        """Read what the table says now."""
+        """Read the table's current state."""
         self._state = self.table.load()
 
     def compact(self, *, target_bytes: int, partitions: Collection[Partition]) -> Compaction:
-        """Put small files together; the next batch is decided from what the table says then."""
+        """Merge small files; the next batch is decided from the table's state after it."""
         done = self.table.compact(self.state, target_bytes=target_bytes, partitions=partitions)
         self._state = done.state
         return done
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Let go of old states; the next batch is decided from what the table says then."""
+        """Expire old snapshots; the next batch is decided from the table's state after it."""
         done = self.table.expire(older_than_ms=older_than_ms, keep_count=keep_count)
         self._state = done.state
         return done

@@ -1,14 +1,14 @@
 """Parquet files of a table, written by Spark tasks: rows in, receipts out.
 
-A task writes files that nobody reads yet; only the driver's commit makes them part of the table.
-Guarantees of a receipt: its file is complete and closed, and, in a local directory, on disk with
-its name, so that a commit never points at what a power cut takes away. A task that fails leaves
-files without receipts, which are nobody's and are cleaned up later by age.
+A task writes files that no reader sees yet; only the driver's commit adds them to the table.
+Guarantees of a receipt: its file is complete and closed, and, in a local directory, synced to disk
+with its name, so that no power cut removes a committed file. A task that fails leaves files without
+receipts, which are unreferenced and are cleaned up later by age.
 
 Names are new each time (a random part in each), so two attempts of a task never write to one file.
-Layouts and receipts are pickled between driver and tasks, and know neither Iceberg nor Delta: the
-layout says which columns a file has and with which ids, the receipt carries the Parquet footer,
-from which each format takes the statistics it wants.
+Layouts and receipts are pickled between driver and tasks, and are independent of Iceberg and Delta:
+the layout has the columns of a file and their ids, the receipt has the Parquet footer, from which
+each format reads its statistics.
 """
 
 import os
@@ -35,13 +35,13 @@ from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_o
 
 OPEN_FILES_MAX: Final = 64
 """Partitions that a task writes side by side; each costs a row group in memory. When rows of one
-more come, the file that was opened first is closed."""
+more arrive, the file that was opened first is closed."""
 FILE_BYTES_TARGET: Final = 256 * 2**20
 """A file that has reached this is closed, and the next one begun."""
 ROW_GROUP_ROWS: Final = 262_144
 """Rows that are gathered into one row group; readers take row groups apart in parallel."""
 STAGING_FOLDER: Final = "_staging"
-"""Beside the data of a table, for rows on their way; readers of both formats pass it over."""
+"""Beside the data of a table, for rows before their commit; readers of both formats skip it."""
 DICTIONARY_BYTES_MAX: Final = 65_536
 """Of the different values of a column: with more they are written as they are, which is smaller
 and quicker for names and ids."""
@@ -56,14 +56,14 @@ class FileLayout:
     directory: str
     """A URI or a path, as in `locations`: files go into it, under a folder for each partition."""
     schema: pa.Schema
-    """The rows as they come. Iceberg's has the ids of its fields."""
+    """The schema of the rows. Iceberg's has the ids of its fields."""
     partitions: tuple[PartitionField, ...] = ()
     left_out: frozenset[str] = frozenset()
-    """Columns that are not in the files because the partition says them."""
+    """Columns that are not in the files because the partition has their values."""
     file_bytes_target: int = FILE_BYTES_TARGET
     compression: str = "zstd"
     constraints_key: str = ""
-    """Which rules of the table's owner the rows were judged by; see `delta_rules`."""
+    """The rules of the table's owner by which the rows were judged; see `delta_rules`."""
 
     def file_schema(self) -> pa.Schema:
         """The columns in a file."""
@@ -84,14 +84,14 @@ class FileReceipt:
     footer: bytes
     """The file's Parquet metadata, as a file of its own."""
     partition_names: tuple[str, ...] = ()
-    """Of the layout's partitions: what the values are of."""
+    """The layout's partitions, to which the values belong."""
     nan_counts: tuple[tuple[str, int], ...] = ()
-    """Of columns of floats, by their paths in Parquet; a column that is not there is unknown."""
+    """Of columns of floats, by their paths in Parquet; a missing column is unknown."""
     constraints_key: str = ""
     """Of the layout."""
 
     def may_have_nan(self, path: str) -> bool:
-        """Whether NaN is in the column of floats, or nobody knows."""
+        """Whether NaN is in the column of floats, or may be."""
         return dict(self.nan_counts).get(path) != 0
 
     def metadata(self) -> pq.FileMetaData:
@@ -108,9 +108,9 @@ def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -
 
 
 class FilesWriter:
-    """Rows in as they come, into a file for each partition at a time.
+    """Writes arriving rows into one open file for each partition.
 
-    Used in a `with`: what is not finished at its end is closed, and has no receipt.
+    Used in a `with`: unfinished files are closed at its end, and have no receipt.
     """
 
     def __init__(self, layout: FileLayout, name: str) -> None:
@@ -194,14 +194,14 @@ class _OpenFile:
 
     @property
     def size_bytes(self) -> int:
-        """What is written and what is held; the latter before compression."""
+        """Return the written and the buffered bytes; the latter before compression."""
         return int(self._sink.tell()) + self.held_bytes
 
     def would_hide(self, rows: pa.RecordBatch) -> bool:
         """Whether there is a column with NaN first in these rows, and the file is begun.
 
         Bounds in Parquet leave NaN out, and Spark and DuckDB, for which it is greater than all
-        numbers, would pass it over. So a column with NaN has none, from the file's beginning on.
+        numbers, would skip it. So a column with NaN has no bounds, from the file's beginning.
         """
         if self._writer is None or not self._nan_counts:
             return False
@@ -228,7 +228,7 @@ class _OpenFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held as a row group."""
+        """Write the buffered rows as a row group."""
         if self._held_rows:
             gathered = pa.Table.from_batches(self._held, self._schema)
             self._parquet().write_table(gathered, self._held_rows)
@@ -257,7 +257,7 @@ class _OpenFile:
         )
 
     def _parquet(self) -> pq.ParquetWriter:
-        """Begun with the first row group, when it is known which columns have NaN."""
+        """Return the writer; it is opened with the first row group, when NaN columns are known."""
         if self._writer is None:
             hidden = {path for path, count in self._nan_counts.items() if count}
             self._writer = pq.ParquetWriter(
@@ -274,7 +274,7 @@ class _OpenFile:
         return self._writer
 
     def discard(self) -> None:
-        """Close; the file stays where it is, and nobody refers to it."""
+        """Close the file; it stays in place, unreferenced."""
         with suppress(OSError, pa.ArrowException):
             if self._writer is not None:
                 self._writer.close()
@@ -282,7 +282,7 @@ class _OpenFile:
 
 
 def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
-    """Remove files that nobody refers to. One that cannot be removed is left to the cleaning."""
+    """Remove unreferenced files. One that cannot be removed is left to the cleaning."""
     filesystem, root = open_directory(directory)
     for one in receipts:
         with suppress(OSError):
@@ -290,7 +290,7 @@ def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
 
 
 def sync_file(path: str) -> None:
-    """A local file and its name: on disk when this returns."""
+    """Sync a local file and its name to disk."""
     for one, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)):
         descriptor = os.open(one, flags)
         try:
@@ -305,7 +305,7 @@ def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
     if path is not None:
         return fs.LocalFileSystem(), path.rstrip("/")
     scheme, rest = split(directory)
-    # Arrow reads %20 as a space: what it gets is written so that it finds what was meant.
+    # Arrow reads %20 as a space: the path is escaped so that Arrow finds the right file.
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/@:')}")
     return filesystem, root.rstrip("/")
 

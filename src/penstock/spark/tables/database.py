@@ -1,8 +1,7 @@
 """A DuckDB database for one task: in memory, one thread, and out of reach of files and networks.
 
-Guarantees: whatever SQL is given to it, it reads only what was registered; a batch is there while
-it is asked about, and not longer. Times are UTC's, whatever the machine's zone is. It is used from
-one thread.
+Guarantees: any SQL reads only registered tables; a batch is registered only while it is queried.
+Times are in UTC, whatever the machine's zone is. It is used from one thread.
 """
 
 from collections.abc import Iterator
@@ -24,9 +23,9 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 def new_database() -> duckdb.DuckDBPyConnection:
-    """A database that has nothing and reaches nothing."""
+    """Return an empty database without access to files or networks."""
     database = duckdb.connect(":memory:", config=dict(_SETTINGS))
-    # Its wheels have the extension that knows zones inside, and would take the machine's.
+    # Its wheels contain the extension for time zones, which would use the machine's zone.
     with suppress(duckdb.CatalogException):  # without it there is only UTC
         database.execute("SET TimeZone = 'UTC'")
     return database
@@ -34,7 +33,7 @@ def new_database() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def registered(database: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> Iterator[None]:
-    """The columns as a table of this name, as long as it lasts."""
+    """Register the columns as a table of this name, for the block."""
     database.register(name, columns)
     try:
         yield
@@ -43,7 +42,7 @@ def registered(database: duckdb.DuckDBPyConnection, name: str, columns: pa.Table
 
 
 def answer_of(database: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """The answer, in columns of one piece each."""
+    """Return the result, in columns of one chunk each."""
     found = database.sql(query).to_arrow_table()
     assert found is not None, "every query of ours has an answer"
     return found.combine_chunks()

@@ -1,8 +1,8 @@
 """Spark's DDL for a schema, to Arrow and back, without a JVM (pure).
 
-Guarantees: what `parse_ddl` accepts, Spark accepts too, and gives it the same types; a test asks
-Spark. Nesting, columns and text are bounded. `to_ddl` gives a text that `parse_ddl` reads to the
-same schema.
+Guarantees: every text that `parse_ddl` accepts, Spark accepts too, with the same types; a test
+compares with Spark. Nesting, columns and text are bounded. `to_ddl` gives a text that `parse_ddl`
+reads to the same schema.
 
 | Spark | Arrow |
 | --- | --- |
@@ -129,7 +129,7 @@ def _require_unique(what: str, fields: list[pa.Field]) -> None:
 
 
 class _Parser:
-    """Reads tokens from left to right; each method leaves what follows it."""
+    """Reads tokens from left to right; each method stops after its part."""
 
     def __init__(self, text: str) -> None:
         if len(text) > CHARACTERS_MAX:

@@ -1,10 +1,10 @@
-"""What a pipeline is, as frozen values: the same from a TOML file and from Python.
+"""The definition of a pipeline, as frozen values: the same from a TOML file and from Python.
 
-Guarantees: a value here was checked by `definition_reader`, so nobody checks it again; two
-definitions that say the same are equal, and each one can be pickled and hashed. Times are in
+Guarantees: a value here was checked by `definition_reader`, so it is not checked again; two
+definitions with the same content are equal, and each one can be pickled and hashed. Times are in
 milliseconds and sizes in bytes, whatever unit was written.
 
-It is not a plan: whether topic, table and schema exist is asked later, by whoever runs it.
+It is not a plan: the existence of topic, table and schema is checked later, by the run.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ DLQ_SUFFIX: Final = "__dlq"
 
 
 KAFKA: Final = "_kafka"
-"""The column that says which record a row came from."""
+"""The column with the record that a row came from."""
 METADATA_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
 """The fields of that column."""
 
@@ -32,7 +32,7 @@ and 20,000 (a week at a commit every 30 seconds) 2 s."""
 
 
 class RunMode(Enum):
-    """Which of both ways through Spark a pipeline takes."""
+    """The execution mode of a pipeline in Spark."""
 
     AUTO = "auto"
     """The planner chooses."""
@@ -50,16 +50,16 @@ class TableFormat(Enum):
 
 
 class WriteMode(Enum):
-    """What a record does to the table."""
+    """The effect of a record on the table."""
 
     APPEND = "append"
-    """It is one more row."""
+    """It adds a row."""
     UPSERT = "upsert"
     """It replaces the row of its key."""
 
 
 class Metadata(Enum):
-    """How a row says which record it came from."""
+    """How a row identifies its record."""
 
     STRUCT = "struct"
     """One column `_kafka` with the fields of `METADATA_FIELDS`."""
@@ -76,7 +76,7 @@ class Metadata(Enum):
 
 
 class ValueFormat(Enum):
-    """What the bytes of a value are."""
+    """The encoding of values."""
 
     RAW = "raw"
     JSON = "json"
@@ -98,7 +98,7 @@ class UnknownFields(Enum):
 
 
 class SchemaSource(Enum):
-    """Where the schema of the values comes from."""
+    """The source of the values' schema."""
 
     NONE = "none"
     """Raw bytes have none."""
@@ -141,7 +141,7 @@ class StartingOffsets(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Who it is, and where it keeps what."""
+    """The pipeline's name and locations."""
 
     name: str
     bootstrap_servers: str
@@ -151,7 +151,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """What is read."""
+    """The source."""
 
     topics: tuple[str, ...] = ()
     """Names; empty when there is a pattern."""
@@ -163,7 +163,7 @@ class SourceSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One part of how a table is partitioned."""
+    """One field of a table's partitioning."""
 
     transform: Transform
     column: str
@@ -176,7 +176,7 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What is written to."""
+    """The table."""
 
     format: TableFormat
     name: str
@@ -216,18 +216,18 @@ class ValueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A rule that rows should keep."""
+    """A rule for rows."""
 
     name: str
     sql: str
     action: Action = Action.WARN
     is_constraint: bool = False
-    """A rule of the table's owner: only true keeps it, where NULL keeps an expectation."""
+    """A rule of the table's owner: only true passes it, while NULL passes an expectation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerSettings:
-    """How often the table gets a commit."""
+    """How often the table is committed."""
 
     interval_ms: int = 30_000
 
@@ -237,7 +237,7 @@ class MaintenanceSettings:
     """How the table is maintained."""
 
     is_enabled: bool | None = None
-    """None: a table is maintained when Penstock has created it."""
+    """None: a table is maintained if Penstock created it."""
     target_file_bytes: int = 134_217_728
     expire_snapshots_ms: int = 86_400_000
     snapshots_max: int = SNAPSHOTS_MAX
@@ -246,7 +246,7 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDefinition:
-    """Everything that a pipeline is told."""
+    """All settings of a pipeline."""
 
     pipeline: PipelineSettings
     source: SourceSettings
@@ -259,8 +259,8 @@ class PipelineDefinition:
     def source_options(self) -> dict[str, str]:
         """The options of `format("penstock")` that read what this pipeline reads.
 
-        Without a limit of the user's a batch has at most so many offsets: a backlog is brought in
-        portions, each of which is there for good when it is committed.
+        Without a limit of the user's a batch has at most a default number of offsets: a backlog is
+        written in portions, each of which is durable when it is committed.
         """
         source = self.source
         limits = {"maxoffsetspertrigger", "maxbytespertrigger"}
@@ -276,7 +276,7 @@ class PipelineDefinition:
         return {
             "kafka.bootstrap.servers": self.pipeline.bootstrap_servers,
             "startingOffsets": source.starting_offsets.value,
-            # A table holds what was committed; what was aborted was never there.
+            # A table holds committed records; aborted ones never existed.
             "kafka.isolation.level": "read_committed",
             **({} if is_limited else {"maxOffsetsPerTrigger": str(offsets_max)}),
             **chosen,

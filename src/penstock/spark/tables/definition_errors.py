@@ -1,6 +1,6 @@
-"""What is wrong with the definition of a pipeline: where, which key, why, and what to do.
+"""Errors in the definition of a pipeline: the place, the key, the reason, and the remedy.
 
-The text stands alone: it is read in a terminal, far from the file that it is about.
+The text is complete: it is read in a terminal, without the file that it is about.
 """
 
 from typing import Final
@@ -17,11 +17,11 @@ OPTION_KEYS: Final = {
     "key": "table.key",
     "partition_by": "table.partition_by",
 }
-"""Where a definition says what the parts below it have as an option, by its name there."""
+"""The key of a definition for each option of the layers below, by the option's name."""
 
 
 class _KeyedError(SparkQueryError):
-    """Something about one key of a definition."""
+    """Base of the errors about one key of a definition."""
 
     def __init__(self, where: str, key: str, problem: str, remedy: str) -> None:
         super().__init__(where, key, problem, remedy)
@@ -39,14 +39,14 @@ class DefinitionError(_KeyedError):
 
 
 class UnusableError(_KeyedError):
-    """What a key names is there or not, and cannot be used: a topic, a catalog, a folder.
+    """The resource that a key names is missing or unusable: a topic, a catalog, a folder.
 
-    The definition itself may be right: it is no `DefinitionError`, and may pass.
+    The definition itself may be right: it is not a `DefinitionError`, and may be temporary.
     """
 
 
 class SchemaError(SparkQueryError):
-    """A schema cannot be read, or says something that a table cannot hold."""
+    """A schema cannot be read, or has a type that a table cannot hold."""
 
     def __init__(self, what: str, problem: str, remedy: str) -> None:
         super().__init__(what, problem, remedy)
@@ -59,7 +59,7 @@ class SchemaError(SparkQueryError):
 
 
 def as_written(error: PenstockError, where: str) -> PenstockError:
-    """The same in the words of the definition: its file, and the key that a person wrote."""
+    """Return the same error in the terms of the definition: its file, and its key."""
     match error:
         case DefinitionError(where="", key=key, problem=problem, remedy=remedy):
             return DefinitionError(where, key, problem, remedy)

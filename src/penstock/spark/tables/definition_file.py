@@ -1,8 +1,8 @@
 """A TOML file to the definition of a pipeline: the one place that reads the file.
 
-Guarantees: at most `FILE_BYTES_MAX` are read; whatever is wrong is a `DefinitionError` that names
-the file. Relative paths in the file stay as they are written: they are relative to where the
-pipeline runs, like every other path that Spark gets.
+Guarantees: at most `FILE_BYTES_MAX` are read; every problem is a `DefinitionError` that names the
+file. Relative paths in the file stay as they are written: they are relative to where the pipeline
+runs, like every other path that Spark gets.
 """
 
 import tomllib

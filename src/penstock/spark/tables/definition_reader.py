@@ -1,9 +1,9 @@
-"""A definition from what a TOML file says, or from the same keys given in Python (pure).
+"""A definition from the keys of a TOML file, or from the same keys in Python (pure).
 
-Guarantees: a definition that comes out is whole and consistent as far as that can be known without
-asking a broker, a catalog, a registry or a disk; the first key that is wrong, missing or unknown
-is a `DefinitionError` with its remedy. The options for the source are read by the source's own
-reader, and a schema in DDL by `ddl`, so that both are refused here and not in a running query.
+Guarantees: a returned definition is complete and consistent as far as that can be known without a
+broker, a catalog, a registry or a disk; the first key that is wrong, missing or unknown is a
+`DefinitionError` with its remedy. The options for the source are read by the source's own reader,
+and a schema in DDL by `ddl`, so that both are rejected here and not in a running query.
 """
 
 import re
@@ -54,7 +54,7 @@ EXPIRE_MS_MIN: Final = 60_000
 EXPIRE_MS_MAX: Final = 10 * 366 * 86_400_000
 TARGET_FILE_MB_MAX: Final = 4_096
 SNAPSHOTS_MAX_MIN: Final = 10
-"""Readers may be at work in the newest ones."""
+"""Readers may be using the newest ones."""
 SNAPSHOTS_MAX_MAX: Final = 100_000
 """An Iceberg table with more takes ten seconds for a commit."""
 WINDOW_RECORDS_MAX: Final = 100_000_000
@@ -88,7 +88,7 @@ _OWN_OPTIONS: Final[Mapping[str, str]] = {
     "includeheaders": "nothing: headers are read when a bad record needs them",
     "kafka.isolation.level": "nothing: a table holds committed records only",
 }
-"""Options of the source that the definition says elsewhere."""
+"""Options of the source that have their own keys in the definition."""
 
 
 _RECORD_KEY: Final = f"{KAFKA}_key"
@@ -434,7 +434,7 @@ def _is_key(name: str, table: TableSettings) -> bool:
 
 
 def _require_source(definition: PipelineDefinition, where: str) -> None:
-    """The source's own reader knows its options best."""
+    """Check the source's options by the source's own reader."""
     try:
         read_source_options(definition.source_options(), Mode.STREAM)
     except OptionError as error:

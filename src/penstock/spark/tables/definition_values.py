@@ -1,8 +1,7 @@
 """One section of a definition: its keys, each with its type and bounds (pure).
 
-Guarantees: every key that is there is asked for, or `require_nothing_left` names it, with the
-known one that is closest. Every text, list and number is bounded. Durations are written as in
-Spark's triggers, `30 seconds`.
+Guarantees: every given key is read, or `require_nothing_left` names it, with the closest known one.
+Every text, list and number is bounded. Durations are written as in Spark's triggers, `30 seconds`.
 """
 
 import difflib
@@ -193,7 +192,7 @@ class Section:
         return value
 
     def require_nothing_left(self) -> None:
-        """Name a key that nobody asked for."""
+        """Raise for a key that was not read."""
         for key in self._values:
             if key in self._asked:
                 continue

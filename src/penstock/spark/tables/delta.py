@@ -1,22 +1,22 @@
 """A Delta table as a `Table`, by the `deltalake` package.
 
-What a commit of ours is made of:
+A commit of ours consists of:
 
 - A batch is one entry of Delta's log: the files, and the note in its commit information. So is an
   upsert: a merge, with the note.
-- Taking the table is one entry too: it sets the table's properties, among them a copy of the
-  newest note of every pipeline, and that nobody but us cleans the log up.
+- Acquiring the table is one entry too: it sets the table's properties, among them a copy of the
+  newest note of every pipeline, and that no other writer cleans the log up.
 - Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
   `penstock.<pipeline>`), which no cleaning removes: were all notes lost, it would be noticed.
-- Both are written with no retries: `deltalake` then refuses them when the table has another version
-  than the one that was read. With retries it would put a zombie's entry behind its successor's.
+- Both are written with no retries: `deltalake` then rejects them when the table has another version
+  than the one that was read. With retries it would append a zombie's entry after its successor's.
 
 New columns are added by an entry of their own directly before the files that have them, because
 `deltalake` has no call for both at once (`delta_growth`). A crash in between leaves a column
 without values. Types cannot be widened: that needs a table feature that `deltalake` does not write.
 
-Entries have the time of our clock besides the one that `deltalake` gives them: what is old is
-decided by it. Care is in `delta_care` and `delta_compaction`.
+Entries have the time of our clock besides the one that `deltalake` sets: their age is decided by
+our clock. Maintenance is in `delta_care` and `delta_compaction`.
 
 A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
 """
@@ -139,7 +139,7 @@ class DeltaLakeTable:
         clock: Clock | None = None,
         has_upserts: bool = False,
     ) -> "DeltaLakeTable":
-        """Make the table, or open it when somebody has made it."""
+        """Create the table, or open it when it exists."""
         require_partitionable(partitions, schema)
         names = [one.name for one in partitions]
         first = pa.schema(
@@ -167,7 +167,7 @@ class DeltaLakeTable:
         """Nothing stays open."""
 
     def _require_supported(self) -> None:
-        """Of the version that was read: an owner may upgrade the table between two commits."""
+        """Check the version that was read: an owner may upgrade the table between two commits."""
         require_supported(self._table, self._uri, has_upserts=self._has_upserts)
         rules = self.constraints() if self._has_upserts else ()
         if rules != self._mergeable:
@@ -188,14 +188,14 @@ class DeltaLakeTable:
     # --- Reading ---
 
     def load(self) -> TableState:
-        """Read what the table says now."""
+        """Read the table's current state."""
         self._table = self._same.current(self._table)
         self._table.update_incremental()
         self._same.remember(self._table)
         return self._read_state()
 
     def schema(self) -> pa.Schema:
-        """The columns, without those that partitions have made."""
+        """Return the columns, without those that partitions have added."""
         derived = derived_names(self._fields)
         return pa.schema([one for one in self._whole_schema() if one.name not in derived])
 
@@ -273,7 +273,7 @@ class DeltaLakeTable:
         before = self._table.version()
         merge(self._table, source, key, _properties(note, self._clock.now_ms()))
         if self._table.version() == before:
-            self._add(note, ())  # there was nothing to change, and the note must be there
+            self._add(note, ())  # there was nothing to change, and the note is required
 
     def _prepare(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None
@@ -301,7 +301,7 @@ class DeltaLakeTable:
         )
 
     def _bounds(self) -> dict[str, str]:
-        """Of a table that somebody else has made."""
+        """Return the bounds properties for a table that another program created."""
         metadata = self._table.metadata()
         return bounds_properties(
             self._whole_schema(), metadata.partition_columns, metadata.configuration
@@ -355,7 +355,7 @@ class DeltaLakeTable:
             )
 
     def _made(self, commit: Callable[[], Made]) -> Made:
-        """Make one entry, directly behind the version that was read, or none."""
+        """Write one entry, directly after the version that was read, or none."""
         before = self._table.version()
         try:
             made = commit()
@@ -370,7 +370,7 @@ class DeltaLakeTable:
             self._table.update_incremental()  # some calls of deltalake leave the handle behind
         return made
 
-    # --- Care ---
+    # --- Maintenance ---
 
     def snapshots(self) -> SnapshotFacts:
         """How many versions can be read, and since when."""
@@ -383,7 +383,7 @@ class DeltaLakeTable:
         target_bytes: int,
         partitions: Collection[Partition] | None = None,
     ) -> Compaction:
-        """Put the rows of small files into fewer ones, in one entry."""
+        """Merge small files into fewer ones, in one entry."""
         self._require(after)
         removed, added = self._made(
             lambda: delta_compaction.compact(
@@ -398,7 +398,7 @@ class DeltaLakeTable:
         return Compaction(self.load(), removed, added)
 
     def retention(self) -> Retention:
-        """What the table's properties say of its log and its files."""
+        """Return the retention of log and files in the table's properties."""
         metadata = self._table.metadata()
         return delta_care.retention_of(metadata.configuration, metadata.description)
 

@@ -1,10 +1,10 @@
-"""From a receipt to what Delta's log says of a file: partition values and statistics.
+"""From a receipt to a file's entry in Delta's log: partition values and statistics.
 
-Statistics are what lets a reader skip a file, so they must never exclude a value that is there:
-texts are cut with a greatest character behind them, times are rounded outwards to milliseconds, as
-Delta's protocol wants it, and what has no clear order in every reader (floats with NaN, decimals of
-many digits, binaries, nested columns) has none. A bound that cannot be written down is left out,
-with the other; `delta_bounds` says what that means to readers, and which columns have bounds.
+Readers skip files by their statistics, so statistics must never exclude an existing value: texts
+are cut with a greatest character appended, times are rounded outwards to milliseconds, as Delta's
+protocol requires, and columns without a clear order in every reader (floats with NaN, decimals of
+many digits, binaries, nested columns) have none. A bound that cannot be written is left out, with
+the other; `delta_bounds` says what that means to readers, and which columns have bounds.
 """
 
 import json
@@ -34,7 +34,7 @@ def add_action(
     bounded: Collection[str] | None = None,
 ) -> AddAction:
     """The file as an action of a commit. `bounded`: the columns with statistics, or the first."""
-    # Characters as they are: deltalake reads the escapes of some as other characters.
+    # Unescaped characters: deltalake reads the escapes of some as other characters.
     statistics = json.dumps(
         _statistics(receipt, bounded), ensure_ascii=False, separators=(",", ":")
     )
@@ -86,14 +86,14 @@ def _statistics(receipt: FileReceipt, bounded: Collection[str] | None) -> Mappin
 
 
 def _is_inexact(column: ColumnSchema, receipt: FileReceipt) -> bool:
-    """Whether what Parquet has as bounds does not hold for every reader of Delta."""
+    """Whether Parquet's bounds are wrong for some reader of Delta."""
     if column.logical_type.type == "DECIMAL":
         return not is_exact_decimal(column.precision, column.scale)
     return column.physical_type in _FLOATS and receipt.may_have_nan(column.path)
 
 
 def _bounds(groups: Sequence[Statistics], column: ColumnSchema) -> tuple[object, object]:
-    """The least and the greatest value, rounded outwards; None for what cannot be told."""
+    """The least and the greatest value, rounded outwards; None for an unknown one."""
     if not all(one.has_min_max for one in groups):
         # Parquet has none for texts of some thousand bytes: they are somewhere among all texts.
         is_text = column.logical_type.type == "STRING"

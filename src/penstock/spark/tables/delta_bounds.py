@@ -1,18 +1,18 @@
 """Which columns of a Delta table have bounds in its log: those that every reader gets right.
 
-Bounds let a reader pass a file over, so wrong ones hide rows; and `deltalake` takes bounds that are
-missing for bounds that nothing is between. So a column has them in all files, or in none:
+Readers skip files by bounds, so wrong bounds hide rows; and `deltalake` treats missing bounds as
+bounds of an empty range. So a column has them in all files, or in none:
 
 - Floats have none. `deltalake` writes the files of a compaction and of a merge itself, and leaves
   NaN out of their bounds; for Spark and DuckDB it is greater than all numbers.
 - Decimals have them as far as a double is exact and is written without an exponent, because that is
   how `deltalake` writes them, and reads no exponents.
-- Booleans, binaries and what is inside of other columns have none: nobody uses them.
+- Booleans, binaries and columns inside of other columns have none: no reader uses them.
 - Columns that the table got later have none: the files from before could have none.
 
-Which columns those are is Delta's own property of a table. Every writer keeps to it, and readers
-ask for no others. What a user has set there stays, and then files that `deltalake` writes are
-still without bounds that would be wrong.
+Delta's own table property names these columns. Every writer obeys it, and readers use no others. A
+user's value of it stays, and then files that `deltalake` writes are still without bounds that would
+be wrong.
 """
 
 import re
@@ -29,28 +29,28 @@ COUNT_KEY: Final = "delta.dataSkippingNumIndexedCols"
 COLUMNS_MAX: Final = 32
 """Columns with statistics, the first ones: Delta's own default."""
 DECIMAL_DIGITS_MAX: Final = 15
-"""So many a double has without fail ..."""
+"""A double always has this number of digits ..."""
 DECIMAL_SCALE_MAX: Final = 4
-"""... and behind the point it is written with an exponent from 0.00001 on."""
+"""... and starting at 0.00001 it is written with an exponent."""
 _NONE: Final = ColumnProperties(statistics_enabled="NONE")
 _ALL: Final = ColumnProperties(statistics_enabled="PAGE")
-"""What is the default otherwise."""
+"""The default otherwise."""
 _NAME: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>[^,`]+))\s*(?:,|$)")
 
 
 def is_exact_decimal(precision: int, scale: int) -> bool:
-    """Whether a double carries all decimals of this type, and nobody writes it with an exponent."""
+    """Whether a double holds all decimals of this type, and no writer uses an exponent."""
     return precision <= DECIMAL_DIGITS_MAX and scale <= DECIMAL_SCALE_MAX
 
 
 def bounds_properties(
     schema: pa.Schema, partitioned_by: Collection[str], held: Mapping[str, str]
 ) -> dict[str, str]:
-    """The properties that say which columns have bounds; none when somebody has set them."""
+    """Return the properties that name the columns with bounds; none when the user has set them."""
     if COLUMNS_KEY in held or COUNT_KEY in held:
         return {}
     names = list(_bounded(schema, partitioned_by))
-    # No name at all is none of Delta's lists.
+    # An empty list is not valid in Delta.
     return {COLUMNS_KEY: _list(names)} if names else {COUNT_KEY: "0"}
 
 
@@ -66,13 +66,13 @@ def bounded_columns(held: Mapping[str, str]) -> set[str] | None:
 
 
 def writer_properties(schema: pa.Schema) -> WriterProperties | None:
-    """What `deltalake` writes a table of these columns with, whatever its properties say."""
+    """Return the writer properties of `deltalake` for these columns, whatever the table's say."""
     inexact = [one for one in schema if has_leaf(one.type, _is_inexact)]
     if not inexact:
         return None
     if all(_is_inexact(one.type) for one in inexact):
         return WriterProperties(column_properties={one.name: _NONE for one in inexact})
-    # A column within another one cannot be named, so only those that are none are.
+    # A nested column cannot be named, so the default is NONE and the exact columns are named.
     plain = [one for one in schema if not has_leaf(one.type, _is_inexact)]
     return WriterProperties(
         default_column_properties=_NONE, column_properties={one.name: _ALL for one in plain}
@@ -80,7 +80,7 @@ def writer_properties(schema: pa.Schema) -> WriterProperties | None:
 
 
 def _bounded(schema: pa.Schema, partitioned_by: Collection[str]) -> Iterator[str]:
-    """Of the first columns, those inside of others counted: what has bounds in older files too."""
+    """Of the first columns, counting nested ones: those that have bounds in older files too."""
     count = 0
     for one in schema:
         count += len(paths_of(pa.schema([one])))

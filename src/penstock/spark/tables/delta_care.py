@@ -1,14 +1,14 @@
-"""Care of a Delta table: which entries of its log may go, and with them which files.
+"""Maintenance of a Delta table: removal of old log entries, and of the files with them.
 
 Compaction is in `delta_compaction`.
 
-The log is cut here and not by `deltalake`, whose cleaning goes by
-the times of the storage and by whole hours: the first version that is kept gets a checkpoint, then
-the entries before it go, the oldest first, and then the files that they had taken out of the
-table. A crash in between leaves entries that the next cut removes, or files that are orphans.
+The log is cut here and not by `deltalake`, whose cleaning goes by the times of the storage and by
+whole hours: the first version that is kept gets a checkpoint, then the entries before it are
+deleted, the oldest first, and then the files that they had removed from the table. A crash in
+between leaves entries that the next cut removes, or files that are orphans.
 
-A file that was taken out, was put back by a `RESTORE` and taken out again is missed by readers of
-the versions in between. What the table holds now is never removed.
+A file that was removed, restored by a `RESTORE` and removed again is missing for readers of the
+versions in between. Files of the current version are never deleted.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ from penstock.spark.tables.port import TableError
 from penstock.spark.tables.table_facts import Retention, SnapshotFacts
 
 ENTRIES_MAX: Final = 5_000
-"""Let go of at once: some seconds of work."""
+"""Deleted at once: some seconds of work."""
 MARK_KEY: Final = "penstock.compaction"
-"""The table's property that every compaction gives another value."""
+"""The table's property that every compaction changes."""
 DESCRIPTION: Final = "Created by Penstock"
-"""Of a new table: `deltalake` takes no property of ours when it creates one. An owner who writes
-another description has made the table his own."""
+"""Of a new table: `deltalake` accepts no property of ours when it creates one. A table with another
+description counts as its owner's."""
 LOG_KEY: Final = "delta.logRetentionDuration"
 FILES_KEY: Final = "delta.deletedFileRetentionDuration"
 _UNITS_MS: Final = {
@@ -43,12 +43,12 @@ KEEP_LOG: Final = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
 def plain_properties(now_ms: int) -> CommitProperties:
-    """Of an entry of ours that brings no batch: it is tried once."""
+    """Return the properties of an entry without a batch: it is tried once."""
     return CommitProperties(custom_metadata={COMMITTED_AT_KEY: str(now_ms)}, max_commit_retries=0)
 
 
 def mark(table: DeltaTable, now_ms: int) -> None:
-    """Make every `OPTIMIZE` of `deltalake` fail that has read the table before now, or fail."""
+    """Fail every `OPTIMIZE` of `deltalake` that has read the table before now, or raise."""
     table.alter.set_table_properties(
         {MARK_KEY: uuid4().hex},
         raise_if_not_exists=False,
@@ -57,10 +57,10 @@ def mark(table: DeltaTable, now_ms: int) -> None:
 
 
 def retention_of(properties: Mapping[str, str], description: str | None) -> Retention:
-    """What the table's properties say; what they do not set says nothing.
+    """Return the retention in the table's properties; unset ones are ignored.
 
-    Files that only old entries refer to go with these entries, so the log is kept at least as long
-    as files that were taken out of the table.
+    Files that only old entries refer to are deleted with these entries, so the log is kept at least
+    as long as files that were removed from the table.
     """
     log_ms, file_ms = (interval_ms(properties.get(key)) for key in (LOG_KEY, FILES_KEY))
     return Retention(description == DESCRIPTION, max(log_ms, file_ms), file_age_ms_min=file_ms)
@@ -91,7 +91,7 @@ def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
 
 
 def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -> int | None:
-    """The first version that stays when older ones go; None when none has to go."""
+    """Return the first version that is kept; None when none has to be deleted."""
     log = DeltaLog(table)
     versions = [one for one in log.listing().entries if one <= table.version()]
     first = None
@@ -104,13 +104,13 @@ def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -
 
 
 def cut(table: DeltaTable, at_version: DeltaTable) -> int:
-    """Remove what is before `at_version`, the first that is kept; gives how many entries."""
+    """Remove the entries before `at_version`, the first that is kept; return their number."""
     log = DeltaLog(table)
     first = at_version.version()
     at_version.create_checkpoint()
     table.create_checkpoint()  # readers begin with the newest, and the one before is older
     listing = log.listing()
-    # What the first entry that stays has taken out is as young as this entry.
+    # Files that the first kept entry removed are as young as this entry.
     is_kept = FILES_KEY in table.metadata().configuration
     taken_out = _taken_out(log, listing, first - 1 if is_kept else first)
     log.remove(name for version, name in listing.names if version < first)
@@ -119,7 +119,7 @@ def cut(table: DeltaTable, at_version: DeltaTable) -> int:
 
 
 def _taken_out(log: DeltaLog, listing: LogListing, last: int) -> set[str]:
-    """Files that entries up to this version have taken out of the table."""
+    """Return the files that entries up to this version have removed from the table."""
     gone: set[str] = set()
     for version in listing.entries:
         if version <= last:

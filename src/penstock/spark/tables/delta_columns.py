@@ -1,8 +1,8 @@
-"""The columns of a Delta table: those of its rows, and those that partitions have made (pure).
+"""The columns of a Delta table: those of its rows, and those of its partitions (pure).
 
 Delta has no transforms and no partitions by fields of structs, so a partition by day, hour, month
 or field is a column of its own, named `<column>_day` and so on. Its values come from the partition
-and never from a row: a column of the rows that has its name is refused (`require_partitionable`).
+and never from a row: a column of the rows that has its name is rejected (`require_partitionable`).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from penstock.spark.tables.schema_changes import Incompatible, change_of
 
 
 def derived_fields(partitions: Sequence[PartitionField], schema: pa.Schema) -> list[pa.Field]:
-    """The columns that these partitions make, of rows with this schema."""
+    """Return the columns that these partitions add to rows with this schema."""
     return [pa.field(one.name, _derived_type(one, schema)) for one in partitions if one.is_derived]
 
 
@@ -41,9 +41,9 @@ def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
 def columns_to_add(
     held: pa.Schema, wanted: pa.Schema, partitions: Sequence[PartitionField]
 ) -> pa.Schema:
-    """What a table has to get before it takes such rows; refused where it cannot.
+    """Return the columns that a table needs for such rows; raise where it cannot get them.
 
-    `held` are its columns without those that partitions have made.
+    `held` are its columns without those of partitions.
     """
     reserved = {name.lower() for name in derived_names(partitions)}
     more = []
@@ -63,7 +63,7 @@ def columns_to_add(
 
 
 def _grown(held: pa.Field, field: pa.Field) -> pa.Field:
-    """The column as it is, with the further fields inside."""
+    """Return the column with the additional fields inside."""
     change = change_of(pa.schema([held]), pa.schema([field]), may_widen=False)
     if isinstance(change, Incompatible):
         raise SchemaRefusedError(

@@ -1,20 +1,20 @@
 """Compaction of a Delta table: the rows of small files into fewer ones, in one conditional commit.
 
-Guarantees: a row is never there twice, whoever compacts the same table at the same time.
+Guarantees: a row is never duplicated, even if others compact the table at the same time.
 
-- The commit removes and adds files, and is made only directly behind the version that was read. If
-  anything was committed since, an `OPTIMIZE` of others included, it is refused.
+- The commit removes and adds files, and succeeds only directly after the version that was read. If
+  anything was committed since, an `OPTIMIZE` of others included, it is rejected.
 - An `OPTIMIZE` of `deltalake` that read the table before this commit and commits after it would not
   notice that its files are gone (`test_delta_compaction` shows it). It notices when the table's
-  metadata changes, so the same entry gives a property of the table another value. `OPTIMIZE` of
-  Spark notices the removed files by itself.
+  metadata changes, so the same entry changes a property of the table. `OPTIMIZE` of Spark notices
+  the removed files by itself.
 - Rows are not changed: `dataChange` is false, so streams and change feeds of the table see nothing.
 
 In a local folder the entry is written here, because `deltalake` has no call for files and metadata
 at once: a file that is complete and synced gets its name by a hard link, which fails when the name
 is there. In other storages `deltalake` commits three entries: the property, the files directly
-behind it, and the property again. Only an `OPTIMIZE` of `deltalake` that opens the table behind the
-first and commits between the second and the third would double rows.
+after it, and the property again. Only an `OPTIMIZE` of `deltalake` that opens the table after the
+first and commits between the second and the third would duplicate rows.
 
 Not compacted are files with deletion vectors, whose rows are not all there, and files outside of
 the table's folder, which belong to the table that this one was cloned from; and, in other storages
@@ -52,14 +52,14 @@ from penstock.spark.tables.table_facts import LiveFile, Partition
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/=_.-]+")
 """Paths that `deltalake` writes into the log as they are; another one would not be removed."""
 OUTSIDE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
-"""How the place of a file outside of the table begins; Spark writes `file:/`, with one slash."""
+"""The prefix of a file's path outside of the table; Spark writes `file:/`, with one slash."""
 _READ_ROWS: Final = 65_536
 """Rows that are read and written on at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a compaction wrote, before it is committed."""
+    """The files that a compaction wrote, before its commit."""
 
     removed: tuple[LiveFile, ...]
     added: tuple[AddAction, ...]
@@ -96,9 +96,9 @@ def compact(
     partitions: Collection[Partition] | None,
     now_ms: int,
 ) -> tuple[int, int]:
-    """Put small files together and commit; how many were removed and added.
+    """Merge small files and commit; return how many were removed and added.
 
-    `files` are those of the version of the handle. `TableMovedError` when the table has moved on.
+    `files` are those of the version of the handle. `TableMovedError` when the table has changed.
     """
     rewriting = _Rewriting(table, uri, now_ms)
     whole = [one for one in files if rewriting.is_whole(one)]
@@ -135,7 +135,7 @@ class _Rewriting:
         self._deleted_from = _with_deleted_rows(table)
 
     def is_whole(self, file: LiveFile) -> bool:
-        """Whether the file lies in the table and all its rows are there."""
+        """Whether the file is in the table's folder and has no deleted rows."""
         name = stored_name(file.path)
         if OUTSIDE.match(name):
             return False
@@ -195,7 +195,7 @@ def _commit_remotely(table: DeltaTable, changes: Rewritten, now_ms: int) -> None
             f"the files of version {read} were read, and the table has version {table.version()}"
         )
     _commit_files(table, changes, now_ms)
-    with suppress(DeltaError):  # the files are committed, whatever becomes of this
+    with suppress(DeltaError):  # the files are committed, even if this fails
         table.update_incremental()
         mark(table, now_ms)
 
@@ -224,7 +224,7 @@ def _commit_files(table: DeltaTable, changes: Rewritten, now_ms: int) -> None:
 def _commit_locally(
     table: DeltaTable, uri: str, changes: Rewritten, now_ms: int, target_bytes: int
 ) -> None:
-    """One entry with everything, behind the version that was read or not at all."""
+    """Write one entry with everything, directly after the version that was read or not at all."""
     actions = [
         {"commitInfo": _information(table, now_ms, target_bytes)},
         {"metaData": _marked_metadata(table)},
@@ -239,7 +239,7 @@ def _commit_locally(
 
 
 def publish_entry(log: Path, version: int, text: str) -> None:
-    """Write this entry of the log; `TableMovedError` when the version is there already."""
+    """Write this entry of the log; `TableMovedError` when the version exists already."""
     entry = log / f"{version:020d}.json"
     draft = log / f".{entry.name}.{uuid4().hex}.tmp"
     try:
@@ -267,7 +267,7 @@ def _information(table: DeltaTable, now_ms: int, target_bytes: int) -> dict[str,
 
 
 def _marked_metadata(table: DeltaTable) -> dict[str, Any]:
-    """As it is, with another value of the mark."""
+    """Return the table's metadata with another value of the mark."""
     held = table.metadata()
     return {
         "id": str(held.id),

@@ -1,12 +1,13 @@
 """How a Delta table gets further columns: new ones, and new fields in structs or in lists of them.
 
-`deltalake` merges a column that it is given again with the one that is there. It widens nothing,
-and what lies in a map stays as it is: it could not read the files from before (`schema_changes`).
-Which columns have to be added is decided in `delta_columns`.
+`deltalake` merges a column that is added again with the existing one. It widens nothing, and map
+values stay unchanged: it could not read the older files (`schema_changes`). Which columns have to
+be added is decided in `delta_columns`.
 
 A time without a zone needs a feature of the table. `deltalake` looks for such times everywhere but
-in maps, and makes tables that nobody can open, so for these the feature is added first. A new table
-cannot be told of a feature: it is made without such columns, and its first rows bring them.
+in maps, and creates tables that no reader can open, so for these the feature is added first. A new
+table cannot be created with a feature: it is created without such columns, and they are added with
+its first rows.
 """
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ _FEATURE = "timestampNtz"
 
 
 def columns_at_first(schema: pa.Schema) -> pa.Schema:
-    """The columns that a new table can be made with."""
+    """Return the columns that a new table can be created with."""
     return pa.schema([one for one in schema if not _has_local_time(one.type, in_map=False)])
 
 
@@ -27,7 +28,7 @@ def lacks_feature(table: DeltaTable, columns: pa.Schema) -> bool:
 
 
 def add_feature(table: DeltaTable, properties: CommitProperties) -> None:
-    """Let the table have times without a zone."""
+    """Add the feature for times without a zone."""
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,

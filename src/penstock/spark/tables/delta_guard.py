@@ -1,9 +1,9 @@
-"""Reads what a Delta table asks of its writers, and refuses tables that Penstock would write wrong.
+"""Reads a Delta table's requirements for writers, and rejects tables that it would write wrong.
 
 Guarantees: `open_delta` and `require_supported` raise `TableRefusedError` with every reason, each
 by the name of its feature. `require_supported` reads the version of the handle. Before a commit
-that is the version which the commit follows, so the next commit refuses a table that its owner has
-upgraded while a pipeline runs. The decision itself is `delta_protocol`.
+that is the version which the commit follows, so the next commit rejects a table that its owner has
+upgraded while a pipeline runs. `delta_protocol` decides.
 """
 
 import json
@@ -52,14 +52,14 @@ def open_delta(
 
 
 def require_supported(table: DeltaTable, uri: str, *, has_upserts: bool) -> None:
-    """`TableRefusedError` when this version of the table asks for what Penstock does not write."""
+    """`TableRefusedError` when this version of the table requires an unsupported feature."""
     found = refusals(protocol_of(table), has_upserts=has_upserts)
     if found:
         raise _refused(uri, found)
 
 
 def require_no_feed_columns(table: DeltaTable, uri: str, columns: pa.Schema) -> None:
-    """`TableRefusedError` when such columns, added, would hide those of the change data feed."""
+    """`TableRefusedError` when adding these columns would hide those of the change data feed."""
     found = tuple(feed_refusals(table.metadata().configuration, columns.names))
     if found:
         raise _refused(uri, found)
@@ -81,8 +81,8 @@ def require_fitting(
 ) -> None:
     """`LayoutChangedError` when files were written for other columns than this version has.
 
-    `growth`: the columns that come with the same commit. An owner may replace the table's schema
-    while a pipeline runs, and `deltalake` commits any file.
+    `growth`: the columns that the same commit adds. An owner may replace the table's schema while a
+    pipeline runs, and `deltalake` commits any file.
     """
     held = pa.schema(table.schema().to_arrow())
     grown = change_of(held, growth or held, may_widen=False)
@@ -116,8 +116,8 @@ def require_mergeable(table: DeltaTable, uri: str, rules: Sequence[Expectation])
 
 
 def refused_merge(uri: str, error: Exception) -> TableRefusedError | None:
-    """What it is in the table that a merge refuses; None when the error is another one."""
-    if _INVALID_ROWS in str(error):  # the changes were judged before: it is a row of the table
+    """Return the reason why a merge rejects the table; None for another error."""
+    if _INVALID_ROWS in str(error):  # the changes were judged before: a row of the table is invalid
         return TableRefusedError(
             f"the Delta table at {uri} has rows that break its own constraints, and an upsert "
             f"cannot write their files again: {' '.join(str(error).split())[:700]}. Correct or "
@@ -133,7 +133,7 @@ def refused_merge(uri: str, error: Exception) -> TableRefusedError | None:
 
 
 def protocol_of(table: DeltaTable) -> DeltaProtocol:
-    """What the log says of the table, at the version of the handle."""
+    """Return the table's protocol in the log, at the version of the handle."""
     protocol = table.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     return DeltaProtocol(

@@ -1,13 +1,13 @@
-"""What the log of a Delta table says of our commits (pure).
+"""Our commits in the log of a Delta table (pure).
 
-Each commit of ours has its note in the log entry it makes. Entries are cleaned up some day, so
-the newest notes of all pipelines are also kept in the table's properties, with the version at
-which they were put there: what counts is that copy, and the entries after it.
+Each commit of ours has its note in its log entry. Entries are cleaned up eventually, so the newest
+notes of all pipelines are also kept in the table's properties, with the version at which they were
+copied: that copy counts, and the entries after it.
 
 A `RESTORE` puts the table back to an older version and is itself an entry: the notes between that
-version and the `RESTORE` do not hold any more. One by time does not say which version that was: it
-is found by `delta_restore`, for those only on which something depends. Entries that are needed for
-this and are gone are an error: nobody guesses what a table holds.
+version and the `RESTORE` do not hold any more. A `RESTORE` by time does not name the version:
+`delta_restore` finds it, only where a note depends on it. Missing entries that are needed for this
+are an error: the content of a table is never guessed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ NOTE_KEY: Final = "penstock.note"
 KEPT_PREFIX: Final = "penstock.note."
 """Of a table's property with a copy of a pipeline's newest note; the name follows."""
 KEPT_AT_KEY: Final = "penstock.notes-at-version"
-"""The table's property with the version that the copies were made with."""
+"""The table's property with the version of the copies."""
 
 
 class HistoryError(SparkQueryError):
@@ -32,7 +32,7 @@ class HistoryError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A moment as far as a text tells it: without a zone, it is one of many hours."""
+    """A moment as exact as its text: without a zone, it may be any of many hours."""
 
     earliest_ms: float
     latest_ms: float
@@ -47,9 +47,9 @@ class LogEntry:
     version: int
     note: CommitNote | None = None
     restored_version: int | None = None
-    """What a RESTORE put the table back to, as far as it is known."""
+    """The version that a RESTORE restored, as far as it is known."""
     restored_to: TimeSpan | None = None
-    """Of a RESTORE that does not say the version."""
+    """Of a RESTORE that does not name the version."""
 
 
 def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
@@ -81,7 +81,7 @@ def restore_to_find(entries: Iterable[LogEntry], kept: Mapping[str, CommitNote])
 def notes_of(
     entries: Iterable[LogEntry], kept: Mapping[str, CommitNote], kept_at: int
 ) -> dict[str, CommitNote]:
-    """The note of each pipeline that holds. `entries` are the newest ones, the newest first."""
+    """Return the valid note of each pipeline. `entries` are the newest ones, the newest first."""
     found: dict[str, CommitNote] = {}
     highest = dict(kept)
     ceiling: int | None = None

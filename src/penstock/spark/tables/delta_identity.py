@@ -2,14 +2,14 @@
 
 A Delta table is a folder. An owner can delete it and create another table there while a pipeline
 runs. The log of that table has entries of the same numbers, so a commit that is conditional on a
-number would be accepted, with a note about rows that are not there.
+number would be accepted, with a note about missing rows.
 
 Guarantees: `current` raises `TableReplacedError` when the folder has another table than the handle,
-or none. It looks at the entry of the version that was read last, whose size and time never change.
-When they did, or when the entry is gone because the log was cut or copied, the table is opened anew
-and its id decides.
+or none. It checks the entry of the version that was read last, whose size and time never change.
+When they differ, or when the entry is missing because the log was cut or copied, the table is
+reopened and its id decides.
 
-A table that is replaced between this look and the commit is not noticed.
+A table that is replaced between this check and the commit is not noticed.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from penstock.spark.tables.port import TableReplacedError
 
 
 class SameTable:
-    """What is known of one table's identity."""
+    """The known identity of one table."""
 
     def __init__(self, uri: str, open_newest: Callable[[], DeltaTable]) -> None:
         self._uri = uri

@@ -1,7 +1,7 @@
-"""The files of a Delta table as its storage has them: entries of the log, and all others.
+"""The files of a Delta table in its storage: entries of the log, and all others.
 
 Names are as the storage spells them, below the table's folder; the log spells them as URIs, and
-`stored_name` is the way from there. Nothing is decided here: that is `delta_care`.
+`stored_name` converts them. `delta_care` decides.
 """
 
 import json
@@ -28,7 +28,7 @@ RESTORE: Final = "RESTORE"
 ENTRIES_AT_ONCE: Final = 200
 """Read backwards in such steps; before each the table is opened, which reads a checkpoint."""
 _NO_NUMBER: Final = "invalid value: integer `-1`"
-"""How `deltalake` refuses an entry that came after no version."""
+"""How `deltalake` rejects an entry without a version before it."""
 _LOG_NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\..*|checkpoint|\d{20}\.compacted\.json)"
 )
@@ -36,7 +36,7 @@ _LOG_NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """What is in the log's folder, by version."""
+    """The files in the log's folder, by version."""
 
     entries: tuple[int, ...]
     """Versions with an entry, in order."""
