@@ -63,11 +63,11 @@ class EntryFiles:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     operation: str = ""
-    """What was done, by the name that its writer gave it."""
+    """The operation, as its writer names it."""
 
 
 class EntryStamp(NamedTuple):
-    """By which an entry is known again without reading it."""
+    """Identifies an entry without reading it."""
 
     size_bytes: int
     written_at_ns: int
@@ -76,20 +76,20 @@ class EntryStamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One that was before another."""
+    """A version before another one."""
 
     number: int
     has_same_files: bool
-    """As that other one."""
+    """The same as that other version."""
     written_at_ms: int = 0
     is_restore: bool = False
 
 
 def history_of(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-    """What the newest entries of the log say of themselves, with their versions; the newest first.
+    """Return the commit information of the newest log entries, with versions; the newest first.
 
-    As `deltalake` gives it. But it cannot read what Spark writes for CONVERT TO DELTA and CLONE,
-    that version -1 was read before: then the entries are read here.
+    As `deltalake` returns it. But it cannot read the entries that Spark writes for CONVERT TO DELTA
+    and CLONE, with -1 as the version that was read: then the entries are read here.
     """
     try:
         return table.history(limit)
@@ -134,7 +134,7 @@ class DeltaLog:
         )
 
     def entry(self, version: int) -> EntryFiles:
-        """What the entry of this version says."""
+        """Return the files of this version's entry."""
         actions = self._actions(version)
         information = _information(actions)
         written_at_ms = int(information.get("timestamp") or 0)
@@ -147,7 +147,7 @@ class DeltaLog:
         )
 
     def information(self, version: int) -> dict[str, Any]:
-        """What the entry of this version says of itself."""
+        """Return the commit information of this version's entry."""
         return _information(self._actions(version))
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
@@ -155,13 +155,13 @@ class DeltaLog:
             return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
 
     def stamp(self, version: int) -> EntryStamp | None:
-        """Size and time of the entry of this version; None when it is not there."""
+        """Size and time of the entry of this version; None when it is missing."""
         info = self._storage.get_file_info(f"{LOG_FOLDER}/{version:020d}.json")
         is_file = info.type == fs.FileType.File
         return EntryStamp(int(info.size), int(info.mtime_ns)) if is_file else None
 
     def data_files(self) -> list[StoredFile]:
-        """All Parquet files of rows; what begins with `_` or `.` is not for rows."""
+        """All Parquet files of rows; names that begin with `_` or `.` are not for rows."""
         found = self._storage.get_file_info(fs.FileSelector("", recursive=True))
         # The table of a namespace may lie in the folder of a table with that name.
         others = tuple(
@@ -178,7 +178,7 @@ class DeltaLog:
         ]
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove these files, in this order; one that is gone already does not count."""
+        """Remove these files, in this order; missing ones do not count."""
         count = 0
         for name in names:
             with suppress(FileNotFoundError):
@@ -188,7 +188,7 @@ class DeltaLog:
 
 
 def versions_before(version: int, open_version: Callable[[int], DeltaTable]) -> Iterator[Version]:
-    """Those before this one that the log still has, the newest first; read step by step."""
+    """Return the earlier versions that the log still has, the newest first; read step by step."""
     table = open_version(version)
     log, files = DeltaLog(table), live_names(table)
     listing = log.listing()
@@ -210,7 +210,7 @@ def versions_before(version: int, open_version: Callable[[int], DeltaTable]) -> 
 
 
 def _version(number: int, differing: set[str], entry: EntryFiles | None) -> Version:
-    if entry is None:  # a checkpoint is all that is left of it
+    if entry is None:  # only a checkpoint is left of it
         return Version(number, not differing)
     return Version(number, not differing, entry.written_at_ms, entry.operation == RESTORE)
 

@@ -1,8 +1,8 @@
-"""Reads the notes of our commits from the log of a Delta table, and remembers them.
+"""Reads the notes of our commits from the log of a Delta table, and caches them.
 
-Guarantees: `read` returns the note of each pipeline that holds at the version of the handle. It
-reads only the entries that came since it last read, or since the copy in the table's properties was
-written, unless a `RESTORE` went further back. What the entries mean is decided in `delta_history`.
+Guarantees: `read` returns the valid note of each pipeline at the version of the handle. It reads
+only the entries since the last read, or since the copy in the table's properties was written,
+unless a `RESTORE` went further back. `delta_history` interprets the entries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +27,17 @@ _HISTORY_ATTEMPTS_MAX: Final = 10
 
 
 class DeltaNotes:
-    """What is known of one table's notes."""
+    """The cached notes of one table."""
 
     def __init__(self, open_version: Callable[[int], DeltaTable]) -> None:
         self._open_version = open_version
         self._notes: dict[str, CommitNote] = {}
         self._version = -1
         self._restores: dict[int, int] = {}
-        """What a RESTORE by time put the table back to, by its own version."""
+        """The version that each RESTORE by time restored, by the RESTORE's own version."""
 
     def know(self, notes: Mapping[str, CommitNote], version: int) -> None:
-        """Remember what a commit of ours has left."""
+        """Cache the notes after a commit of ours."""
         self._notes, self._version = dict(notes), version
 
     def read(self, table: DeltaTable) -> dict[str, CommitNote]:
@@ -68,7 +68,7 @@ class DeltaNotes:
     def _with_restores(
         self, entries: Sequence[LogEntry], kept: Mapping[str, CommitNote]
     ) -> list[LogEntry]:
-        """The same, and what each RESTORE by time put the table back to, where it matters."""
+        """Return the entries with the versions that RESTOREs by time restored, where it matters."""
         known = list(entries)
         while (restore := restore_to_find(known, kept)) is not None:
             if restore.version not in self._restores:
@@ -90,5 +90,5 @@ def _entries(table: DeltaTable, count: int | None) -> list[LogEntry]:
         newer = found[0].version - version if found else 0
         if limit is None or newer <= limit - (count or 0):
             break
-        limit += newer  # somebody commits meanwhile, and what is asked for is further back
+        limit += newer  # another writer commits meanwhile, so the wanted entries are further back
     return [one for one in found if one.version <= version]

@@ -1,10 +1,10 @@
-"""Which Delta tables Penstock writes, decided from what a table's log says of it (pure).
+"""Which Delta tables Penstock writes, decided from the protocol in a table's log (pure).
 
-Guarantees: a table is written only when every feature that its protocol lists, and every promise
-that its properties and columns make, is kept by what Penstock and `deltalake` write. Everything
-else is refused by its name before anything is written, features that nobody knew when this was
-written included. What a feature asks of a writer is Delta's protocol; a feature that is listed and
-not in use (a protocol of version 5 lists column mapping) refuses nothing.
+Guarantees: a table is written only when Penstock and `deltalake` implement every feature that its
+protocol lists, and every requirement of its properties and columns. All other features are rejected
+by name before anything is written, future ones included. Delta's protocol defines the requirements
+of a feature; a feature that is listed and not in use (a protocol of version 5 lists column mapping)
+rejects nothing.
 
 | feature | in a table that Penstock writes |
 | --- | --- |
@@ -18,7 +18,7 @@ not in use (a protocol of version 5 lists column mapping) refuses nothing.
 | v2Checkpoint | refused while `delta.checkpointPolicy` is v2 |
 | all others | refused |
 
-This reads no table: `delta` asks before every commit, for the version that the commit follows.
+This reads no table: `delta` calls it before every commit, for the version that the commit follows.
 """
 
 import re
@@ -48,7 +48,7 @@ PASSIVE: Final = frozenset(
         "variantType-preview",
     }
 )
-"""Features that ask nothing of a writer until a property or a column uses them."""
+"""Features that require nothing of a writer until a property or a column uses them."""
 
 LENGTHS_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Where Spark keeps the type of a column of texts with a length; to Delta they are strings."""
@@ -65,17 +65,17 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "rowTracking": "Rows would have no row ids.",
     "typeWidening": "Files from before a type change could not be read.",
 }
-"""Why a feature is refused, where a sentence helps."""
+"""Why a feature is rejected, where a sentence helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaProtocol:
-    """What the log says of a table, at one version."""
+    """The protocol of a table in its log, at one version."""
 
     reader_version: int
     writer_version: int
     features: frozenset[str]
-    """That the protocol lists; empty before version 7, where the number says them."""
+    """The listed features; empty before version 7, where the version number implies them."""
     properties: Mapping[str, str]
     fields: Sequence[Mapping[str, Any]]
     """The columns as the log's schema has them."""
@@ -88,11 +88,11 @@ class Refusal:
     feature: str
     """As the protocol names it."""
     text: str
-    """What it is in this table, and what to do."""
+    """The problem in this table, and the remedy."""
 
 
 def refusals(protocol: DeltaProtocol, *, has_upserts: bool) -> tuple[Refusal, ...]:
-    """Everything for which this table is not written; empty when it is."""
+    """Return every reason not to write this table; empty when it can be written."""
     return (
         *_versions(protocol),
         *_features(protocol),
@@ -172,7 +172,7 @@ def _properties(protocol: DeltaProtocol, *, has_upserts: bool) -> Iterator[Refus
 
 
 def feed_refusals(properties: Mapping[str, str], names: Iterable[str]) -> Iterator[Refusal]:
-    """Of columns that hide those of the table's change data feed, which nobody can read then."""
+    """Return refusals of columns that would hide those of the change data feed."""
     if not _is_true(properties, "delta.enableChangeDataFeed"):
         return
     for name in names:
@@ -218,7 +218,7 @@ def _columns(protocol: DeltaProtocol) -> Iterator[Refusal]:
 
 
 def _lengths(path: str, declared: str, *, is_inside: bool) -> Iterator[Refusal]:
-    """Of texts with a length. Spark writes the whole type of a column, structs and lists too."""
+    """Return refusals of texts with a length. Spark writes a column's whole type, structs too."""
     if _CHAR.search(declared):
         yield Refusal(
             "char",

@@ -1,4 +1,4 @@
-"""A Delta table for somebody who looks at it, by the `deltalake` package. It commits nothing."""
+"""A Delta table for readers, by the `deltalake` package. It commits nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,10 +19,10 @@ def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
     """The rows of a table, by Arrow's own files where it lies in a folder of this machine.
 
     Those of deltalake are Python, called by Arrow's threads: a process that ends while one of them
-    still lets go of a file is aborted, after all its work was done.
+    still closes a file is aborted, after all its work was done.
     """
     if "deletionVectors" in (table.protocol().reader_features or ()):
-        # Arrow knows nothing of deleted rows; such a table is read whole. Only bad records are.
+        # Arrow does not support deletion vectors; such a table is read whole. Only bad records are.
         return ds.dataset(pa.table(table.scan().read_all()).cast(table.schema().to_arrow()))
     is_local = not urlsplit(uri).scheme
     own = fs.SubTreeFileSystem(uri, fs.LocalFileSystem()) if is_local else None
@@ -53,7 +53,7 @@ class DeltaReader:
     def rows(
         self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
     ) -> pa.Table:
-        """Rows whose columns have these values, in no order; at most so many."""
+        """Return rows whose columns have these values, in no order; at most `limit`."""
         wanted = None
         for name, value in equal.items():
             is_equal = ds.field(name) == value

@@ -1,19 +1,20 @@
 """Which version a `RESTORE` by time put a Delta table back to (pure).
 
-The log entry of a `RESTORE` by number says the version. One by time says the time only:
+The log entry of a `RESTORE` by number names the version. One by time names the time only:
 
 - `deltalake` writes `{"datetime": "<milliseconds>"}`;
 - Spark writes `{"version": null, "timestamp": "2026-11-16 18:17:55.494367"}`, without a zone.
 
-The writer went by the times of the log's files, and those are others after the table was copied. So
-the version is found by the table's files, which are exact whoever wrote them: it is an older one
-with the same files as the `RESTORE` has left. A file is never written twice, so almost always there
-is one such version, and a few behind it that changed no file: of those the newest, because what
-they brought has no rows. When others deleted just what had come since, or there were more
-`RESTORE`s, there are several, and then the time decides. Where it cannot, that is an error.
+The writer used the times of the log's files, which change when the table is copied. So the version
+is found by the table's files, which are exact for every writer: it is an older version with the
+same files as the `RESTORE` has left. A file is never written twice, so almost always there is one
+such version, and a few after it that changed no file: of those the newest counts, because their
+commits have no rows. When another writer deleted exactly the files added since, or there were more
+`RESTORE`s, there are several such versions, and the time decides. Where it cannot, that is an
+error.
 
-The log is read backwards, from the `RESTORE` until where that version is found; and on from there
-only while the time leaves it open whether an older one was meant.
+The log is read backwards, from the `RESTORE` until that version is found; and further only while
+the time allows an older one.
 """
 
 import math
@@ -30,11 +31,11 @@ _EAST_MAX: Final = timedelta(hours=14)
 _WEST_MAX: Final = timedelta(hours=12)
 
 
-# --- What the log says ---
+# --- Reading the log ---
 
 
 def log_entry(entry: Mapping[str, Any]) -> LogEntry:
-    """An entry as `deltalake` gives it in its history."""
+    """Read an entry of the history of `deltalake`."""
     version: int = entry["version"]
     text = entry.get(NOTE_KEY)
     note = None if text is None else read_note(text)
@@ -71,7 +72,7 @@ def time_span(parameters: Mapping[str, Any]) -> TimeSpan:
 
 
 def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
-    """The version that was meant, or several when it might be any of them; the newest first.
+    """Return the restored version, or several when it may be any of them; the newest first.
 
     `versions` are those before the RESTORE, the newest first, and only as many are taken as needed.
     """
@@ -80,8 +81,8 @@ def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
         if one.has_same_files:
             same.append(one)
         if same and one.written_at_ms <= time.earliest_ms:
-            break  # it was there at that time, so none before it was meant
-    # Clocks differ a little: when all are too late, it is one of them still.
+            break  # it existed at that time, so none before it was restored
+    # Clocks differ a little: when all are too late, all of them are possible.
     possible = [one for one in same if one.written_at_ms <= time.latest_ms] or same
     if all(_is_alike(newer, older) for newer, older in pairwise(possible)):
         possible = possible[:1]
@@ -89,12 +90,12 @@ def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
 
 
 def _is_alike(newer: Version, older: Version) -> bool:
-    """Whether the newer one has the rows of the older because nothing but that was done."""
+    """Whether the newer version certainly has the rows of the older one."""
     return newer.number == older.number + 1 or newer.is_restore
 
 
 def find_version(restore: LogEntry, versions: Iterator[Version]) -> int:
-    """The version that this RESTORE put the table back to; an error when that is not certain.
+    """Return the version that this RESTORE restored; raise when it is not certain.
 
     `versions` are those before it, the newest first.
     """

@@ -1,7 +1,7 @@
-"""The rules that the owner of a Delta table has set for its rows, as expectations (pure).
+"""The constraints of a Delta table, as expectations (pure).
 
-Guarantees: a row that breaks one is never written. Delta keeps a row only when a rule is true, so
-NULL breaks it, unlike an expectation of a pipeline; Spark and `deltalake` both do it this way.
+Guarantees: a row that breaks one is never written. Delta accepts a row only when a rule is true, so
+NULL breaks it, unlike an expectation of a pipeline; so do Spark and `deltalake`.
 
 | in the table | rule |
 | --- | --- |
@@ -41,10 +41,9 @@ def constraints_of(protocol: DeltaProtocol) -> tuple[Expectation, ...]:
 
 
 def constraints_key(protocol: DeltaProtocol) -> str:
-    """A text that is another one when the rules are, NOT NULL included; empty without rules.
+    """Return a text that changes with the rules, NOT NULL included; empty without rules.
 
-    Files carry it, so that a commit notices rows that were judged by other rules than it has to
-    keep.
+    Files carry it, so that a commit notices rows that were judged by other rules than the table's.
     """
     rules = [[one.name, one.sql] for one in constraints_of(protocol)]
     required = [one["name"] for one in protocol.fields if not one["nullable"]]
@@ -67,7 +66,7 @@ def _of_columns(protocol: DeltaProtocol) -> Iterator[Expectation]:
 
 
 def _expression(text: str) -> str:
-    """The condition in an invariant; the text as it is when it has none, which nobody evaluates."""
+    """The condition in an invariant; without one the text itself, which cannot be evaluated."""
     try:
         return str(json.loads(text)["expression"]["expression"])
     except (ValueError, KeyError, TypeError):

@@ -1,12 +1,12 @@
-"""Times that an upsert into a Delta table would change: those of Spark's files, far from now.
+"""Times that an upsert into a Delta table would change: distant times in Spark's files.
 
 Spark writes times as INT96. The merge of `deltalake` reads such a time as nanoseconds, which end in
-the years 1677 and 2262, and takes another one for it outside of them, without an error: 9999-12-31
-would be 1816 afterwards in every row of a file that is written again.
+the years 1677 and 2262, and reads another time outside of them, without an error: 9999-12-31 would
+be 1816 afterwards in every row of a rewritten file.
 
 Guarantees: `require_kept` raises `TableRefusedError` before a merge when the table has such a time.
 Of each file the footer is read once. Values are read only where it has INT96 and the bounds in the
-log do not tell that all of its times can be kept.
+log do not show that all of its times are preserved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,19 +27,19 @@ from penstock.spark.tables.port import TableRefusedError
 
 FILES_AT_ONCE: Final = 16
 _MICROSECONDS_MAX: Final = (2**63 - 1) // 1_000
-"""Before and after 1970: as many as nanoseconds can tell."""
+"""Before and after 1970: the range of 64-bit nanoseconds."""
 
 
 class KeptTimes:
-    """What is known of the files of one table."""
+    """The checked files of one table."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._known: set[str] = set()
-        """Files whose times can be kept."""
+        """Files whose times are preserved."""
 
     def require_kept(self, table: DeltaTable) -> None:
-        """Look at the files that came since the last time."""
+        """Check the files that were added since the last call."""
         files = {one["path"]: one for one in _added(table)}
         self._known &= files.keys()
         wanted = [one for one in files if one not in self._known and not OUTSIDE.match(one)]
@@ -70,7 +70,7 @@ def _added(table: DeltaTable) -> list[dict[str, Any]]:
 
 def _lost_in(filesystem: fs.FileSystem, root: str, file: Mapping[str, Any]) -> str | None:
     """The first column of a file with a time that a merge would change."""
-    with suppress(FileNotFoundError):  # the merge will say so
+    with suppress(FileNotFoundError):  # the merge will report it
         place = f"{root}/{stored_name(file['path'])}"
         with pq.ParquetFile(
             place, filesystem=filesystem, coerce_int96_timestamp_unit="us"
@@ -86,7 +86,7 @@ def _lost_in(filesystem: fs.FileSystem, root: str, file: Mapping[str, Any]) -> s
 
 
 def _is_bounded(file: Mapping[str, Any], path: str) -> bool:
-    """Whether the log says that all times of the column can be kept."""
+    """Whether the log's bounds show that all times of the column are preserved."""
     bounds = [file.get(f"{end}.{path}") for end in ("min", "max")]
     if None in bounds:
         return False

@@ -1,12 +1,12 @@
 """Upserts into a Delta table: one MERGE by `deltalake`, with the last change of each key.
 
-The merge is given the table's columns, those that partitions have made included, so that a row
-whose day changes moves to another partition. A column that the changes do not have becomes null:
-a change says the whole row. Statistics of the changed keys let files be passed over.
+The merge gets the table's columns, those of partitions included, so that a row whose day changes
+moves to another partition. A column that the changes lack becomes null: a change has the whole row.
+By the statistics of the changed keys, files are skipped.
 
-A merge that finds nothing to do makes no entry in the log; whoever calls this makes one then,
-because the note has to be there. A key that was there several times before (the table was once
-appended to) has each of its rows changed: a merge does not take rows together.
+A merge without changes writes no entry in the log; then the caller writes one, because the note is
+required. A key with several rows (the table was once appended to) has each of its rows changed: a
+merge does not combine rows.
 
 Files that `deltalake` writes are not synced to disk before the commit, as ours are.
 """
@@ -25,9 +25,9 @@ from penstock.spark.tables.upsert import DELETED, Changes, require_key
 
 
 def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[PartitionField]) -> pa.Table:
-    """The rows that a merge is given: the last change of each key, and whether it is a deletion.
+    """Return the source rows of a merge: the last change of each key, and whether it is a deletion.
 
-    `schema` is the table's, without the columns that partitions have made.
+    `schema` is the table's, without the columns of partitions.
     """
     require_key(changes.key, schema)
     reduced = ReducedChanges(changes)
@@ -42,7 +42,7 @@ def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[Partition
 def merge(
     table: DeltaTable, source: pa.Table, key: Sequence[str], properties: CommitProperties
 ) -> None:
-    """One entry of the log that has the changes, or none if they change nothing."""
+    """Write one entry of the log with the changes, or none if they change nothing."""
     if not source.num_rows:
         return
     columns = [_quoted(name) for name in source.schema.names if name != DELETED]
@@ -53,7 +53,7 @@ def merge(
         " AND ".join(matches),
         source_alias="source",
         target_alias="target",
-        streamed_exec=False,  # or the statistics of the keys are not used to pass over files
+        streamed_exec=False,  # or the statistics of the keys are not used to skip files
         writer_properties=writer_properties(pa.schema(table.schema().to_arrow())),
         commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
@@ -73,5 +73,5 @@ def _source(
 
 
 def _quoted(name: str) -> str:
-    """A name as DataFusion's SQL takes it, capital letters included."""
+    """Return a name quoted for DataFusion's SQL, capital letters included."""
     return '"' + name.replace('"', '""') + '"'

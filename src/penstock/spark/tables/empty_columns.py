@@ -1,8 +1,9 @@
-"""Columns that had values and have none any more: what a note remembers of them (pure).
+"""Columns that had values and have none any more, as a note counts them (pure).
 
 A producer that renames a field empties its column, and no record is bad. So each commit reports the
 columns of values that are NULL in all its rows, and the note counts for how many rows a column has
-been empty. A column that never had a value is noted as `NEVER`: it says nothing about a producer.
+been empty. A column that never had a value is recorded as `NEVER`: it shows no change of a
+producer.
 
 The note lists empty columns only, so it costs nothing where every column has values. A pipeline
 with more than `EMPTY_COLUMNS_MAX` empty columns is not watched.
@@ -22,7 +23,7 @@ EMPTY_ROWS_LOGGED: Final = 100
 def empty_after(
     before: Mapping[str, int] | None, come: Mapping[str, bool] | None, rows: int
 ) -> Mapping[str, int] | None:
-    """What the next note says; `come` are the empty columns of a commit and whether they are new.
+    """Return the next note's counts; `come` are a commit's empty columns and whether they are new.
 
     None for `before`: no commit had rows so far. None for `come`: this commit has none.
     """
@@ -50,7 +51,7 @@ def emptied(columns: Mapping[str, int] | None) -> dict[str, int]:
 def newly_emptied(
     before: Mapping[str, int] | None, after: Mapping[str, int] | None
 ) -> Iterator[tuple[str, int]]:
-    """The columns that a commit made worth a warning, each of them once."""
+    """Return the columns that need a warning after a commit, each of them once."""
     known = emptied(before)
     for name, rows in emptied(after).items():
         if known.get(name, 0) < EMPTY_ROWS_LOGGED <= rows:

@@ -1,9 +1,9 @@
-"""Rules evaluated inside a task, over Arrow, by DuckDB; and which rules that is possible for.
+"""Evaluates rules inside a task, over Arrow, by DuckDB; and decides for which rules it can.
 
-Guarantees: a rule that `is_in_task` accepts means the same here as to Spark, see
-`expectation_translation`: DuckDB is given a translation, not the rule. One that cannot be evaluated
-for a row, by an overflow, is NULL for this row. Everything else needs DataFrame mode: Spark
-evaluates it, and `is_in_task` says so before anything runs.
+Guarantees: a rule that `is_in_task` accepts has the same result here as in Spark, see
+`expectation_translation`: DuckDB evaluates a translation, not the rule. A rule that cannot be
+evaluated for a row, by an overflow, is NULL for this row. All other rules need DataFrame mode:
+Spark evaluates them, and `is_in_task` returns false before anything runs.
 
 The database is in memory, has one thread, and reads neither files nor the network.
 """
@@ -47,7 +47,7 @@ def is_in_task(sql: str, schema: pa.Schema) -> bool:
 
 
 class ExpectationEvaluator:
-    """Asks the rules of one pipeline about batches of rows; belongs to one task."""
+    """Evaluates the rules of one pipeline over batches of rows; belongs to one task."""
 
     def __init__(self, expectations: Sequence[Expectation]) -> None:
         self._expectations = tuple(expectations)
@@ -59,7 +59,7 @@ class ExpectationEvaluator:
         self._rules: list[str] = []
 
     def evaluate(self, rows: pa.RecordBatch) -> Outcome:
-        """What the rules say of these rows."""
+        """Evaluate the rules over these rows."""
         if self._database is None:
             return Outcome({}, None)
         if self._columns is None or not self._columns.equals(rows.schema):
@@ -73,7 +73,7 @@ class ExpectationEvaluator:
         return outcome_of(self._expectations, [one.combine_chunks() for one in answers.columns])
 
     def _translated(self, database: duckdb.DuckDBPyConnection, columns: pa.Schema) -> list[str]:
-        """The rules over these columns; a table that has grown may have others than before."""
+        """Return the translated rules for these columns; a table may have got new columns."""
         found = []
         for rule in self._expectations:
             try:
@@ -83,8 +83,8 @@ class ExpectationEvaluator:
                 reason = f"only Spark can evaluate {rule.sql!r} over the columns {names}"
                 raise _refused(rule.name, reason) from None
         if any(TRY in one for one in found):
-            # The first would take `a + 1 < 0` for `a < -1`, which never overflows; the second takes
-            # what two rules have in common out of both, where nothing catches its errors.
+            # The first would take `a + 1 < 0` for `a < -1`, which never overflows; the second moves
+            # the common part of two rules out of both, where nothing catches its errors.
             off = "expression_rewriter,common_subexpressions"
             database.execute(f"SET disabled_optimizers = '{off}'")
         return found
@@ -98,7 +98,7 @@ def _refused(names: str, reason: str) -> ExpectationSqlError:
 
 
 def _prepare(database: duckdb.DuckDBPyConnection, rules: Sequence[str]) -> None:
-    """What the translations of these rules need of the database; once."""
+    """Create the functions that the translations of these rules need; once."""
     changes = {
         "lower": (LOWER, str.lower, pc.ascii_lower),
         "upper": (UPPER, str.upper, pc.ascii_upper),
@@ -126,6 +126,6 @@ def _evaluated(
     database: duckdb.DuckDBPyConnection, rules: Sequence[str], rows: pa.Table
 ) -> pa.Table:
     columns = ", ".join(f"{sql} AS rule_{number}" for number, sql in enumerate(rules))
-    query = f"SELECT {columns} FROM rows"  # noqa: S608 - only what was translated
+    query = f"SELECT {columns} FROM rows"  # noqa: S608 - only translated rules
     with registered(database, "rows", rows):
         return answer_of(database, query)

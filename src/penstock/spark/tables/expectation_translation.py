@@ -1,8 +1,8 @@
 """Rules of Spark's SQL as DuckDB's, for those that are the same in both (no IO but the parser).
 
-Guarantees: what `translated` gives is, for every row, what Spark gives in ANSI mode and in UTC,
-NULL where that cannot be evaluated; a test asks both about the extremes of every type. A rule of
-which that is not known for sure has no translation, and Spark has to be asked.
+Guarantees: the result of `translated` is, for every row, that of Spark in ANSI mode and in UTC,
+NULL where that cannot be evaluated; a test compares both at the extremes of every type. A rule for
+which that is not certain has no translation, and Spark evaluates it.
 
 Read are columns and fields of structs, numbers, texts, true, false and NULL; comparisons, AND, OR,
 NOT, BETWEEN, IN with a list of literals, IS NULL, LIKE with a literal; `+`, `-` and `*`; and the
@@ -35,7 +35,7 @@ from penstock.spark.tables.expectation_types import (
 
 FUNCTIONS: Final = frozenset({"abs", "coalesce", "length", "lower", "upper"})
 LOWER, UPPER = "spark_lower", "spark_upper"
-"""Functions that the database has to have: its own know one letter for a letter only."""
+"""Functions to add to the database: its own map one letter to one letter only."""
 TRY: Final = "TRY"
 """DuckDB's own: NULL for a row whose value cannot be computed."""
 _COMPARISONS: Final = {
@@ -116,7 +116,7 @@ class _Translation:
         return [self.of(one) for one in part["children"]]
 
     def _backwards(self, part: Node) -> list[Typed]:
-        """What AND or OR connects, the last first: so each is written twice at most."""
+        """Return the operands of AND or OR, the last first: so each is written twice at most."""
         return [_boolean(one) for one in reversed(self._children(part))]
 
     def _is_null(self, part: Node) -> Typed:
@@ -152,7 +152,7 @@ class _Translation:
             raise NotTheSameError
         name = part["function_name"].lower()
         if not part["is_operator"] and name not in FUNCTIONS:
-            raise NotTheSameError  # before its arguments: not all that look like columns are some
+            raise NotTheSameError  # before its arguments: some that look like columns are not
         values = [self.of(one["expression"]) for one in part["arguments"]]
         if part["is_operator"]:
             return _operator(name, values)
@@ -197,7 +197,7 @@ def _literal(part: Node) -> Typed:
 
 
 def _number(text: str) -> Typed:
-    """Of the type that Spark gives it, whatever it stands beside."""
+    """Return the number with Spark's type for it, whatever the other operand is."""
     found = _NUMBER.fullmatch(text)
     digits = len(text.removeprefix("-").replace(".", ""))
     if found is None or (found[2] is None and digits > _LITERAL_DIGITS_MAX):
@@ -228,7 +228,7 @@ def _and(right: Typed, left: Typed) -> Typed:
     sql = f"({left.sql} AND {right.sql})"
     if not right.may_fail:
         return Typed(sql, pa.bool_(), left.may_fail)
-    # Spark does not look at the right side when the left one decides.
+    # Spark does not evaluate the right side when the left one decides.
     return Typed(f"(CASE WHEN NOT {left.sql} THEN false ELSE {sql} END)", pa.bool_(), may_fail=True)
 
 

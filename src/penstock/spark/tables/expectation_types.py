@@ -1,9 +1,8 @@
-"""What a rule compares and computes with: the types that Spark gives it, in DuckDB's words (pure).
+"""The operand types of rules: Spark's types, in DuckDB's SQL (pure).
 
-Guarantees: `comparison`, `arithmetic` and `common` give the SQL of DuckDB for what Spark's ANSI
-mode does with operands of these types, or `NotTheSameError` when there is none that gives the same
-for every value. Nothing is left to DuckDB's own conversions: every operand is cast to the type that
-Spark would cast it to.
+Guarantees: `comparison`, `arithmetic` and `common` return DuckDB's SQL with the result of Spark's
+ANSI mode for operands of these types, or raise `NotTheSameError` when no SQL has the same result
+for every value. DuckDB's own conversions are not used: every operand is cast to Spark's type.
 
 Types are Arrow's, as the columns of rows have them; `pa.null()` is that of NULL.
 """
@@ -17,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 DIGITS_MAX: Final = 38
-"""Of a decimal; both round what needs more, each in its own way."""
+"""Of a decimal; both round longer ones, each in its own way."""
 EXACT_DIGITS_MAX: Final = 15
 """Of a decimal that becomes a double: with more, DuckDB's is not always the nearest one."""
 _INTEGERS: Final = {
@@ -33,7 +32,7 @@ _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}:[
 
 
 class NotTheSameError(Exception):
-    """DuckDB and Spark would not give the same."""
+    """DuckDB and Spark would return different results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def absolute(value: Typed) -> Typed:
 
 
 def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """The type in which Spark has all of these together."""
+    """Return Spark's common type of all of these."""
     known = [one for one in kinds if not pa.types.is_null(one)]
     if not known:
         return pa.null()

@@ -1,11 +1,11 @@
-"""Expectations: what happens to rows that break a rule, and how it is counted (pure).
+"""Expectations: actions for rows that break a rule, and their counts (pure).
 
-Guarantees: every rule is asked about every row and counted on its own; a rule whose answer is NULL
-is kept, as a CHECK of SQL is, but a constraint of the table is kept only when it is true. A row
-that breaks several rules meets the strictest action: fail, then quarantine, then drop, then warn.
-Rows keep their order.
+Guarantees: every rule is evaluated for every row and counted on its own; a rule whose result is
+NULL passes, as a CHECK of SQL does, but a constraint of the table passes only when it is true. A
+row that breaks several rules gets the strictest action: fail, then quarantine, then drop, then
+warn. Rows keep their order.
 
-It evaluates nothing: `expectation_sql` asks DuckDB inside a task, and `run.spark_rules` asks Spark.
+`expectation_sql` evaluates rules by DuckDB inside a task, and `run.spark_rules` by Spark.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ class ExpectationFailedError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the rules say of one batch of rows."""
+    """The result of the rules for one batch of rows."""
 
     broken: Mapping[str, int]
-    """By the name of each rule, how many rows break it; zero is there too."""
+    """By the name of each rule, how many rows break it, also when none does."""
     kept: pa.Array | None
     """The numbers of the rows to write; None when all are kept."""
     quarantined: tuple[Reject, ...] = ()
-    """What goes to the table of bad records, by the numbers of the rows."""
+    """The rejects for the table of bad records, by the numbers of the rows."""
     failed: tuple[str, ...] = ()
     """The rules for which the batch must not be committed."""
 
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array]) -> Outcome:
-    """What to do, given for each rule a boolean for each row; see `Expectation` about null."""
+    """Return the outcome from a boolean per rule and row; see `Expectation` about null."""
     assert len(expectations) == len(answers), "an answer for each rule"
     broken_rows = {
         rule.name: pc.invert(pc.fill_null(answer, fill_value=not rule.is_constraint))

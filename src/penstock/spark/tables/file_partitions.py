@@ -1,8 +1,8 @@
-"""Into which partition of a table a row belongs: identity, day, hour and month of a column.
+"""The partition of a row in a table: by identity, day, hour or month of a column.
 
-Values are the same for both formats: what Iceberg's specification says of its transforms (days,
+Values are the same for both formats: those of the transforms in Iceberg's specification (days,
 hours and months since 1970, in UTC). Iceberg stores the number. Delta has no transforms, so there
-the partition is a column of its own, whose text a person can read: `2026-01-31`, `2026-01-31-07`,
+the partition is a column of its own, with a readable text: `2026-01-31`, `2026-01-31-07`,
 `2026-01`.
 
 Works on Arrow columns; writes nothing.
@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from penstock.spark.errors import OptionError
 
 FIELDS_MAX: Final = 8
-"""Columns by which a table is partitioned; more make a file for nearly every row."""
+"""Columns by which a table is partitioned; more would write a file for nearly every row."""
 _EXPRESSION: Final = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<plain>[^()]+))")
 
 PartitionValue = int | str | bool | date | None
 
 
 class Transform(StrEnum):
-    """How a partition's value is made from a column's."""
+    """How a partition's value is computed from a column's."""
 
     IDENTITY = "identity"
     DAY = "day"
@@ -38,7 +38,7 @@ class Transform(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One of the values by which rows are kept apart."""
+    """One of the values that partition the rows."""
 
     column: str
     transform: Transform = Transform.IDENTITY
@@ -84,7 +84,7 @@ def _read_field(text: str) -> PartitionField:
 
 
 def derived_names(fields: Sequence[PartitionField]) -> set[str]:
-    """The names of partitions that are no column's: no column of the rows may have them."""
+    """The names of partitions without a column: no column of the rows may have them."""
     return {one.name for one in fields if one.is_derived}
 
 
@@ -111,7 +111,7 @@ def column_at(rows: pa.RecordBatch | pa.Table, path: str) -> pa.Array:
 
 
 def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
-    """`OptionError` when a column is not there, its type has no such partition, or its name."""
+    """`OptionError` when a column is missing, or its type or name cannot have such a partition."""
     _require_names(fields, schema)
     for one in fields:
         field = field_at(schema, one.column)
@@ -132,7 +132,7 @@ def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -
 
 
 def _require_names(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
-    """Delta would read the partition's value in place of the row's, and Iceberg knows one name."""
+    """Delta would read the partition's value in place of the row's; Iceberg's names are unique."""
     taken = {name.lower() for name in derived_names(fields)}
     for name in schema.names:
         if name.lower() in taken:
@@ -205,7 +205,7 @@ def values_of(column: pa.Array, transform: Transform) -> pa.Array:
 
 
 def text_of(value: PartitionValue, transform: Transform) -> str | None:
-    """A partition's value as Delta and a person read it; None for null."""
+    """Return a partition's value as readable text, as in Delta; None for null."""
     if value is None:
         return None
     match transform:
@@ -220,7 +220,7 @@ def text_of(value: PartitionValue, transform: Transform) -> str | None:
 
 
 def _day_text(days: int) -> str:
-    """A day with all four digits of its year, or more: files of others may have such."""
+    """Return a day with at least four digits of its year: files of other writers may have more."""
     day = pa.scalar(days, pa.int32()).cast(pa.date32())
     return str(pc.strftime(day, format="%Y-%m-%d").as_py())
 

@@ -1,10 +1,10 @@
-"""Lets a table forget a pipeline: its entry is free again, and nothing of its rows changes.
+"""Lets a table forget a pipeline: its entry is free again, and its rows do not change.
 
 Guarantees: a commit here is conditional as every other one, and is decided again when the table has
-moved on; a driver of the pipeline that still runs is stopped by its next commit. A finished
-backfill is forgotten only after its pipeline holds its offsets (`absorb`), so that nobody brings
-them a second time; a crash in between leaves both, and the next backfill with the same words ends
-what is left. It needs no Spark session.
+changed; a driver of the pipeline that still runs is stopped by its next commit. A finished backfill
+is forgotten only after its pipeline holds its offsets (`absorb`), so that they are not written a
+second time; a crash in between leaves both, and the next backfill with the same arguments completes
+it. It needs no Spark session.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ class UnknownPipelineError(SparkQueryError):
 
 
 class RestlessTableError(SparkQueryError):
-    """Somebody else committed each time."""
+    """Every attempt met another commit."""
 
 
 def forget_pipeline(definition: PipelineDefinition, name: str) -> tuple[str, ...]:
-    """Let both tables of a definition forget a pipeline or backfill; the names of those that did.
+    """Let both tables of a definition forget a pipeline or backfill; return their names.
 
-    The table of bad records comes last: without it the rows are held by nobody, and with it alone
-    a pipeline would go on.
+    The table of bad records is last: after a crash in between, no pipeline holds the rows. In the
+    other order the pipeline would continue.
     """
     settings = definition.table
     done = []
@@ -69,7 +69,7 @@ def _forget(table: Table, name: str) -> None:
 
 
 def _commit(table: Table, decide: Callable[[TableState], Commit | None]) -> None:
-    """Commit what is decided from the newest state, until it is there or not wanted any more."""
+    """Commit the decision from the newest state, until it is stored or no longer needed."""
     last = ""
     tried: Commit | None = None
     for _ in range(ATTEMPTS_MAX):

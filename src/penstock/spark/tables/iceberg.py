@@ -4,11 +4,12 @@ A commit of ours is one commit to the catalog: the snapshot with the files and t
 summary, a copy of the note among the table's properties, and new or widened columns. It is
 conditional on the snapshot, the schema and the partitions that were read, and is tried once: it
 goes to the catalog directly, because a transaction of `pyiceberg` repeats an append after a
-conflict on top of whatever is there, and would put a zombie's files behind its successor's. A
-table's own setting for retries (`commit.retry.num-retries`) is not touched; it is for others.
+conflict on top of any other commit, and would add a zombie's files after its successor's. A table's
+own setting for retries (`commit.retry.num-retries`) is not changed; it is for other writers.
 
-Notes are looked for among the ancestors of the current snapshot, not only in it: a compaction or
-somebody else's append may be the newest. What expired is in the copy. Care is in `iceberg_care`.
+Notes are searched for among the ancestors of the current snapshot, not only in it: a compaction or
+another writer's append may be the newest. Expired notes are in the copy. Maintenance is in
+`iceberg_care`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -82,11 +83,11 @@ from penstock.spark.tables.upsert import Changes
 NOTE_KEY: Final = "penstock.note"
 """In the summary of a snapshot of ours."""
 PIPELINE_KEY: Final = "penstock.pipeline"
-"""Beside it, so that a note need not be read to know whose it is."""
+"""Beside it, so that a note need not be read to know its pipeline."""
 KEPT_PREFIX: Final = "penstock.note."
 """Of the table's property with a copy of a pipeline's newest note; the name follows."""
 KEPT_AT_PREFIX: Final = "penstock.note-at."
-"""Of the property with the sequence number of the snapshot that the copy was made with."""
+"""Of the property with the sequence number of the snapshot that the copy belongs to."""
 CATALOG_NAME: Final = "default"
 """Of the catalog, when its options have no `name`: pyiceberg's own."""
 NO_SNAPSHOT: Final = -1
@@ -98,7 +99,7 @@ _NEW_TABLE: Final = {
     "write.metadata.previous-versions-max": "100",
     CREATED_KEY: "true",
 }
-"""What keeps the metadata of a table with a commit a minute small."""
+"""Keeps the metadata of a table with a commit a minute small."""
 
 
 def _open(options: Mapping[str, str]) -> Catalog:
@@ -130,7 +131,7 @@ class IcebergTable:
         clock: Clock | None = None,
         is_read_only: bool = False,
     ) -> None:
-        """`is_read_only`: any table can be looked at."""
+        """`is_read_only`: any table can be read."""
         self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
         with readable_metadata(name):
@@ -148,10 +149,10 @@ class IcebergTable:
         partitions: Sequence[PartitionField] = (),
         clock: Clock | None = None,
     ) -> "IcebergTable":
-        """Make the table and its namespace, or open it when somebody has made it."""
+        """Create the table and its namespace, or open it when it exists."""
         require_partitionable(partitions, schema)
         opened = _open(catalog)
-        with suppress(NamespaceAlreadyExistsError):  # two that make it at once
+        with suppress(NamespaceAlreadyExistsError):  # two processes create it at once
             opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
         columns = new_schema(schema)
         opened.create_table_if_not_exists(
@@ -161,13 +162,13 @@ class IcebergTable:
         return cls(catalog, name, clock=clock)
 
     def close(self) -> None:
-        """Let go of the catalog."""
+        """Close the catalog."""
         self._catalog.close()
 
     # --- Reading ---
 
     def load(self) -> TableState:
-        """Read what the table says now."""
+        """Read the table's current state."""
         try:
             self._table.refresh()
         except NoSuchTableError as error:
@@ -233,7 +234,7 @@ class IcebergTable:
         return TableState(notes, NO_SNAPSHOT if current is None else current.snapshot_id)
 
     def _notes_in_history(self, wanted: frozenset[str]) -> tuple[dict[str, CommitNote], bool]:
-        """The newest note of each pipeline among the ancestors; whether all of them are there."""
+        """The newest note of each pipeline among the ancestors; whether the history is complete."""
         by_id = {one.snapshot_id: one for one in self._table.metadata.snapshots}
         found: dict[str, CommitNote] = {}
         at = self._table.metadata.current_snapshot_id
@@ -246,7 +247,7 @@ class IcebergTable:
                 assert snapshot.summary is not None
                 found[pipeline] = read_note(str(snapshot.summary[NOTE_KEY]))
                 if wanted and wanted <= found.keys():
-                    return found, False  # what is further back is older
+                    return found, False  # earlier snapshots are older
             at = snapshot.parent_snapshot_id
             if at is None:
                 # An expiry by pyiceberg leaves the oldest one without a parent, as if it were the
@@ -255,7 +256,7 @@ class IcebergTable:
         return found, True
 
     def _require_not_before(self, current: Snapshot | None, pipeline: str) -> None:
-        """A rollback to before a note, to where the history is cut, leaves nothing to go by."""
+        """Raise after a rollback to before a note if the history is cut: the state is unknown."""
         kept_at = int(self._table.metadata.properties.get(f"{KEPT_AT_PREFIX}{pipeline}", "0"))
         if current is None or (current.sequence_number or 0) < kept_at:
             raise NoteError(
@@ -276,7 +277,7 @@ class IcebergTable:
     def upsert(
         self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
     ) -> TableState:
-        """Write the files again that have rows of changed keys, in one commit with the rest."""
+        """Rewrite the files with rows of changed keys, in one commit with the rest."""
         self._require(commit.after)
         rewrite = rewrite_files(self._table, changes, self.layout(self._planned(schema)))
         try:
@@ -331,7 +332,7 @@ class IcebergTable:
             )
 
     def _commit(self, change: Transaction) -> None:
-        """Once, on condition that the table is as it was read."""
+        """Commit once, on condition that the table has not changed since it was read."""
         metadata = self._table.metadata
         required: list[TableRequirement] = [
             AssertTableUUID(uuid=metadata.table_uuid),
@@ -349,7 +350,7 @@ class IcebergTable:
             for producer in change._snapshot_producers:
                 producer._clean_all_uncommitted()
             raise TableMovedError(str(error)) from error
-        except Exception as error:  # whatever a catalog raises: nobody knows what came of it
+        except Exception as error:  # whatever a catalog raises: the result is unknown
             raise AnswerLostError(str(error)) from error
 
     def _timed(self, update: TableUpdate) -> TableUpdate:
@@ -359,10 +360,10 @@ class IcebergTable:
         timed = update.snapshot.model_copy(update={"timestamp_ms": self._clock.now_ms()})
         return update.model_copy(update={"snapshot": timed})
 
-    # --- Care ---
+    # --- Maintenance ---
 
     def retention(self) -> Retention:
-        """What the table's properties say of its snapshots."""
+        """Return the retention of snapshots in the table's properties."""
         return iceberg_care.retention_of(self._table.metadata)
 
     def snapshots(self) -> SnapshotFacts:
@@ -376,7 +377,7 @@ class IcebergTable:
         target_bytes: int,
         partitions: Collection[Partition] | None = None,
     ) -> Compaction:
-        """Write the rows of small files again, into fewer ones."""
+        """Rewrite the rows of small files into fewer ones."""
         self._require(after)
         metadata = self._table.metadata
         partition_of = partition_reader(self._table)
@@ -407,7 +408,7 @@ class IcebergTable:
         return Compaction(self._state(), len(removed), len(added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Forget old snapshots, then remove the files that only they referred to."""
+        """Expire old snapshots, then remove the files that only they referred to."""
         self.load()
         require_supported(self._table)
         old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)

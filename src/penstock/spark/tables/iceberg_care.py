@@ -1,13 +1,13 @@
-"""Care of an Iceberg table: which snapshots may go, and which files then belong to nobody.
+"""Maintenance of an Iceberg table: expiry of snapshots, and removal of unreferenced files.
 
-`pyiceberg` forgets snapshots and leaves their files. Here the files go, too, after the commit that
-forgets the snapshots: manifest lists, manifests and data files that only they referred to. A crash
-in between leaves orphans.
+`pyiceberg` expires snapshots and leaves their files. This module removes the files, too, after the
+commit that expires the snapshots: manifest lists, manifests and data files that only they referred
+to. A crash in between leaves orphans.
 
-What the snapshots that stay refer to is known from the oldest of each line of them and from the
-current one: a later one of a line has what its parent has, and what it wrote itself under names
-that nobody had before. So the work grows with what goes and not with what stays. Orphans are found
-by reading all that stays, which is why they are looked for seldom.
+The files of the kept snapshots are known from the oldest snapshot of each line and from the current
+one: a later snapshot of a line has its parent's files, and its own under new names. So the work
+grows with the expired snapshots and not with the kept ones. Orphans are found by reading all kept
+snapshots, so they are searched for seldom.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,12 +27,12 @@ from penstock.spark.tables.orphans import OrphansUnclearError, StoredFile, orpha
 from penstock.spark.tables.table_facts import CREATED_KEY, Retention, SnapshotFacts
 
 SNAPSHOTS_MAX: Final = 2_000
-"""Let go of at once: some seconds of work."""
+"""Expired at once: some seconds of work."""
 AGE_KEY: Final = "history.expire.max-snapshot-age-ms"
 COUNT_KEY: Final = "history.expire.min-snapshots-to-keep"
 """Iceberg's own properties for how long snapshots are kept."""
 _FOLDERS: Final = (("data", (".parquet",)), ("metadata", (".avro", ".metadata.json")))
-"""Where a table has files, and how those end that it and we write; others are left alone."""
+"""The folders of a table, and the suffixes of its files; other files are left alone."""
 
 
 def snapshot_facts(metadata: TableMetadata) -> SnapshotFacts:
@@ -42,7 +42,7 @@ def snapshot_facts(metadata: TableMetadata) -> SnapshotFacts:
 
 
 def retention_of(metadata: TableMetadata) -> Retention:
-    """What the table's properties and its branch `main` say; what they do not set says nothing."""
+    """Return the retention in the table's properties and its branch `main`, where it is set."""
     properties = metadata.properties
     main = metadata.refs.get(MAIN_BRANCH)
     ages = [properties.get(AGE_KEY), None if main is None else main.max_snapshot_age_ms]
@@ -55,7 +55,7 @@ def retention_of(metadata: TableMetadata) -> Retention:
 
 
 def old_snapshots(metadata: TableMetadata, older_than_ms: int, keep_count: int) -> list[Snapshot]:
-    """Those that may go, the oldest first; branches and tags stay."""
+    """Return the snapshots that may expire, the oldest first; branches and tags stay."""
     by_age = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
     in_use = _kept_by_refs(metadata)
     old = [
@@ -67,7 +67,7 @@ def old_snapshots(metadata: TableMetadata, older_than_ms: int, keep_count: int) 
 
 
 def _kept_by_refs(metadata: TableMetadata) -> set[int]:
-    """Snapshots of tags and branches, and all that lead to a branch beside `main`."""
+    """Return snapshots of tags and branches, and all ancestors of branches other than `main`."""
     parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
     kept = {one.snapshot_id for one in metadata.refs.values()}
     for name, ref in metadata.refs.items():
@@ -81,7 +81,7 @@ def _kept_by_refs(metadata: TableMetadata) -> set[int]:
 
 
 def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
-    """Remove what only snapshots referred to that the table has forgotten; gives how many."""
+    """Remove the files that only expired snapshots referred to; return their number."""
     if not _may_remove(table):
         return 0
     gone = list(expired)
@@ -92,14 +92,15 @@ def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
     kept_files = {path for one in kept_manifests.values() for path in _live_paths(one, io)}
     gone_manifests: dict[str, ManifestFile] = {}
     for snapshot in gone:
-        with suppress(FileNotFoundError):  # somebody has cleaned up before
+        with suppress(FileNotFoundError):  # another process has removed it before
             gone_manifests.update((one.manifest_path, one) for one in snapshot.manifests(io))
     only_gone = {path: one for path, one in gone_manifests.items() if path not in kept_manifests}
     gone_files: set[str] = set()
     for one in only_gone.values():
         with suppress(FileNotFoundError):
             gone_files.update(_live_paths(one, io))
-    # What refers goes last: after a crash in between a reader of it would be told what is missing.
+    # Referring files are removed last: after a crash in between a reader of them gets an error that
+    # names the missing file.
     return (
         _removed(io, gone_files - kept_files)
         + _removed(io, only_gone)
@@ -108,12 +109,12 @@ def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
 
 
 def _may_remove(table: PyIcebergTable) -> bool:
-    """Iceberg's own property says that somebody else uses the table's files, too."""
+    """Iceberg's own property is false when others use the table's files, too."""
     return table.metadata.properties.get("gc.enabled", "true").lower() != "false"
 
 
 def _first_of_each_line(metadata: TableMetadata) -> Iterator[Snapshot]:
-    """Snapshots whose parent is gone, and the current one."""
+    """Return snapshots without a parent in the table, and the current one."""
     ids = {one.snapshot_id for one in metadata.snapshots}
     for one in metadata.snapshots:
         is_current = one.snapshot_id == metadata.current_snapshot_id
@@ -122,7 +123,7 @@ def _first_of_each_line(metadata: TableMetadata) -> Iterator[Snapshot]:
 
 
 def _live_paths(manifest: ManifestFile, io: FileIO) -> Iterator[str]:
-    """Files that a manifest has as part of its snapshot."""
+    """Return the live files of a manifest."""
     for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
         yield entry.data_file.file_path
 
@@ -152,7 +153,7 @@ def remove_orphans(table: PyIcebergTable, older_than_ms: int) -> int:
 
 
 def _referred(table: PyIcebergTable) -> Iterator[str]:
-    """All files that the table's metadata leads to."""
+    """Return all files that the table's metadata refers to."""
     yield table.metadata_location
     yield from (one.metadata_file for one in table.metadata.metadata_log)
     manifests: dict[str, ManifestFile] = {}
@@ -165,7 +166,7 @@ def _referred(table: PyIcebergTable) -> Iterator[str]:
 
 
 class _Storage:
-    """The folders of a table; names are paths without what comes before the host."""
+    """The folders of a table; names are paths without scheme and host."""
 
     def __init__(self, table: PyIcebergTable) -> None:
         if not isinstance(table.io, PyArrowFileIO):
@@ -186,14 +187,14 @@ class _Storage:
         return self._parsed(location)[2]
 
     def listed(self, folder: str, ends: tuple[str, ...]) -> Iterator[StoredFile]:
-        """The files of one folder of the table that end in this way."""
+        """Return the files of one folder of the table with these suffixes."""
         selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True)
         for info in self._filesystem.get_file_info(selector):
             if info.type == fs.FileType.File and info.path.endswith(ends):
                 yield StoredFile(info.path, info.mtime_ns // 1_000_000)
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove these files; one that is gone already does not count."""
+        """Remove these files; missing ones do not count."""
         count = 0
         for name in names:
             with suppress(FileNotFoundError):

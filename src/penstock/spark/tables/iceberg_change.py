@@ -1,8 +1,8 @@
-"""`Change`: a transaction of pyiceberg's that remembers what it leads to.
+"""`Change`: a transaction of pyiceberg that caches its resulting metadata.
 
-pyiceberg works out the metadata anew, and copies all of it, each time that a transaction is asked
-for it: fifteen times for one append. With the snapshots of some hours that was two thirds of a
-commit. The metadata is only ever read, so one answer serves until another update is staged.
+pyiceberg computes and copies all metadata each time that a transaction returns it: fifteen times
+for one append. With the snapshots of some hours that was two thirds of a commit. The metadata is
+only read, so the cached one is valid until another update is staged.
 """
 
 from pyiceberg.table import Table, Transaction
@@ -11,7 +11,7 @@ from pyiceberg.table.update import TableUpdate
 
 
 class Change(Transaction):
-    """What is staged, and the metadata with it."""
+    """The staged updates, and the metadata with them."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -19,7 +19,7 @@ class Change(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table's metadata as it is after this; nobody changes it."""
+        """The table's metadata after this change; it is read-only."""
         before, staged = self._table.metadata, self._updates
         if self._known is None or self._known[0] is not before or self._known[1] is not staged:
             self._known = (before, staged, super().table_metadata)

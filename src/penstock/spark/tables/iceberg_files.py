@@ -1,8 +1,8 @@
-"""From a receipt to what Iceberg's manifests say of a file, and files put together into fewer.
+"""From a receipt to a file's entry in Iceberg's manifests, and the files to compact.
 
 Statistics come from the Parquet footer that the receipt carries, by pyiceberg's own rules, so
 nothing is read again. A compaction chooses files of one partition that are well below the target,
-and takes at most so many bytes at once that it ends soon; the next one goes on.
+and reads a bounded number of bytes so that it ends soon; the next one continues.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,10 +63,10 @@ def data_files(
 def _statistics(
     receipt: FileReceipt, plan: Mapping[int, StatisticsCollector], mapping: dict[str, int]
 ) -> dict[str, Any]:
-    """By pyiceberg's rules, without bounds where NaN is, and without those that Python has not.
+    """By pyiceberg's rules, without bounds for NaN and for times that Python does not have.
 
     NaN is left out of bounds in Iceberg, and Spark, for which it is greater than all numbers, would
-    pass it over.
+    skip it.
     """
     nan_counts = {mapping[path]: count for path, count in receipt.nan_counts}
     nothing = MetricsMode(MetricModeTypes.NONE)
@@ -77,7 +77,7 @@ def _statistics(
     metadata = receipt.metadata()
     try:
         found = data_file_statistics_from_parquet_metadata(metadata, chosen, mapping)
-    except OverflowError:  # a time outside of Python's years, from a file of somebody else
+    except OverflowError:  # a time outside of Python's years, from another writer's file
         counts = MetricsMode(MetricModeTypes.COUNTS)
         for number, one in chosen.items():
             if isinstance(one.iceberg_type, DateType | TimestampType | TimestamptzType):
@@ -92,9 +92,9 @@ def require_fitting(
 ) -> None:
     """`LayoutChangedError` when files were written for other columns or partitions.
 
-    Ids of new columns are planned before the files are written. When somebody else adds a column
+    Ids of new columns are planned before the files are written. When another writer adds a column
     meanwhile, it gets the id, and the file's values would be read as that column. Values of other
-    partitions would hide rows from whoever looks for them.
+    partitions would hide rows from queries.
     """
     wanted = parquet_path_to_id_mapping(schema)
     for receipt in receipts:
@@ -134,7 +134,7 @@ def _stored(value: PartitionValue) -> PartitionValue:
 def small_groups(
     tasks: Iterable[FileScanTask], spec_id: int, target_bytes: int
 ) -> list[list[FileScanTask]]:
-    """Files to put together: at least two each, of one partition, up to the target in all."""
+    """Groups of files to merge: at least two each, of one partition, up to the target in all."""
     by_partition: dict[Record, list[FileScanTask]] = {}
     for task in tasks:
         file = task.file

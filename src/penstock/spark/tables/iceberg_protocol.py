@@ -1,7 +1,7 @@
 """Which Iceberg tables Penstock writes, decided from a table's metadata (no IO).
 
-Guarantees: a table is written only when what it asks of its writers is kept. Everything else is
-refused by its name, when the table is opened and before every commit.
+Guarantees: a table is written only when all its requirements for writers are met. Other features
+are rejected by name, when the table is opened and before every commit.
 
 | what a table may have | what Penstock does |
 | --- | --- |
@@ -39,7 +39,7 @@ REASON_CHARACTERS_MAX: Final = 300
 
 @contextmanager
 def readable_metadata(name: str) -> Iterator[None]:
-    """`TableRefusedError` where the table's metadata has what `pyiceberg` cannot read."""
+    """`TableRefusedError` where `pyiceberg` cannot read the table's metadata."""
     try:
         yield
     except ValidationError as error:
@@ -54,18 +54,18 @@ def readable_metadata(name: str) -> Iterator[None]:
 
 
 def require_supported(table: Table) -> None:
-    """`TableRefusedError` when the table asks for what Penstock does not write."""
+    """`TableRefusedError` when the table requires an unsupported feature."""
     found = list(refusals(table.metadata))
     if found:
         names = ", ".join(name for name, _ in found)
         reasons = " ".join(text for _, text in found)
         name = ".".join(table.name())
         raise TableRefusedError(f"the Iceberg table {name} cannot be written ({names}): {reasons}")
-    fields_of(table)  # refuses partitions that are unsupported
+    fields_of(table)  # rejects unsupported partitions
 
 
 def refusals(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """What is unsupported in this table: its name, and what to do."""
+    """Return the unsupported features of this table: name and remedy."""
     if metadata.format_version not in VERSIONS:
         yield (
             f"format version {metadata.format_version}",

@@ -1,4 +1,4 @@
-"""An Iceberg table for somebody who looks at it, by the `pyiceberg` package. It commits nothing."""
+"""An Iceberg table for readers, by the `pyiceberg` package. It commits nothing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +44,7 @@ class IcebergReader:
     def rows(
         self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
     ) -> pa.Table:
-        """Rows whose columns have these values, in no order; at most so many."""
+        """Return rows whose columns have these values, in no order; at most `limit`."""
         wanted: BooleanExpression = AlwaysTrue()
         for name, value in equal.items():
             wanted = And(wanted, _is_equal(name, value))
@@ -62,7 +62,7 @@ class IcebergReader:
         return pa.concat_tables(found).select(list(columns))
 
     def close(self) -> None:
-        """Let go of the catalog."""
+        """Close the catalog."""
         self._catalog.close()
 
 

@@ -1,14 +1,14 @@
 """The rows of an Iceberg table's data files, each value as it is in the file.
 
-Guarantees: columns are found by the ids of their fields, at every depth, whatever they were called
-when a file was written. A field that a file does not have is null, or what the partition or the
-field's default says; one that was widened since is cast; rows that delete files of other engines
-name are left out. Everything else is what the file has: a null list stays null.
+Guarantees: columns are found by the ids of their fields, at every depth, whatever their names were
+when a file was written. A field that a file does not have is null, or the value of the partition or
+of the field's default; one that was widened since is cast; rows that delete files of other engines
+name are left out. All other values are those of the file: a null list stays null.
 
-It is here because `ArrowScan` of pyiceberg, which does the same, makes an empty list of a null list
-of structs, and an empty map of a null map of structs. Who writes rows again may change no value.
+It exists because `ArrowScan` of pyiceberg, which does the same, turns a null list of structs into
+an empty list, and a null map of structs into an empty map. A rewrite of rows may change no value.
 
-Files come one after the other, a part at a time; only small ones are read ahead.
+Files are read one after the other, a part at a time; only small ones are read ahead.
 """
 
 from collections import deque
@@ -42,25 +42,25 @@ from penstock.spark.tables.nested_arrays import list_of, map_of, struct_of
 from penstock.spark.tables.port import TableError
 
 READ_AHEAD_FILES: Final = 8
-"""Small files that are read at once: what an object store takes its time for is to answer."""
+"""Small files that are read at once: with an object store most of the time is latency."""
 SMALL_FILE_BYTES: Final = 4 * 2**20
 """A larger file is read a part at a time, and alone."""
 _BUFFER_BYTES: Final = 8 * 2**20
 _BATCHES_AHEAD: Final = 4
 READ_FORMATS: Final = (FileFormat.PARQUET, FileFormat.ORC)
-"""Of data files whose rows can be read; files of others are left as they are."""
+"""Of data files whose rows can be read; files of other formats are left unchanged."""
 _TIMES: Final = (TimestampType, TimestamptzType)
 
 
 class IcebergRows:
-    """Reads the rows of files of the table, as it was when this was made."""
+    """Reads the rows of files of the table, as of the creation of this object."""
 
     def __init__(self, table: Table, names: Sequence[str] | None = None) -> None:
         by_name = {one.name: one for one in table.schema().fields}
         self._fields = [by_name[name] for name in (by_name if names is None else names)]
         self._metadata, self._io = table.metadata, table.io
         self.schema = plain_schema(Schema(*self._fields))
-        """What the rows have: the table's columns, or those that were asked for."""
+        """The columns of the rows: the table's, or the requested ones."""
 
     def batches(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
         """The rows of these files, in their order."""
@@ -152,7 +152,7 @@ class _Projection:
     def __init__(self, path: str, told: Mapping[int, Any]) -> None:
         self._path = path
         self._told = told
-        """What the partition of the file says of fields that it does not have."""
+        """The partition's values of fields that the file does not have."""
 
     def of_fields(
         self,
@@ -217,7 +217,7 @@ class _Projection:
 def _cast(column: pa.Array, held: IcebergType, wanted: IcebergType, kind: pa.DataType) -> pa.Array:
     are_times = isinstance(held, _TIMES) and isinstance(wanted, _TIMES)
     if held != wanted and not are_times:
-        promote(held, wanted)  # or an error that says so
-    if are_times:  # of others, in nanoseconds, which tables of this version do not have
+        promote(held, wanted)  # or raises an error
+    if are_times:  # of other writers, in nanoseconds, which tables of this version do not have
         return column.cast(kind, safe=column.type.unit != "ns")
     return column.cast(kind)

@@ -1,8 +1,8 @@
 """Between Arrow's schemas and Iceberg's: field ids, partitions, and which changes are possible.
 
-Iceberg knows columns by their ids, and a data file carries them. A column that is about to be
-added has an id already before the commit, because ids are counted up: whoever writes the files asks
-here for the schema as it will be. The commit is refused when the table's schema has changed since.
+Iceberg knows columns by their ids, and a data file carries them. A column that is about to be added
+has an id already before the commit, because ids are counted up: writers of files get the future
+schema here. The commit is rejected when the table's schema has changed since.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ _Path = tuple[str, ...]
 
 
 def new_schema(schema: pa.Schema) -> Schema:
-    """A schema for a new table, with ids from 1 on."""
+    """Return a schema for a new table, with ids starting at 1."""
     _require_distinct(schema)
     return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
 
@@ -78,13 +78,13 @@ def _path_of(schema: Schema, field_id: int) -> str:
 
 
 def partition_reader(table: Table) -> Callable[[DataFile], Partition]:
-    """What gives the partition of a file, as text."""
+    """Return a function that returns the partition of a file, as text."""
     fields = fields_of(table)
     names = [one.name for one in table.spec().fields]
     spec_id = table.spec().spec_id
 
     def partition_of(file: DataFile) -> Partition:
-        if file.spec_id != spec_id:  # from before the table got other partitions
+        if file.spec_id != spec_id:  # from before the table's partitioning changed
             return (("partition spec", str(file.spec_id)), ("partition", str(file.partition)))
         return tuple(
             (name, text_of(file.partition[number], field.transform))
@@ -109,10 +109,10 @@ def planned_schema(table: Table, schema: pa.Schema) -> Schema:
     """The table's schema after columns of `schema` were added and widened."""
     _require_distinct(plain_schema(table.schema()), schema)
     try:
-        # A transaction that is thrown away: nothing but the ids is taken from it.
+        # A transaction that is discarded: only the ids are used.
         planned = table.transaction().update_schema().union_by_name(kept_required(table, schema))
         return planned._apply()
-    except Exception as error:  # pyiceberg has no common base for what a schema cannot become
+    except Exception as error:  # pyiceberg has no common base for errors of schema changes
         raise SchemaRefusedError(_refusal(table, schema, error)) from error
 
 
@@ -137,7 +137,7 @@ def _require_distinct(*schemas: pa.Schema) -> None:
 
 
 def _paths(field: pa.Field) -> Iterator[_Path]:
-    """The names that lead to a column and to each field in it, as Iceberg calls them."""
+    """Return the paths of a column and of each field in it, in Iceberg's names."""
     yield (field.name,)
     kind = field.type
     inner: list[pa.Field] = []

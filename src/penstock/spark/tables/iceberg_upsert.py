@@ -1,15 +1,16 @@
-"""Upserts into an Iceberg table: copy on write, for one snapshot that has everything.
+"""Upserts into an Iceberg table: copy on write, in one snapshot.
 
 Files that cannot have a changed key by their statistics are not opened. Of the others the key
-columns are read, and only files that really have such rows are written again without them, beside
-the new rows, and taken out of the table. Nothing is committed here: the caller gets what goes and
-what comes, for one commit with the note.
+columns are read, and only files that really have such rows are rewritten without them, beside the
+new rows, and removed from the table. Nothing is committed here: the caller gets the removed and the
+added files, for one commit with the note.
 
-A key that was there several times before (the table was once appended to) has one row afterwards.
-Files with deletes of other engines are read as those engines mean it. Of one file at a time the
-keys are in memory, or a part while it is written again; every other value stays as it is.
+A key with several rows before (the table was once appended to) has one row afterwards. Deletes of
+other engines are applied when files are read. The keys of one file at a time are in memory, or a
+part of it while it is rewritten; all other values stay unchanged.
 
-It is not `Table.upsert` of pyiceberg, which compares rows in memory and makes two snapshots.
+It does not use `Table.upsert` of pyiceberg, which compares rows in memory and commits two
+snapshots.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,14 +36,14 @@ from penstock.spark.tables.upsert import Changes, require_key, rows_among, witho
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What an upsert does to the files of a table."""
+    """The files that an upsert adds to a table and removes from it."""
 
     removed: tuple[DataFile, ...]
     added: tuple[FileReceipt, ...]
 
 
 def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite:
-    """Write what the table has to have instead; `layout` has all columns as they will be."""
+    """Write the replacement files; `layout` has all columns after the commit."""
     require_key(changes.key, layout.schema)
     reduced = ReducedChanges(changes)
     reduced.require_columns_of(layout.schema)
@@ -55,7 +56,8 @@ def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite
         batches = _new_rows(table, touched, reduced, layout.schema)
         added = write_files(batches, layout, "upserted")
     except FileNotFoundError as error:
-        # Somebody compacted and expired meanwhile: the state that was read is not there any more.
+        # Another process compacted and expired meanwhile: the state that was read does not exist
+        # any more.
         raise TableMovedError(f"a file that was to be read is gone: {error}") from error
     return Rewrite(tuple(task.file for task, _ in touched), tuple(added))
 
@@ -65,7 +67,7 @@ def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]
     names = keys.schema.names
     by_name = {one.name: one for one in table.schema().fields}
     if any(name not in by_name for name in names):
-        return []  # a column that comes with this commit: no row has it, so none has such a key
+        return []  # a column that this commit adds: no row has it, so none has such a key
     reader = IcebergRows(table, names)
     fields = [by_name[name] for name in names]
     found = []
@@ -112,7 +114,7 @@ def _new_rows(
     reduced: ReducedChanges,
     columns: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """What is left of the files, and the new rows."""
+    """Return the remaining rows of the files, and the new rows."""
     reader = IcebergRows(table)
     for task, keys in touched:
         for batch in reader.batches([task]):
@@ -125,7 +127,7 @@ def _new_rows(
 
 
 def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
-    """One snapshot in which files go and others come."""
+    """Return the update for one snapshot that removes and adds files."""
     return _Replacement(
         operation=Operation.OVERWRITE,
         transaction=update._transaction,
@@ -136,10 +138,10 @@ def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
 
 
 class _Replacement(_OverwriteFiles):
-    """An overwrite that takes manifests together, as pyiceberg does it for appends alone.
+    """An overwrite that merges manifests, as pyiceberg does for appends alone.
 
     Without it a table with an upsert a minute would have two more manifests each time, those of
-    files that are gone included, and every scan would read them all.
+    removed files included, and every scan would read them all.
     """
 
     def _existing_manifests(self) -> list[ManifestFile]:

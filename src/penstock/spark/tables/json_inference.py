@@ -1,12 +1,12 @@
-"""The columns of JSON values that come without a schema, from a sample of them (pure).
+"""Infers the columns of JSON values from a sample of them (pure).
 
-Guarantees: the schema takes every value of the sample: numbers without fraction are bigint, with
+Guarantees: the schema accepts every value of the sample: numbers without fraction are bigint, with
 one or beyond 64 bits double, both together double; objects are structs of all their fields, arrays
-are arrays. What has no single type, what is too large for a double, and what was never anything but
-null, is a string, which takes everything. A field without a name has no column. Samples, columns
-and nesting are bounded; what is nested too deeply is a string too.
+are arrays. Fields of several types, numbers too large for a double, and fields that are always null
+are strings, which accept everything. A field without a name has no column. Samples, columns and
+nesting are bounded; values that are nested too deeply are strings too.
 
-Whoever infers a schema pins it: the next start reads it back and does not infer again.
+An inferred schema is pinned: the next start reads it back and does not infer again.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ Inferred = Any
 
 
 def infer_schema(values: Iterable[bytes | None], what: str) -> pa.Schema:
-    """The columns of these values; those that are no objects are passed over."""
+    """Return the columns of these values; values that are not objects are skipped."""
     merged: Inferred = None
     for number, value in enumerate(values):
         if number >= SAMPLE_VALUES_MAX:

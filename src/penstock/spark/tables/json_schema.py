@@ -1,6 +1,6 @@
 """A JSON Schema to the columns of a table (pure).
 
-Guarantees: references are followed inside the document only, and only so deep; a schema that no
+Guarantees: references are followed inside the document only, to a bounded depth; a schema that no
 table can hold is a `SchemaError` that names the place. It is not a validator: `minimum`, `pattern`
 and the like are rules on values, which are expectations here.
 
@@ -70,7 +70,7 @@ def parse_json_schema(text: str, what: str) -> pa.Schema:
 
 
 class _Reader:
-    """Walks the document; each type comes with whether it may be null."""
+    """Walks the document; returns each type with its nullability."""
 
     def __init__(self, what: str, document: object) -> None:
         self._what = what

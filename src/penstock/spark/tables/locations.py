@@ -1,13 +1,13 @@
-"""What the location of a warehouse means to the library of its format (pure).
+"""The location of a warehouse, as the library of its format reads it (pure).
 
-A location is a path or a URI. `pyiceberg` takes the path of a URI as it is written, with `%20` as
-three characters. `deltalake` reads `%20` in a URI as a space. Our data files have to lie where the
-library looks for them, so from here on a location is exact: `of_delta` has read what is to be read,
-and nobody reads `%20` again.
+A location is a path or a URI. `pyiceberg` uses the path of a URI literally, with `%20` as three
+characters. `deltalake` reads `%20` in a URI as a space. Our data files must be where the library
+looks for them, so after this module a location is exact: `of_delta` has decoded it, and `%20` is
+not decoded again.
 
-Guarantees of `problem_of`: with a location that it lets pass, both libraries find again what they
-wrote. What it refuses was tried: they cut at `#` and `?` of a URI without a word, and `deltalake`
-fails at some other characters.
+Guarantees of `problem_of`: with an accepted location, both libraries find the files that they
+wrote. Rejected characters were tried: the libraries silently cut at `#` and `?` of a URI, and
+`deltalake` fails at some other characters.
 """
 
 import re
@@ -24,7 +24,7 @@ _NOT_IN_DELTA: Final = re.compile(r"[\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
 def split(location: str) -> tuple[str, str]:
-    """The scheme and what follows it, host included; of a local path `file` and the path."""
+    """Return the scheme and the rest, host included; of a local path `file` and the path."""
     if location.startswith(f"{_LOCAL}:/") and not location.startswith(f"{_LOCAL}://"):
         return _LOCAL, location.removeprefix(f"{_LOCAL}:")
     found = _URI.fullmatch(location)
@@ -38,7 +38,7 @@ def local_path(location: str) -> str | None:
 
 
 def of_delta(warehouse: str) -> str:
-    """A Delta warehouse as an exact location, which `deltalake` takes as well."""
+    """Return a Delta warehouse as an exact location, which `deltalake` accepts as well."""
     scheme, rest = split(warehouse)
     if scheme != _LOCAL:
         return warehouse
@@ -46,7 +46,7 @@ def of_delta(warehouse: str) -> str:
 
 
 def problem_of(warehouse: str, format_: TableFormat) -> tuple[str, str] | None:
-    """Why no table can lie there, and what to do; None if one can."""
+    """Return why no table can be there, and the remedy; None if one can."""
     if _CONTROLS.search(warehouse):
         return "it has a line break or another control character.", "Remove it."
     is_uri = split(warehouse)[1] != warehouse

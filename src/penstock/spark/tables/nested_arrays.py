@@ -1,10 +1,10 @@
 """Arrow's structs, lists and maps with other values inside; which of them are null stays (pure).
 
-Guarantees: whoever changes what is inside changes nothing else. A null list stays null and does not
-become an empty one, whether the array is a slice, a large one or one of fixed size, and whatever
-lies below its nulls.
+Guarantees: only the inner values change. A null list stays null and does not become an empty one,
+whether the array is a slice, a large one or one of fixed size, and whatever values are below its
+nulls.
 
-This is not a cast: who calls says how the values inside become others.
+This is not a cast: the caller passes the function that changes the inner values.
 """
 
 from collections.abc import Callable, Sequence

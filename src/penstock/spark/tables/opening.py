@@ -1,11 +1,11 @@
-"""Opens and makes the tables that a definition names: the one place that knows both formats.
+"""Opens and creates the tables that a definition names: the one place that uses both formats.
 
 A format's library is imported when a table of it is opened, so that a pipeline into Delta needs no
-Iceberg and the other way round; a missing one is told with the extra that brings it. Whatever a
-library raises because a catalog or a storage cannot be used is a `CatalogError` with one line.
+Iceberg and the other way round; a missing one is reported with the extra that installs it. Every
+error of a library about a catalog or a storage is a `CatalogError` with one line.
 
-Looking for a table makes nothing: a catalog in SQLite whose file is not there is not opened,
-because opening it would make the file.
+Looking for a table creates nothing: a catalog in SQLite whose file is missing is not opened,
+because opening it would create the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ _EXTRAS: Final[Mapping[TableFormat, str]] = {
 
 
 class TableMissingError(TableError):
-    """The table is not there."""
+    """The table does not exist."""
 
 
 class FormatMissingError(TableError):
@@ -45,9 +45,9 @@ class FormatMissingError(TableError):
 
 
 def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False) -> Table:
-    """The table of this name, as it is; `TableMissingError` when nobody has made it.
+    """Open the table of this name; `TableMissingError` when it does not exist.
 
-    Opened to be written it is refused when it has features that Penstock does not write.
+    A table with features that Penstock does not write is rejected unless it is read-only.
     """
     module = _module(settings.format)
     path = sqlite_path(dict(settings.catalog))
@@ -73,7 +73,7 @@ def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False
 
 
 def require_makeable(settings: TableSettings) -> None:
-    """Raise what is known to be in the way of a table that is not there."""
+    """Raise known obstacles to the creation of a missing table."""
     problem = no_warehouse(settings)
     if problem is not None:
         raise problem
@@ -88,7 +88,7 @@ def require_format(settings: TableSettings) -> None:
 
 
 def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
-    """The table of this name; made with this schema when it is not there."""
+    """Open the table of this name; create it with this schema if it is missing."""
     module = _module(settings.format)
     with _problems_told(lambda error: catalog_error(settings, error)):
         is_there = _is_there(module, settings, name)
@@ -131,13 +131,13 @@ def _problems_told(told: Callable[[Exception], PenstockError]) -> Iterator[None]
 
 
 def delta_location(settings: TableSettings, name: str) -> str:
-    """Where a Delta table lies: a folder of the warehouse for each part of its name."""
+    """Return the path of a Delta table: a folder of the warehouse for each part of its name."""
     warehouse = of_delta(dict(settings.catalog)["warehouse"])
     return "/".join([warehouse.rstrip("/"), *name.split(".")])
 
 
 def storage_options(settings: TableSettings) -> dict[str, str]:
-    """What the storage of a Delta table is told besides."""
+    """Return the further storage options of a Delta table."""
     return {key: value for key, value in settings.catalog if key not in {"warehouse", "type"}}
 
 

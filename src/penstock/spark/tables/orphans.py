@@ -1,11 +1,11 @@
-"""Which files of a table's folders nobody refers to (pure).
+"""Finds unreferenced files in a table's folders (pure).
 
 A mistake here destroys data, so two guards stand before every removal: a file has to be older than
 any batch that may still commit it, and the names that the table uses must be found among the names
-that the storage lists. When they are not, the two are spelled differently, everything would look
-like an orphan, and nothing is removed.
+that the storage lists. When they are not found, the two are spelled differently, every file would
+look like an orphan, and nothing is removed.
 
-The folders are listed before the table is read: what was committed in between is referred to then.
+The folders are listed before the table is read: files committed in between are referenced by then.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,13 +15,13 @@ from typing import Final
 from penstock.spark.errors import SparkQueryError
 
 ORPHANS_MAX: Final = 10_000
-"""Removed at once, so that a batch does not wait for minutes; the next cleaning goes on."""
+"""Removed at once, so that a batch does not wait for minutes; the next cleaning continues."""
 STORED_FILES_MAX: Final = 2_000_000
 """Listed at once: some hundred megabytes of names."""
 
 
 class OrphansUnclearError(SparkQueryError):
-    """What is an orphan cannot be told; nothing was removed."""
+    """Orphans cannot be identified; nothing was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def orphans_of(
     live: Iterable[str],
     older_than_ms: int,
 ) -> list[str]:
-    """The oldest orphans. `live`: what the table referred to before the folders were listed."""
+    """Return the oldest orphans. `live`: files referenced before the folders were listed."""
     if len(stored) > STORED_FILES_MAX:
         raise OrphansUnclearError(
             f"the table's folders have {len(stored)} files, more than {STORED_FILES_MAX} that are "

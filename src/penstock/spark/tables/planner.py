@@ -1,15 +1,15 @@
-"""Which of both ways through Spark a pipeline takes, and why (pure).
+"""Chooses the execution mode of a pipeline in Spark, with the reasons (pure).
 
 Rules, the first that applies:
 
 1. Rows pass through Spark SQL when a function of the user is between topic and table.
-2. They do when a rule is asked that only Spark can answer (`expectation_sql.is_in_task`), or the
-   table has such a constraint.
+2. They do when only Spark can evaluate a rule (`expectation_sql.is_in_task`), or the table has such
+   a constraint.
 3. They do when the user says so.
 4. Everything else is done inside the task, which is several times faster.
 
-A wish for `in_task` that rule 1 or 2 forbids is an error with the reason: a pipeline that silently
-runs several times slower than its definition says would be found by nobody.
+A setting `in_task` that rule 1 or 2 forbids is an error with the reason: otherwise a pipeline would
+silently run several times slower than its definition says.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from penstock.spark.tables.expectation_sql import FUNCTIONS, is_in_task
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was chosen."""
+    """The chosen mode."""
 
     mode: RunMode
     """`IN_TASK` or `DATAFRAME`, never `AUTO`."""
     reasons: tuple[str, ...]
-    """For a person; at least one."""
+    """For the user; at least one."""
 
 
 def choose_mode(
@@ -40,14 +40,14 @@ def choose_mode(
     constraints: Sequence[Expectation] = (),
     held: pa.Schema | None = None,
 ) -> Plan:
-    """The way of this pipeline; `columns` are those of its rows, which rules are asked about.
+    """Choose the mode of this pipeline; `columns` are those of its rows, which rules use.
 
-    `constraints` are the rules of a table that is there, about the columns `held` that it has.
+    `constraints` are the rules of an existing table, about its columns `held`.
     """
     wanted = definition.pipeline.mode
     needs = _needs_of_spark(definition, has_transform=has_transform, columns=columns)
     if not has_transform:
-        # As the table has them: what rows do not have is NULL there.
+        # With the table's columns: those that rows lack are NULL there.
         others = [one for one in columns if held is None or one.name not in held.names]
         whole = pa.schema([*(held or ()), *others])
         needs += tuple(
@@ -75,7 +75,7 @@ def _needs_of_spark(
     definition: PipelineDefinition, *, has_transform: bool, columns: pa.Schema
 ) -> tuple[str, ...]:
     if has_transform:
-        # Its rules are asked about what the function returns, which nobody knows before it runs.
+        # Its rules apply to the function's rows, whose columns are unknown before it runs.
         return ("rows pass through a function, which needs a DataFrame",)
     return tuple(
         f"only Spark can evaluate expectation '{rule.name}': {rule.sql}"

@@ -1,12 +1,12 @@
-"""What Penstock needs of a table, whatever its format: the port `Table`, and what goes through it.
+"""The port `Table`: the operations that Penstock needs of a table of any format.
 
-Every change of a table is conditional on what was read before: `append`, `upsert` and `compact` get
-the state from which they were decided, and are refused with `TableMovedError` when anything at all
-was committed since. So whoever commits has seen everything, and a driver that slept through its
-successor's commits cannot do harm.
+Every change of a table is conditional on the state that was read before: `append`, `upsert` and
+`compact` get the state from which they were decided, and raise `TableMovedError` when anything at
+all was committed since. So every committer has seen all earlier commits, and a driver that missed
+its successor's commits cannot do harm.
 
-Who implements it: `delta`, `iceberg`, and the fake of the tests; one suite holds for all three. A
-table is used by one thread at a time.
+Implementations: `delta`, `iceberg`, and the fake of the tests; one suite tests all three. A table
+is used by one thread at a time.
 
 Schemas are Arrow's. A column may be added, or widened where the format can; that happens in the
 same commit as the first files that need it.
@@ -27,27 +27,27 @@ from penstock.spark.tables.upsert import Changes
 
 
 class TableError(SparkQueryError):
-    """Base of what a table answers."""
+    """Base of the errors of a table."""
 
 
 class TableMovedError(TableError):
-    """The table is not as it was read; nothing was committed."""
+    """The table has changed since it was read; nothing was committed."""
 
 
 class AnswerLostError(TableError):
-    """Nobody knows whether the commit was made; the table does, when it is read again."""
+    """The result of the commit is unknown until the table is read again."""
 
 
 class LayoutChangedError(TableError):
-    """The files were written for columns that the table has not any more: write them again."""
+    """The files were written for columns that the table no longer has: write them again."""
 
 
 class TableRefusedError(TableError):
-    """The table needs writers to do what Penstock does not; nothing was committed."""
+    """The table requires an unsupported feature of its writers; nothing was committed."""
 
 
 class TableReplacedError(TableError):
-    """The place of the table has another one by now, or none."""
+    """The location of the table has another table by now, or none."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class SchemaRefusedError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What an expiry removed."""
+    """The result of an expiry."""
 
     state: TableState
     """What the table says afterwards."""
@@ -86,26 +86,26 @@ class Compaction:
 
 
 class Table(Protocol):
-    """One table, and what the driver of a pipeline does with it."""
+    """One table, as the driver of a pipeline uses it."""
 
     @property
     def may_widen(self) -> bool:
-        """Whether the format can make the type of a column wider."""
+        """Whether the format can widen the type of a column."""
 
     def close(self) -> None:
-        """Let go of whatever is open."""
+        """Close all resources."""
 
     def load(self) -> TableState:
-        """Read what the table says now."""
+        """Read the table's current state."""
 
     def schema(self) -> pa.Schema:
         """The columns, as of the last `load` or commit."""
 
     def constraints(self) -> tuple[Expectation, ...]:
-        """Rules of the table's owner, as of the last `load` or commit; a row has to keep each.
+        """Rules of the table's owner, as of the last `load` or commit; a row must pass each.
 
-        Files of rows that were judged by other rules than the table has when they are committed
-        are refused with `LayoutChangedError`.
+        Files of rows that were judged by other rules than the table has at the commit raise
+        `LayoutChangedError`.
         """
 
     def layout(self, schema: pa.Schema) -> FileLayout:
@@ -114,19 +114,19 @@ class Table(Protocol):
     def append(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
-        """Add files and the note in one commit, and with them columns that the schema has more.
+        """Add files, the note, and further columns of the schema, in one commit.
 
-        `TableMovedError`: refused. `AnswerLostError`: made or not. Gives the state afterwards.
+        `TableMovedError`: rejected. `AnswerLostError`: unknown. Returns the state afterwards.
         """
 
     def upsert(
         self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
     ) -> TableState:
-        """Bring the rows of changed keys to what the changes say, with the note, in one commit.
+        """Apply the changes to the rows of their keys, with the note, in one commit.
 
         Afterwards a key that was changed has one row, or none if its last change is a deletion.
-        Other rows stay as they are. Columns and errors as with `append`. The files of the changes
-        are only read.
+        Other rows stay unchanged. Columns and errors as with `append`. The files of the changes are
+        only read.
         """
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -136,10 +136,10 @@ class Table(Protocol):
         """The files of the state that was read last."""
 
     def retention(self) -> Retention:
-        """What the table's own properties say of its maintenance, as of the last `load`."""
+        """Return the retention in the table's own properties, as of the last `load`."""
 
     def snapshots(self) -> SnapshotFacts:
-        """How many states can be read, as of the last `load` or commit, and how old they are."""
+        """How many states can be read, as of the last `load` or commit, and their age."""
 
     def compact(
         self,
@@ -148,21 +148,21 @@ class Table(Protocol):
         target_bytes: int,
         partitions: Collection[Partition] | None = None,
     ) -> Compaction:
-        """Put the rows of small files into fewer ones, of all partitions or of these.
+        """Merge small files into fewer ones, of all partitions or of these.
 
         Errors as with `append`.
         """
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Let go of old states of the table, and of the files that only they refer to.
+        """Expire old states of the table, and remove the files that only they refer to.
 
-        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway. What
-        `load` says stays the same. A crash in between leaves orphans. Errors as with `append`.
+        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway. The
+        result of `load` stays the same. A crash in between leaves orphans. Errors as with `append`.
         """
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
-        """Remove files of the table's folders that no state refers to; gives how many.
+        """Remove files of the table's folders that no state refers to; return their number.
 
-        Only what was last written before `older_than_ms`: a running batch has files, too, to which
-        nothing refers yet.
+        Only files last written before `older_than_ms`: files of a running batch are unreferenced,
+        too.
         """

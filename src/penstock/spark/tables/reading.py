@@ -1,10 +1,10 @@
-"""What somebody who looks at a table needs of it: the port `TableReader`, and who opens one.
+"""The port `TableReader`: read-only access to a table, and the function that opens one.
 
-It is the other side of `port`: nothing here commits, and nothing that is read here decides about a
-commit. So a person may look while a pipeline runs, without being in its way.
+It is the counterpart of `port`: nothing here commits, and no commit depends on values read here. So
+a table can be inspected while a pipeline runs, without a conflict.
 
-Who implements it: `delta_reading` and `iceberg_reading`, each imported when a table of its format
-is opened.
+Implementations: `delta_reading` and `iceberg_reading`, each imported when a table of its format is
+opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from penstock.spark.tables.definition import TableFormat, TableSettings
 from penstock.spark.tables.opening import delta_location, open_table, storage_options
 
 COMMITS_MAX: Final = 1_000
-"""Newest commits that are looked at; the last one of a pipeline is among them, or long ago."""
+"""Newest commits that are read; the last one of a pipeline is among them, or long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class TableReader(Protocol):
     def rows(
         self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
     ) -> pa.Table:
-        """Rows whose columns have these values, in no order; at most so many."""
+        """Return rows whose columns have these values, in no order; at most `limit`."""
 
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Close all resources."""
 
 
 def open_reader(settings: TableSettings, name: str) -> TableReader:
-    """A reader of the table of this name; `TableMissingError` when nobody has made it."""
-    # Says what is missing: the table, or the library of its format.
+    """Open a reader of the table of this name; `TableMissingError` when it does not exist."""
+    # Raises for a missing table, or a missing library of its format.
     open_table(settings, name, is_read_only=True).close()
     module = import_module(f"penstock.spark.tables.{settings.format.value}_reading")
     if settings.format is TableFormat.DELTA:

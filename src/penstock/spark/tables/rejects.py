@@ -1,8 +1,8 @@
-"""The table of bad records: its columns, and its rows for what could not be written (pure).
+"""The table of bad records: its columns, and its rows for rejected records (pure).
 
 Guarantees: the schema never changes, whatever the values are, so this table cannot fail for the
-reason that filled it; a row has the whole record, so that it can be put in again. Only a timestamp
-that readers cannot show is null, and then the message says what it was.
+reason that filled it; a row has the whole record, so that it can be replayed. Only a timestamp that
+readers cannot show is null, and then the message has its value.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""In which order rejects are put into the table again, each once (pure).
+"""The order of the steps by which rejects are replayed into the table, each once (pure).
 
-Two tables have to change, the rejects' and the rows', and no commit changes both. So a replay
-claims rejects, inserts their rows, and releases the claim, and each of the three is one commit with
-a number. A replay has a name of its own in both tables, and counts there as if it read a topic:
+Two tables must change, the rejects' and the rows', and no commit changes both. So a replay claims
+rejects, inserts their rows, and releases the claim, and each of the three is one commit with a
+number. A replay has a name of its own in both tables, and counts there as if it read a topic:
 
 | rejects' count | rows' count | what a crash left | what is next |
 | --- | --- | --- | --- |
@@ -11,11 +11,12 @@ a number. A replay has a name of its own in both tables, and counts there as if 
 | 2n + 1 | n + 1 | inserted, not released | release |
 
 Claimed rejects have the name of the replay instead of the pipeline's. Those that are bad again get
-the pipeline's name back before the rest is inserted, so everything that is still claimed at the
-insertion is inserted, and may be taken out of the rejects at the release.
+the pipeline's name back before the rest is inserted, so all rejects that are still claimed at the
+insertion are inserted, and may be removed from the rejects at the release.
 
-Other counts are left by no crash: one of both tables was dropped or rolled back, and the other was
-not. Only a person knows what was meant by that, so it is told, and goes on when they say so.
+No crash leaves other counts: one of both tables was dropped or rolled back, and the other was not.
+Only the user knows the intent, so it is reported, and the replay continues when the user confirms
+it.
 """
 
 from dataclasses import replace
@@ -37,31 +38,31 @@ from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
 
 SUFFIX: Final = ".replay"
 COUNTED: Final = TopicPartition("penstock-replays", 0)
-"""Replays are counted as offsets of this partition, which is no topic's."""
+"""Replays are counted as offsets of this partition, which belongs to no topic."""
 
 
 class ReplayStep(Enum):
-    """What is to be done next."""
+    """The next step."""
 
     CLAIM = "claim"
     INSERT = "insert"
     RELEASE = "release"
     ASK = "ask"
-    """The counts do not fit: one of both tables was dropped or rolled back."""
+    """The counts do not match: one of both tables was dropped or rolled back."""
 
 
 def replay_name(pipeline: str) -> str:
-    """What a replay of this pipeline is called in notes, and in rejects that it has claimed."""
+    """Return the name of this pipeline's replay in notes, and in rejects that it has claimed."""
     return pipeline + SUFFIX
 
 
 def count_of(state: TableState, name: str) -> int:
-    """How many commits of replays a table has."""
+    """Return the number of commits of replays in a table."""
     return state.positions_of(name).get(COUNTED, 0)
 
 
 def next_step(rejects_count: int, rows_count: int) -> ReplayStep:
-    """What to do, by what both tables have."""
+    """Return the next step, from the counts of both tables."""
     if rejects_count == 2 * rows_count:
         return ReplayStep.CLAIM
     if rejects_count == 2 * rows_count + 1:
@@ -72,13 +73,13 @@ def next_step(rejects_count: int, rows_count: int) -> ReplayStep:
 
 
 def settled(rejects_count: int, rows_count: int) -> tuple[int, int]:
-    """The next counts of both tables by which nothing is under way; a count does not go back."""
+    """Return the next counts of both tables without a replay under way; counts never decrease."""
     replays = max(rows_count, (rejects_count + 1) // 2)
     return 2 * replays, replays
 
 
 def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
-    """What to tell about counts that do not fit, of the tables with these names."""
+    """Return the message about counts that do not match, of the tables with these names."""
     told = (
         f"{rows} has the rows of {count_text(rows_count, 'replay')}, and {rejects} knows of "
         f"{(rejects_count + 1) // 2}"
@@ -114,7 +115,7 @@ def count_on(state: TableState, offer: Offer) -> Decision:
 
 
 def amend(state: TableState, offer: Offer) -> Decision:
-    """A rule of `commit_steps` for a commit that counts nothing: the note goes on as it is."""
+    """A rule of `commit_steps` for a commit that counts nothing: the note keeps its offsets."""
     note = state.notes.get(offer.driver.pipeline)
     stop = not_owner(note, offer.driver)
     if stop is not None:

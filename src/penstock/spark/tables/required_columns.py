@@ -1,7 +1,7 @@
-"""What a definition says of columns has to be possible: of a key, rules and a function (no IO).
+"""Checks the columns of a definition: of its key, rules and function (no IO).
 
-Told before anything runs, with the columns that there are. Of a rule that only Spark can read
-nothing is said here: Spark tells, when the pipeline starts.
+Errors are raised before anything runs, with the existing columns. Rules that only Spark can read
+are not checked here: Spark reports them when the pipeline starts.
 """
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from penstock.spark.tables.rule_problems import rule_problem
 
 
 def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
-    """A function needs columns that are known before the table is there."""
+    """A function needs columns that are known before the table exists."""
     if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
         raise DefinitionError(
             "",
@@ -37,7 +37,7 @@ def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> N
 
 
 def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | None) -> None:
-    """`DefinitionError` when nobody can evaluate a rule; columns of None are made by a function."""
+    """`DefinitionError` when a rule cannot be evaluated; columns of None are a function's."""
     for number, rule in enumerate(definition.expectations):
         problem = rule_problem(rule.sql, columns)
         if problem is not None:
@@ -50,7 +50,7 @@ def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | 
 
 
 def with_others(asked: pa.Schema, held: pa.Schema) -> pa.Schema:
-    """What rules may be about: also columns that the table has and values have no more."""
+    """Return the columns that rules may use: also those of the table that values lack now."""
     return pa.schema([*asked, *(one for one in held if one.name not in asked.names)])
 
 

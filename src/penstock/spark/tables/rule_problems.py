@@ -1,9 +1,9 @@
-"""What nobody can evaluate of a rule, told from what only Spark can (no IO but the parser's).
+"""Finds rules that even Spark cannot evaluate (no IO but the parser's).
 
 A rule is Spark's SQL, and Spark is not started to look at one. DuckDB's parser reads most of it.
-Aim: a rule that Spark accepts is not refused. So only what is certain is a problem: a text that
-ends too early, one that cannot be parsed and has nothing of what only Spark writes, a column that
-is not there, and an answer that cannot be a boolean. Everything else is left to Spark.
+Aim: a rule that Spark accepts is not rejected. So only certain errors are problems: a text that
+ends too early, one that cannot be parsed and has no syntax of Spark alone, a missing column, and a
+result that cannot be a boolean. All other rules are left to Spark.
 """
 
 import json
@@ -23,7 +23,7 @@ _SPARKS_OWN: Final = re.compile(
     |\b(?:rlike|regexp|div|ilike|any|all|some|interval|case|cast|over|distinct|escape|within)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What Spark may read where another parser does not."""
+"""Syntax that Spark may read and another parser does not."""
 _TWO_MEANINGS: Final = re.compile(r'["`]')
 """A text to one, a name to the other."""
 _NAME: Final = re.compile(
@@ -36,16 +36,16 @@ _LIKE_COLUMNS: Final = re.compile(r"(?:current_|local|session_).*|user|default",
 """Functions that are written like columns."""
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
 _FUNCTIONS: Final = frozenset({"abs", "coalesce", "length", "lower", "upper"})
-"""Whose arguments are read as Spark reads them."""
+"""Functions whose arguments are read as in Spark."""
 _COLUMNS_SHOWN_MAX: Final = 12
 
 Node = Mapping[str, Any]
 
 
 def rule_problem(sql: str, columns: pa.Schema | None) -> str | None:
-    """Why this rule cannot be asked of rows with these columns; None when Spark may know better.
+    """Return why this rule cannot be evaluated for these columns; None when Spark may accept it.
 
-    Without columns, because a function of the user's makes them, only the text is looked at.
+    Without columns, because a function of the user returns them, only the text is checked.
     """
     bare = _TEXT.sub("''", sql)
     problem = _unfinished(bare)
@@ -74,7 +74,7 @@ def _unfinished(bare: str) -> str | None:
 def _with_quoted_names(sql: str, columns: pa.Schema) -> str:
     """The rule with the names of columns in quotes: some are words of DuckDB's, and not of Spark's.
 
-    A name before a bracket is a function's.
+    A name before a parenthesis is a function's.
     """
     there = {name.lower() for name in columns.names}
     pieces = _TEXT.split(sql)
@@ -151,7 +151,8 @@ def _no_boolean(expression: Node, columns: pa.Schema) -> str | None:
 def _parts(node: object) -> Iterator[Node]:
     """Every part of the tree, wherever the parser has put it.
 
-    Not what a function of Spark's own gets: `HOUR` in `timestampdiff(HOUR, a, b)` is no column.
+    Not the arguments of Spark's own functions: `HOUR` in `timestampdiff(HOUR, a, b)` is not a
+    column.
     """
     if isinstance(node, Mapping):
         if "type" in node:
