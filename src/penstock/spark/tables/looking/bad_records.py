@@ -1,8 +1,8 @@
-"""Bad records, as they lie in the table of a pipeline's rejects: listed, and shown whole.
+"""Bad records in the table of a pipeline's rejects: listed, and shown in full.
 
-Guarantees: records come in the order of topic, partition and offset; attempts of one record in
-their order. A list reads no values, and at most `SCAN_ROWS_MAX` rows: beyond that it says that
-there are more. Nothing is changed; a replay is `run.replay`'s.
+Guarantees: records are in the order of topic, partition and offset; attempts of one record in their
+order. A list reads no values, and at most `SCAN_ROWS_MAX` rows: beyond that it reports that there
+are more. Nothing is changed; `run.replay` replays records.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class BadRecordMissingError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class BadRecordFilter:
-    """Which records are meant; None is for all."""
+    """Which records to list; None matches all."""
 
     error_class: str | None = None
     topic: str | None = None
@@ -55,7 +55,7 @@ class BadRecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One attempt that failed; `key`, `value` and `headers` are there when it is shown whole."""
+    """One attempt that failed; `key`, `value` and `headers` are set when it is shown in full."""
 
     topic: str
     partition: int
@@ -72,7 +72,7 @@ class BadRecord:
 
     @property
     def owner(self) -> str:
-        """The pipeline of whose records it is; a replay that tried it last has its own name."""
+        """The pipeline that owns the record; a replay that tried it last has its own name."""
         return pipeline_of(self.pipeline)
 
 
@@ -83,7 +83,7 @@ class BadRecordList:
     records: tuple[BadRecord, ...]
     count: int
     is_count_whole: bool
-    """False: there are more than were looked at."""
+    """False: there are more than were read."""
 
 
 def list_bad_records(
@@ -97,7 +97,7 @@ def list_bad_records(
 def show_bad_record(
     definition: PipelineDefinition, topic: str, partition: int, offset: int
 ) -> tuple[BadRecord, ...]:
-    """Every attempt of one record, with all that it has."""
+    """Return every attempt of one record, in full."""
     which = BadRecordFilter(topic=topic, partition=partition, offset=offset)
     found = _read(definition, which, REJECTS.names, SCAN_ROWS_MAX)
     if not found:

@@ -1,10 +1,10 @@
-"""`check_pipeline`: a dry run, step by step, that tells all problems at once and changes nothing.
+"""`check_pipeline`: a dry run, step by step, that reports all problems and changes nothing.
 
-Each step says what it found; one that cannot be made because another one failed says so. A step
-that fails never hides the others: whoever has a wrong table and a wrong topic learns of both.
+Each step reports its result; one that cannot run because another one failed reports that. A step
+that fails never hides the others: a wrong table and a wrong topic are both reported.
 
-What it cannot know: whether a commit will be accepted by a catalog that lets everybody read. Where
-only the first commit can tell, the step says that.
+It cannot know whether a catalog that everybody may read accepts a commit. Where only the first
+commit can show that, the step says so.
 """
 
 from collections.abc import Callable
@@ -62,10 +62,10 @@ class Outcome(Enum):
 
     GOOD = "ok"
     WARNING = "warning"
-    """It would run, and a person should know this first."""
+    """It would run, with a warning."""
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It could not be made."""
+    """It could not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All steps, and what a few records became."""
+    """All steps, and the rows of a few records."""
 
     checks: tuple[Check, ...]
     plan: Plan | None = None
@@ -92,7 +92,7 @@ class CheckReport:
 
 
 def check_pipeline(definition: PipelineDefinition, *, has_transform: bool) -> CheckReport:
-    """Try everything but writing."""
+    """Check everything except writing."""
     return _Checking(definition, has_transform=has_transform).run()
 
 
@@ -105,14 +105,14 @@ class _Checking:
         self._records: pa.Table | None = None
         self._parser: ValueParser | None = None
         self._columns: pa.Schema | None = None
-        """Of the table; None when nobody knows them, because a function makes them."""
+        """Of the table; None when they are unknown, because a function returns them."""
         self._asked: pa.Schema | None = None
-        """That rules may be about: where a record came from too, whatever is stored of it."""
+        """The columns that rules may use: also the record's metadata, even if it is not stored."""
         self._constraints: tuple[Expectation, ...] = ()
-        """Rules of a table that is there."""
+        """Rules of an existing table."""
         self._held_columns: pa.Schema | None = None
         self._rules: str | None = None
-        """What is wrong with them."""
+        """The problem with the rules."""
         self._plan: Plan | None = None
         self._sample: Sample | None = None
 
@@ -189,7 +189,7 @@ class _Checking:
         if not self._has_transform:
             self._columns = table_columns(self._definition, self._parser.schema)
             form = self._definition.table.metadata
-            # Without columns nobody can say that one is missing.
+            # Without columns it is unknown whether one is missing.
             self._asked = with_metadata_columns(self._parser.schema, form) if names else None
         origin = {
             SchemaSource.NONE: "raw values",
@@ -201,7 +201,7 @@ class _Checking:
         return Outcome.GOOD, f"{origin}: {first_of(names, _NAMES_SHOWN_MAX) or 'no columns yet'}"
 
     def _held(self) -> pa.Schema:
-        """The columns of the table; `TableMissingError` when it is not there."""
+        """The columns of the table; `TableMissingError` when it does not exist."""
         table = open_table(self._definition.table, self._definition.table.name)
         try:
             return table.schema()
@@ -209,7 +209,7 @@ class _Checking:
             table.close()
 
     def _read_constraints(self) -> None:
-        """What is wrong with the table is told where it is looked at."""
+        """Read the table's constraints; its problems are reported by the step `table`."""
         with suppress(PenstockError):
             table = open_table(self._definition.table, self._definition.table.name)
             try:
@@ -218,7 +218,7 @@ class _Checking:
                 table.close()
 
     def _with_constraints(self) -> PipelineDefinition:
-        """The definition with those constraints that the sample can be asked."""
+        """The definition with those constraints that can be evaluated for the sample."""
         asked = self._asked
         known = [one for one in self._constraints if asked is None or is_in_task(one.sql, asked)]
         return replace(self._definition, expectations=(*known, *self._definition.expectations))
@@ -237,10 +237,10 @@ class _Checking:
         return None
 
     def _rule_columns(self) -> pa.Schema | None:
-        """Also those that only the table has."""
+        """The columns that rules may use, also those that only the table has."""
         if self._asked is None:
             return None
-        with suppress(PenstockError):  # What is wrong with the table is told where it is looked at.
+        with suppress(PenstockError):  # Problems of the table are reported by the step `table`.
             return with_others(self._asked, self._held())
         return self._asked
 
@@ -286,7 +286,7 @@ class _Checking:
         return "given to the function" if self._has_transform else "written"
 
     def _asks_rules(self) -> bool:
-        """Rules that a task cannot answer, or that are asked about what a function returns."""
+        """Whether the sample can evaluate the rules: not those of Spark or of a function's rows."""
         if self._has_transform or self._asked is None or self._rules is not None:
             return False
         return all(is_in_task(one.sql, self._asked) for one in self._definition.expectations)

@@ -1,8 +1,8 @@
-"""`preflight`: what can be known to be wrong is told before Spark is started.
+"""`preflight`: reports detectable problems before Spark is started.
 
-Spark takes many seconds to start, and a broker that is away is asked for a minute by a pipeline
-that runs. A person who starts one is told at once. What passes here may still fail later: the
-values have not been read, and nothing was written. `check` looks at more, and tells all of it.
+Spark takes many seconds to start, and a running pipeline retries an unreachable broker for a
+minute. The user gets these errors at once. A pipeline that passes may still fail later: the values
+have not been read, and nothing was written. `check` examines more, and reports all problems.
 """
 
 from typing import Final
@@ -58,10 +58,11 @@ def _require_topics(definition: PipelineDefinition) -> None:
 
 
 def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa.Schema | None:
-    """Those of the values, if they are known before values are read."""
+    """Return the columns of the values, if they are known before values are read."""
     value = definition.value
     require_written_schema(definition, has_transform=has_transform)
-    # What a registry brings to a table that is there may be bad records, and is no reason to stop.
+    # A registry's schema that does not fit an existing table may cause bad records, and is not a
+    # reason to stop.
     if value.schema_source in {SchemaSource.INFERRED, SchemaSource.REGISTRY}:
         return None
     schema = new_parser(plan_parser(value, definition.source.topics)).schema

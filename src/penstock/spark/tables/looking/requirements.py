@@ -1,8 +1,8 @@
-"""What a pipeline needs, each need with the sentence that is told when it is not met.
+"""The requirements of a pipeline, each with its error message.
 
-Guarantees: no Spark, nothing is written that stays, and no call is repeated for longer than a
-person waits. `check` asks for everything and tells all; `preflight` asks before Spark is started,
-and tells the first. Both say the same, because both ask here.
+Guarantees: no Spark, nothing permanent is written, and no call is retried for longer than a user
+waits. `check` checks everything and reports all problems; `preflight` runs before Spark is started,
+and reports the first. Both report the same, because both use this module.
 """
 
 import tempfile
@@ -47,7 +47,7 @@ def table_columns(definition: PipelineDefinition, values: pa.Schema) -> pa.Schem
 def require_columns(
     definition: PipelineDefinition, columns: pa.Schema, grown: pa.Schema | None = None
 ) -> None:
-    """The columns of the key and of the partitions; `grown` has those of a table that is there."""
+    """Require the columns of key and partitions; `grown` has those of an existing table."""
     settings = definition.table
     try:
         require_partitionable(partition_fields(settings, settings.name), columns)
@@ -58,7 +58,7 @@ def require_columns(
 
 
 def require_fitting(table: Table, name: str, columns: pa.Schema) -> Change:
-    """What a table that is there has to become for these columns."""
+    """Return the change that an existing table needs for these columns."""
     try:
         return require_change(table.schema(), columns, may_widen=table.may_widen)
     except SchemaError as error:
@@ -68,7 +68,7 @@ def require_fitting(table: Table, name: str, columns: pa.Schema) -> Change:
 def require_free_offsets(
     definition: PipelineDefinition, state: TableState, seen: TopicsSeen
 ) -> None:
-    """The commits that the next run would make, decided as they are then."""
+    """Raise if the commits of the next run would be stopped."""
     name = definition.pipeline.name
     is_latest = definition.source.starting_offsets is StartingOffsets.LATEST
     firsts = {one.at: one.end_offset if is_latest else one.begin_offset for one in seen.partitions}
@@ -95,7 +95,7 @@ def require_free_offsets(
 
 
 def require_writable(key: str, place: str) -> bool | None:
-    """Whether the folder is there, in which something can be written; None: it is remote."""
+    """Require a writable folder; return whether it exists, None if it is remote."""
     path = local_path(place)
     if path is None:
         return None

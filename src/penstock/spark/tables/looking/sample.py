@@ -1,7 +1,7 @@
 """A sample of records, turned into rows as the pipeline would do it (no IO).
 
-Guarantees: the same parser, the same rules and the same order as in a task, so what is a reject
-here is one there. With a schema that has to be inferred, it is inferred from this very sample.
+Guarantees: the same parser, the same rules and the same order as in a task, so a reject here is a
+reject there. A schema that has to be inferred is inferred from this very sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class RejectSeen:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What became of a few records."""
+    """The rows and rejects of a few records."""
 
     record_count: int
     columns: tuple[str, ...]
@@ -47,11 +47,11 @@ class Sample:
     """Python's values, in the order of the columns."""
     rejects: tuple[RejectSeen, ...] = ()
     broken: Mapping[str, int] = field(default_factory=dict)
-    """By the name of each rule that was asked, how many rows break it."""
+    """By the name of each evaluated rule, how many rows break it."""
     deletion_count: int = 0
-    """Of an upsert: records without a value, whose row goes."""
+    """Of an upsert: records without a value, whose row is deleted."""
     is_before_function: bool = False
-    """The rows are those that a function of the user's gets, which nobody has run."""
+    """The rows are the input of the user's function, which has not run."""
 
 
 def parse_sample(
@@ -71,7 +71,7 @@ def parse_sample(
     source, deletions = _split(batch[0], definition)
     parsed = parser.parse(source.column("value"))
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
-    # Before keys are looked at: the record's may be one.
+    # Before keys are read: the record's may be one.
     parsed = replace(parsed, rows=with_metadata(parsed.rows, taken, settings.metadata))
     if not has_transform:  # else the function may still change them
         key = [name for name in settings.key if name in parsed.rows.schema.names]
@@ -115,7 +115,7 @@ def _split(
 def _bad_deletions(
     deletions: pa.RecordBatch, definition: PipelineDefinition, columns: pa.Schema
 ) -> list[RejectSeen]:
-    """Those whose key cannot be read; a key that is no column is told by whoever looks at it."""
+    """Return deletions whose key cannot be read; a key without a column is reported elsewhere."""
     key = definition.table.key
     if not deletions.num_rows or not set(key) <= set(columns.names):
         return []

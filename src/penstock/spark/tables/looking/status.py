@@ -1,8 +1,8 @@
-"""`table_status`: what a table holds, of whom, and how far that is behind its topics.
+"""`table_status`: the content of a table by pipeline, and its lag behind the topics.
 
-Guarantees: what is held comes from the table's notes, which are the truth; the ends come from the
-brokers. When no broker answers, the lags are unknown and the rest is told all the same. It reads no
-data file, but for the count of bad records its metadata.
+Guarantees: held offsets are those of the table's notes, which are the truth; the ends are those of
+the brokers. When no broker responds, the lags are unknown and the rest is returned anyway. It reads
+no data file, except the metadata for the count of bad records.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ class PartitionStatus:
     held_offset: int
     """The next offset that is not in the table."""
     end_offset: int | None
-    """The end of the topic; None when nobody told it, or the partition is gone."""
+    """The end of the partition; None when it is unknown, or the partition is deleted."""
     lost_count: int = 0
-    """Offsets before `held_offset` that are not in the table: they were gone from the topic."""
+    """Offsets before `held_offset` that are not in the table: they were deleted from the topic."""
 
     @property
     def lag(self) -> int | None:
@@ -45,7 +45,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """What one pipeline says in the table."""
+    """The status of one pipeline in the table."""
 
     name: str
     epoch: int
@@ -91,7 +91,7 @@ class PipelineStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """All that can be told without running anything."""
+    """The status of a table, read without running anything."""
 
     table: str
     format: str
@@ -113,7 +113,7 @@ class TableStatus:
 
 
 def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
-    """Look at the table and the topics; `TableMissingError` when there is no table."""
+    """Read the table and the topics; `TableMissingError` when there is no table."""
     settings = definition.table
     table = open_table(settings, settings.name, is_read_only=True)
     try:
@@ -167,12 +167,12 @@ def _pipeline(
 
 
 def is_backfill(name: str) -> bool:
-    """It ends where its pipeline began, so the ends of topics are nothing to it."""
+    """Whether it is a backfill: it ends where its pipeline began, not at the ends of topics."""
     return BACKFILL_MARK in name
 
 
 def is_replay(name: str) -> bool:
-    """Its offsets are none of a topic's."""
+    """Whether it is a replay: its offsets are not those of a topic."""
     return name.endswith(REPLAY_SUFFIX)
 
 

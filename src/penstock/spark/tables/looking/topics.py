@@ -1,8 +1,8 @@
 """The topics of a pipeline as they are now: partitions, where they begin and end, and a sample.
 
-Guarantees: it asks for exactly what the pipeline's source would ask for, with the same options, so
-what is refused here would be refused there. A person waits for it: a broker that does not answer
-is told after `TIMEOUT_MS`, and a first contact is not repeated. The sample is bounded.
+Guarantees: it sends exactly the requests of the pipeline's source, with the same options, so a
+request that is refused here would be refused there. A user waits for it: a broker that does not
+respond is reported after `TIMEOUT_MS`, and a first contact is not repeated. The sample is bounded.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ TIMEOUT_MS: Final = 10_000
 SAMPLE_RECORDS_MAX: Final = 100
 """Of each partition, from its end."""
 SAMPLE_PARTITIONS_MAX: Final = 32
-"""A topic of a thousand partitions is no better known by a thousand samples."""
+"""A thousand samples of a topic with a thousand partitions would show no more."""
 SAMPLE_BYTES_MAX: Final = 67_108_864
-"""After so many bytes no further partition is looked at."""
+"""After this number of bytes no further partition is read."""
 _PROBE_BYTES: Final = 1_024
 _NO_REFUSAL: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 
@@ -51,7 +51,7 @@ class PartitionSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """All that a pipeline reads, as it is now."""
+    """All partitions that a pipeline reads, as they are now."""
 
     partitions: tuple[PartitionSeen, ...]
     topic_ids: Mapping[str, str]
@@ -64,12 +64,12 @@ class TopicsSeen:
 
 
 class TopicsLook:
-    """One look at the topics of a pipeline; close it."""
+    """Reads the topics of a pipeline once; close it."""
 
     def __init__(
         self, definition: PipelineDefinition, *, timeout_ms: int = TIMEOUT_MS, attempts: int = 1
     ) -> None:
-        """`attempts`: how often a topic is looked for that is not there yet."""
+        """`attempts`: how often a topic that does not exist yet is looked up."""
         given = {**definition.source_options(), "includeHeaders": "true"}
         found = read_source_options(given, Mode.STREAM)
         client = replace(found.client, request_timeout_ms=timeout_ms, retry_timeout_ms=timeout_ms)
@@ -77,7 +77,7 @@ class TopicsLook:
             found,
             client=client,
             lookups=replace(found.lookups, attempts=attempts),
-            # Whatever is gone between two questions is none of a look's business.
+            # Records that are deleted between two requests are not an error here.
             fail_on_data_loss=False,
         )
         self._cluster: Cluster = open_cluster(client, repeats_first_contact=False)
@@ -93,7 +93,7 @@ class TopicsLook:
         return self._cluster.cluster_id(), count
 
     def seen(self) -> TopicsSeen:
-        """What there is to read; `SubscriptionError` when a topic that is named is not there."""
+        """Return the partitions to read; `SubscriptionError` when a named topic does not exist."""
         lookups = Lookups(self._cluster, self._options)
         try:
             found = lookups.first_assignment()
@@ -111,9 +111,9 @@ class TopicsLook:
         return TopicsSeen(partitions, self._topic_ids, self._cluster.cluster_id() or None)
 
     def require_readable(self, partitions: tuple[PartitionSeen, ...]) -> None:
-        """Ask each leader for a few bytes: whoever may not read is told so, also of an empty one.
+        """Fetch a few bytes from each leader: raise if reading is not allowed, also when empty.
 
-        An offset that is gone meanwhile is no refusal.
+        An offset that is deleted meanwhile is not a refusal.
         """
         by_place = {one.at: one for one in partitions}
         bounds = FetchBounds(
