@@ -1,9 +1,8 @@
-"""Brings records into the table that lie before the first offset of its pipeline.
+"""Writes records into the table that are before the first offset of its pipeline.
 
-Guarantees: what a backfill brings is in the table once, beside what the pipeline brings; it stops
-where the pipeline began. It has a name of its own by its start and its end, so that one that was
-interrupted goes on where it was when it is started again with the same words. The pipeline may run
-meanwhile.
+Guarantees: the records of a backfill are in the table once, beside those of the pipeline; it stops
+where the pipeline began. Its name is derived from its start and its end, so that an interrupted
+backfill continues when it is started again with the same arguments. The pipeline may run meanwhile.
 """
 
 import hashlib
@@ -37,12 +36,12 @@ PORTION_OFFSETS: Final = 2_000_000
 
 
 class BackfillRefusedError(SparkQueryError):
-    """There is nothing that this backfill could bring."""
+    """There are no records for this backfill."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDone:
-    """What a backfill did."""
+    """The result of a backfill."""
 
     pipeline: str
     """Its name in the table's notes."""
@@ -57,7 +56,7 @@ class BackfillDone:
 
 
 Told = Callable[[BackfillDone], None]
-"""Told after each commit of what was done until then."""
+"""Called after each commit with the result so far."""
 
 
 def backfill(
@@ -70,7 +69,7 @@ def backfill(
     portion_offsets: int = PORTION_OFFSETS,
     told: Told = lambda _done: None,
 ) -> BackfillDone:
-    """Bring what lies between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
+    """Write the records between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
     require_possible(definition, start, end)
     reading = open_reading(definition)
     try:
@@ -87,7 +86,7 @@ def backfill(
 
 
 def require_possible(definition: PipelineDefinition, start: str, end: str) -> None:
-    """Refuse what can be refused without Spark and brokers; `OptionError` for a position."""
+    """Raise errors that need no Spark and no brokers; `OptionError` for a position."""
     if definition.table.mode is WriteMode.UPSERT:
         raise BackfillRefusedError(
             f"'{definition.table.name}' is written by upserts, and what a backfill brings is older "
@@ -98,7 +97,7 @@ def require_possible(definition: PipelineDefinition, start: str, end: str) -> No
 
 
 def backfill_name(pipeline: str, start: str, end: str) -> str:
-    """What the notes call a backfill with these words."""
+    """Return the name of a backfill with these arguments in notes."""
     digest = hashlib.sha256(f"{start}\n{end}".encode()).hexdigest()[:12]
     return f"{pipeline}.backfill-{digest}"
 
@@ -108,7 +107,7 @@ def portions(
     held: Mapping[TopicPartition, int],
     portion_offsets: int,
 ) -> list[dict[TopicPartition, tuple[int, int]]]:
-    """What is to be brought, cut into commits; all partitions get on side by side."""
+    """Split the wanted offsets into commits; all partitions progress side by side."""
     left = {
         at: (max(begin, held.get(at, begin)), end)
         for at, (begin, end) in wanted.items()
@@ -143,7 +142,7 @@ def _run(
     except BackfillRefusedError:
         state = prepared.rows.load()
         if pipeline in state.live and name in state.notes.keys() - state.live.keys():
-            return BackfillDone(name, is_absorbed=True)  # finished before, and the pipeline's since
+            return BackfillDone(name, is_absorbed=True)  # finished and absorbed before
         raise
     _require_nobodys(prepared.rows.load(), name, wanted, latest)
     take_both(rejects, rows)
@@ -186,7 +185,7 @@ def _wanted(
     prepared: Prepared,
     words: tuple[str, str],
 ) -> tuple[dict[TopicPartition, tuple[int, int]], StreamOffset]:
-    """From where to where in each partition, up to where the pipeline began."""
+    """Return the wanted range of each partition, up to where the pipeline began."""
     pipeline = definition.pipeline.name
     note = prepared.rows.load().notes.get(pipeline)
     if note is None or not note.held:
@@ -223,7 +222,7 @@ def _require_nobodys(
     wanted: Mapping[TopicPartition, tuple[int, int]],
     latest: StreamOffset,
 ) -> None:
-    """Told before the table is taken, and before a first portion is brought."""
+    """Raise if another pipeline holds them, before the table is acquired or written."""
     for whole in portions(wanted, state.positions_of(name), sys.maxsize):
         stop = held_by_others(state, name, _ranges(whole, latest))
         if stop is not None:
@@ -231,7 +230,7 @@ def _require_nobodys(
 
 
 def _batch_options(options: Mapping[str, str], start: str, end: str) -> dict[str, str]:
-    """The words as options of the source, without those that only a stream has."""
+    """Return the arguments as options of the source, without those that only a stream has."""
     streams = {"maxoffsetspertrigger", "maxbytespertrigger", "minoffsetspertrigger"}
     found = {name: text for name, text in options.items() if name.lower() not in streams}
     for name, word in (("starting", start), ("ending", end)):

@@ -1,8 +1,9 @@
-"""`BatchDriver`: brings the records of a batch into both tables, each record once.
+"""`BatchDriver`: commits the records of a batch to both tables, each record once.
 
-What the tables hold decides what is left to do. All rows are there: nothing. A part is there: the
-rest is written again and brought. They must not come: that is told before anything is committed.
-Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by `commit`.
+The content of the tables decides the steps. If they hold all rows, nothing is done. If they hold a
+part, the rest is written again and committed. If the rows must not be committed, that is raised
+before any commit. Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by
+`commit`.
 """
 
 import logging
@@ -25,10 +26,10 @@ from penstock.spark.tables.run.report import BatchReport
 
 LOGGER: Final = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 10
-"""How often a batch is written again because the table has moved on meanwhile."""
+"""How often a batch is written again because the table has changed meanwhile."""
 
 TAKES_MAX: Final = 5
-"""How often two tables are taken when another driver takes them at the same time."""
+"""How often two tables are acquired when another driver acquires them at the same time."""
 
 Write = Callable[[BatchRanges], BatchReport]
 
@@ -36,10 +37,11 @@ Write = Callable[[BatchRanges], BatchReport]
 def take_both(
     rejects: TableCommitter, rows: TableCommitter, starting: BatchRanges | None = None
 ) -> StreamOffset | None:
-    """Become the owner of both tables; gives where to go on without a checkpoint.
+    """Become the owner of both tables; return where to continue without a checkpoint.
 
-    The rejects' is taken first and looked at once more at the end: who took it last has to take the
-    rows' last too. Of two drivers that start at once one may have each; then both are taken again.
+    The rejects' table is acquired first and checked once more at the end: its last owner must be
+    the last owner of the rows' table too. Two drivers that start at once may own one each; then
+    both are acquired again.
     """
     for _ in range(TAKES_MAX):
         rejects.take(starting)
@@ -55,7 +57,7 @@ class TableRestlessError(SparkQueryError):
 
 
 class BatchDriver:
-    """One driver's hold on both tables of a pipeline."""
+    """One driver's ownership of both tables of a pipeline."""
 
     def __init__(
         self,
@@ -68,9 +70,9 @@ class BatchDriver:
         allows_gaps: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """`write` makes files of offsets again, when those of a batch cannot be used.
+        """`write` writes files of offsets again, when those of a batch cannot be used.
 
-        `renew` comes first when the table has other columns than they were written for.
+        `renew` is called first when the table has other columns than they were written for.
         `rejects_of` is the pipeline that rejects name, if it is not the one that commits.
         """
         self.rows = rows
@@ -82,7 +84,7 @@ class BatchDriver:
         self._clock = clock or SystemClock()
 
     def bring(self, report: BatchReport) -> BatchReport | None:
-        """Commit the batch; what was committed of it, None when all of it was there."""
+        """Commit the batch; return the committed part, None when the table held all of it."""
         for _ in range(ATTEMPTS_MAX):
             left = self._open_part(report)
             if left is None:
@@ -139,10 +141,10 @@ class BatchDriver:
             raise
 
     def _open_part(self, report: BatchReport) -> BatchRanges | None:
-        """What of the batch is not in the table; None when all is.
+        """Return the part of the batch that is not in the table; None when all is.
 
-        A reason to stop is told here, before rejects are committed; the state may be an old one,
-        so the table is asked first.
+        A reason to stop is raised here, before rejects are committed; the state may be an old one,
+        so the table is read first.
         """
         offer = self._offer(self.rows, report)
         decision = decide(self.rows.state, offer)
@@ -161,7 +163,7 @@ class BatchDriver:
 
     def _offer(self, committer: TableCommitter, report: BatchReport) -> Offer:
         counts = report.counts
-        if committer is self.rejects:  # whose columns are others
+        if committer is self.rejects:  # which has other columns
             counts = replace(counts, empty_columns=None)
         return Offer(
             committer.driver,

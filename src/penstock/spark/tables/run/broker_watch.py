@@ -1,8 +1,8 @@
-"""Asks beside a running pipeline whether a broker answers, and how far behind the table is.
+"""Checks beside a running pipeline whether a broker responds, and the lag of the table.
 
-Spark waits in silence while no broker answers, and tells of a lag only with a batch. So a thread
-with a connection of its own asks every few seconds, with a bound. What it finds is only shown: it
-never stops a pipeline, and nothing depends on it.
+Spark waits silently while no broker responds, and reports a lag only with a batch. So a thread with
+its own connection checks every few seconds, with a timeout. The result is only displayed: it never
+stops a pipeline, and nothing depends on it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,21 +19,21 @@ from penstock.spark.options import SourceOptions
 
 LOOK_SECONDS: Final = 3.0
 ANSWER_MS_MAX: Final = 3_000
-"""Longer than any answer of a broker that is well."""
+"""Longer than any response of a healthy broker."""
 
 
 class BrokerListener(Protocol):
-    """Who is told, from a thread of its own."""
+    """Receives the results, in a separate thread."""
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
-        """One answers; offsets by topic that are not in the table yet."""
+        """A broker responds; `lags`: offsets by topic that are not in the table yet."""
 
     def broker_away(self, problem: str) -> None:
-        """None answers."""
+        """No broker responds."""
 
 
 def look(ask: Callable[[], Mapping[str, int]], listener: BrokerListener) -> None:
-    """One look."""
+    """Check once."""
     try:
         lags = ask()
     except (PenstockError, OSError) as error:
@@ -49,7 +49,7 @@ def watching(
     lags_of: Callable[[StreamOffset], Mapping[str, int]],
     listener: BrokerListener,
 ) -> Iterator[None]:
-    """Look until the end of the block; it ends when the look that goes on has ended."""
+    """Check until the end of the block, which waits for the current check."""
     client = replace(
         options.client, request_timeout_ms=ANSWER_MS_MAX, retry_timeout_ms=ANSWER_MS_MAX
     )

@@ -1,8 +1,8 @@
-"""Looks after a pipeline's table, between two batches and by the pipeline's own committer.
+"""Maintains a pipeline's table, between two batches and by the pipeline's own committer.
 
-So it never conflicts with the pipeline itself. When somebody else commits meanwhile, it gives way
-and tries again later. It never raises: care that fails must not stop rows from coming, so what went
-wrong is told in `CareDone.problem`. What is due is decided by `care`.
+So it never conflicts with the pipeline itself. When another writer commits meanwhile, it gives way
+and tries again later. It never raises: failed maintenance must not stop the pipeline, so the error
+is in `CareDone.problem`. `care` decides what is due.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
 
 
 class Caretaker:
-    """The care of one table. Used by the thread that commits, and not during a commit."""
+    """The maintenance of one table. Used by the thread that commits, and not during a commit."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Caretaker:
         self._commits = 0
         """Since the last expiry."""
         self._files: list[LiveFile] | None = None
-        """Of the care that is going on, once they are listed."""
+        """Of the current maintenance, once they are listed."""
 
     def after_batch(self) -> CareDone | None:
-        """Do what is due; None when nothing is, which a look at the clock tells."""
+        """Do the due tasks; None when none is due, which only needs the clock."""
         if not may_maintain(self._settings, self._committer.table.retention()):
             return None
         self._commits += 1
@@ -69,7 +69,7 @@ class Caretaker:
         return self._care(due) if due else None
 
     def care_now(self) -> CareDone:
-        """Look after the table whether something is due or not, also when care is turned off.
+        """Maintain the table whether or not it is due, also when maintenance is turned off.
 
         A table of another owner is left alone unless the definition asks for it.
         """
@@ -96,7 +96,7 @@ class Caretaker:
     def _tried(
         self, done: CareDone, step: Callable[[CareDone], CareDone], *, is_due: bool = True
     ) -> tuple[CareDone, bool]:
-        """What the step made of it, and whether it went well."""
+        """Run the step; return its result, and whether it succeeded."""
         if not is_due:
             return done, True
         try:

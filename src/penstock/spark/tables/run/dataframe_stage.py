@@ -1,17 +1,17 @@
 """Rows that pass through Spark SQL: from staged files to the table's.
 
 The tasks of a batch have parsed its records and staged them as Parquet beside the table; bad ones
-are in files of rejects already. Here Spark reads what was staged, the user's function and the rules
-are applied, and the result is written into files of the table. What was staged is removed.
+are in files of rejects already. Here Spark reads the staged files, the user's function and the
+rules are applied, and the result is written into files of the table. The staged files are removed.
 
 So the function sees a batch as a DataFrame, as in `foreachBatch`: with the columns of the value and
 `_kafka`, a struct with topic, partition, offset, timestamp, key and headers of the record, or its
-flat columns; and `_value` with the bytes of the record. It may be evaluated more than once, and
-gives the same each time if it does so for the same rows. A record of which it makes no row is not
-in the table.
+flat columns; and `_value` with the bytes of the record. It may be evaluated more than once; the
+result is the same each time if the function is deterministic. A record for which it returns no row
+is not in the table.
 
 Rows that a rule quarantines need the record that they came from: a function that drops those
-columns cannot have such rules, and is told so.
+columns cannot have such rules, which is an error.
 """
 
 import pickle
@@ -71,16 +71,16 @@ Place = tuple[str, int, int]
 
 _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
-"""Of rows that are handed to Python at once: by their number, from what a row takes on average."""
+"""Of rows that are passed to Python at once: as a number of rows, from their mean size."""
 
 
 class RowRefusedError(SparkQueryError):
-    """A row cannot be in the table, and there is no record to make a reject of."""
+    """A row cannot be in the table, and there is no record for a reject."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageOrder:
-    """What the tasks that write are told."""
+    """The order for the tasks that write."""
 
     rows: FileLayout
     rejects: FileLayout
@@ -96,7 +96,7 @@ class StageOrder:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """What one of them wrote."""
+    """The result of one of these tasks."""
 
     rows: int
     rejects: int
@@ -107,7 +107,7 @@ class StageReport:
 
 
 class DataFrameStage:
-    """Takes batches through Spark SQL."""
+    """Runs batches through Spark SQL."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class DataFrameStage:
         self._transform = transform
         self._rows_schema = plans.table_schema()
         self._rules = definition.expectations
-        """That Spark is known to understand: those of the definition were asked at the start."""
+        """Rules that Spark is known to accept: the definition's were checked at the start."""
 
     def write(self, staged: BatchReport) -> BatchReport:
-        """The batch as it shall be committed."""
+        """Return the batch to commit."""
         plan = self._plans.task
         if not staged.files:
             return self._plans.as_brought(staged, self._rows_schema)
@@ -157,7 +157,7 @@ class DataFrameStage:
 
 
 def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
-    """What the user's function makes of a batch."""
+    """Return the result of the user's function for a batch."""
     if transform is None:
         return frame
     result: object = transform(frame)
@@ -197,7 +197,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _row_bytes(staged: BatchReport) -> float:
-    """What a staged row takes in memory, about."""
+    """Return the approximate size of a staged row in memory."""
     found = [one.metadata() for one in staged.files]
     groups = [one.row_group(number) for one in found for number in range(one.num_row_groups)]
     total_bytes = sum(int(one.total_byte_size) for one in groups)
@@ -213,7 +213,7 @@ def _run(
 ) -> list[StageReport]:
     kept = [*columns]
     names = record_columns(order.metadata).names
-    if set(names) <= set(result.columns):  # without one of them there is no reject
+    if set(names) <= set(result.columns):  # without all of them there is no reject
         kept += [name for name in names if name not in columns]
     chosen = [col(f"`{name}`") for name in kept]
     answered = asked(in_own_session(result), chosen, order.expectations, held)
@@ -225,7 +225,7 @@ def _run(
 
 
 def _handing_over(row_bytes: float) -> dict[str, str]:
-    """How rows are handed to Python.
+    """Return the settings for passing rows to Python.
 
     With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
     when rows have lists; at this value it does not measure.
@@ -271,9 +271,10 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
 def judged(
     batch: pa.RecordBatch, order: StageOrder
 ) -> tuple[pa.RecordBatch, list[Reject], Outcome]:
-    """The rows to write, the rejects by the numbers of the rows, and what the rules say.
+    """Return the rows to write, the rejects by row numbers, and the result of the rules.
 
-    As in a task without Spark SQL: what cannot be a row is a reject, and is asked no rule.
+    As in a task without Spark SQL: a record that cannot be a row is a reject, and no rule applies
+    to it.
     """
     whole = with_whole_keys(Parsed(batch, None), order.key)
     columns = [name for name in order.rows.schema.names if name in batch.schema.names]
@@ -302,9 +303,9 @@ def judged(
 def first_of_each(
     records: pa.RecordBatch, bad: Sequence[Reject], rejected: set[Place]
 ) -> list[Reject]:
-    """One reject for a record, of which a function may have made several rows.
+    """Return one reject for a record, for which a function may have returned several rows.
 
-    `rejected`: the records that have one, to which those of these are added.
+    `rejected`: the records that have one; the new ones are added to it.
     """
     numbers = pa.array([one.row for one in bad], pa.int64())
     columns = [records.column(name).take(numbers) for name in ("topic", "partition", "offset")]

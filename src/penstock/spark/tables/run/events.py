@@ -1,6 +1,6 @@
-"""What a running pipeline tells: one value for each batch and each care of its table (pure).
+"""Events of a running pipeline: one for each batch and each maintenance of its table (pure).
 
-Who listens is an `Observer`: the live view, the metrics, a test. Nothing here keeps anything.
+An `Observer` receives them: the live view, the metrics, a test. This module has no state.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """A micro-batch whose commit was made, or was there already."""
+    """A micro-batch that was committed, now or earlier."""
 
     batch_id: int
     records: int
@@ -20,7 +20,7 @@ class BatchDone:
     expectations: Mapping[str, int]
     """Rows that broke a rule, by its name."""
     files: int
-    """Data files that came with the commit."""
+    """Data files of the commit."""
     file_bytes: int
     commit_ms: float
     """Both tables; without reading and writing rows."""
@@ -30,9 +30,9 @@ class BatchDone:
     """Of the newest record of the batch; None when it has none."""
     committed_at_ms: int
     lags: Mapping[str, int] = field(default_factory=dict)
-    """Offsets by topic that were there and not in the batch."""
+    """Available offsets by topic that were not in the batch."""
     was_skipped: bool = False
-    """Everything was in the table since an earlier attempt."""
+    """The table held the whole batch since an earlier attempt."""
 
     @property
     def freshness_ms(self) -> int | None:
@@ -44,10 +44,10 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class CareDone:
-    """The table was looked after."""
+    """The table was maintained."""
 
     compacted_files: int
-    """Files that were put together ..."""
+    """Files that were merged ..."""
     written_files: int
     """... into these."""
     expired_snapshots: int
@@ -58,29 +58,29 @@ class CareDone:
     """When the oldest state that can still be read was committed."""
     duration_ms: float
     problem: str = ""
-    """What could not be done this time; it is tried again."""
+    """The error of this time; the maintenance is tried again."""
     table: str = ""
     """Its name: of the rows, or of the rejects."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was to be done."""
+        """Whether there was nothing to do."""
         done = (self.compacted_files, self.expired_snapshots, self.removed_orphans)
         return not any(done) and not self.problem
 
 
 class Observer(Protocol):
-    """Who is told."""
+    """Receives the events."""
 
     def batch_done(self, event: BatchDone) -> None:
         """After each batch."""
 
     def care_done(self, event: CareDone) -> None:
-        """After each care of the table."""
+        """After each maintenance of the table."""
 
 
 class NoObserver:
-    """Nobody listens."""
+    """Ignores all events."""
 
     def batch_done(self, event: BatchDone) -> None:
         """Nothing."""

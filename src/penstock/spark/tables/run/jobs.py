@@ -1,8 +1,8 @@
-"""Runs a pipeline's tasks on Spark for offsets that are given, outside of the stream.
+"""Runs a pipeline's tasks on Spark for given offsets, outside of the stream.
 
-A stream's batch is written by the stream's own tasks. This is for everything else: a batch that has
-to be written again with more columns or fewer offsets, rows that pass through Spark SQL, and what
-comes from before a pipeline's first offset.
+A stream's batch is written by the stream's own tasks. This is for all other batches: those written
+again with more columns or fewer offsets, rows that pass through Spark SQL, and records before a
+pipeline's first offset.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
 """Every record of a batch: a row of the table, a reject with its reason, or dropped by a rule.
 
 Guarantees: none is lost and none is two of these. Rows have the columns of the plan, in its order.
-What the values have more than the plan is not left out silently: it is `GrowthNeededError`, and the
-driver plans anew.
+Columns of values beyond the plan are not dropped silently: they raise `GrowthNeededError`, and the
+driver creates a new plan.
 
-For an upsert a record without a value deletes the row of its key; it is found out before values
-are parsed, and asked no rule. A row without a whole key is a reject, and so is one that the table
-cannot hold so that it is read back as it was, see `values.limits`. A reject is asked no rule.
+For an upsert a record without a value deletes the row of its key; it is detected before values are
+parsed, and no rule applies to it. A row without a whole key is a reject, and so is one that readers
+of the table would not get back unchanged, see `values.limits`. No rule applies to a reject.
 
 It belongs to one task, or to one batch in the driver, and is used from one thread.
 """
@@ -36,7 +36,7 @@ from penstock.spark.tables.values.unknown_fields import RESCUED, UnknownFieldVal
 
 
 class GrowthNeededError(Exception):
-    """The values have columns that the plan has not."""
+    """The values have columns that the plan lacks."""
 
     def __init__(self, value_schema: pa.Schema) -> None:
         super().__init__("the table has to grow first")
@@ -45,11 +45,11 @@ class GrowthNeededError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of one batch of records."""
+    """The rows and rejects of one batch of records."""
 
     rows: pa.RecordBatch
     deletions: pa.RecordBatch | None
-    """Of an upsert: the keys of rows that go."""
+    """Of an upsert: the keys of deleted rows."""
     rejects: tuple[pa.RecordBatch, ...]
     """Rows of the table of bad records."""
     broken: Mapping[str, int]
@@ -57,7 +57,7 @@ class Judged:
 
 
 class Judge:
-    """Reads values and asks rules, after one plan."""
+    """Parses values and evaluates rules, by one plan."""
 
     def __init__(self, plan: TaskPlan, attempt: int = 1) -> None:
         self.plan = plan
@@ -70,14 +70,14 @@ class Judge:
         self._schema = plain_schema(plan.rows.schema)
         self._has_metadata = metadata_columns(plan.metadata).names[0] in self._schema.names
         self._filled: set[str] | None = None
-        """Columns of values with a value since they were asked for; None: no rows came."""
+        """Columns of values that have had a value since the last call; None: there were no rows."""
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
             schema = plan.deletions.schema
             self._keys = KeyParser(pa.schema([schema.field(name) for name in plan.key]))
 
     def judge(self, records: pa.RecordBatch) -> Judged:
-        """Judge records as the source gives them."""
+        """Judge records of the source."""
         values = records.column("value")
         if self._keys is None or not values.null_count:
             return self._judged(records)
@@ -87,7 +87,7 @@ class Judge:
         return replace(judged, deletions=deletions, rejects=judged.rejects + rejects)
 
     def unknown_fields(self) -> tuple[Mapping[str, int], int]:
-        """Fields that no column has, by their paths, and how many values were looked at."""
+        """Return fields without a column, by their paths, and the number of checked values."""
         if not isinstance(self._parser, UnknownFieldValues):
             return {}, 0
         return dict(self._parser.counts), self._parser.looked_at
@@ -108,7 +108,7 @@ class Judge:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
         self._look_for_values(parsed.rows)
-        # Before keys are looked at: the record's may be one.
+        # Before keys are read: the record's may be one.
         rows = with_metadata(parsed.rows, _records_of(parsed, records), self.plan.metadata)
         parsed = replace(parsed, rows=rows)
         if not self.plan.is_staged:
@@ -142,7 +142,7 @@ class Judge:
             self._filled = there if self._filled is None else self._filled | there
 
     def _asked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that rules are asked about: constraints need them as the table has them."""
+        """Return the rows for the rules: constraints need them with the table's columns."""
         if not self._has_constraints:
             return rows
         planned = list(self.plan.value_schema)
@@ -170,7 +170,7 @@ class Judge:
         return (reject_rows(records, ordered, pipeline=pipeline, attempt=self._attempt),)
 
     def _require_planned(self) -> None:
-        """Values of a registry's schemas may have grown since the plan was made."""
+        """Raise if values of a registry's schemas have more columns than the plan."""
         found = self._parser.schema
         if found is self._seen:
             return
@@ -182,7 +182,7 @@ class Judge:
 
 
 def newest_timestamp_ms(records: pa.RecordBatch) -> int | None:
-    """Of the newest record whose timestamp can be true; None of none."""
+    """Return the newest plausible timestamp of the records; None without one."""
     timestamps, _ = shown_timestamps(records.column("timestamp"))
     newest = pc.max(timestamps.cast(pa.int64())).as_py()
     return None if newest is None else int(newest) // 1000
@@ -225,5 +225,5 @@ def _records_of(parsed: Parsed, records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same columns without what a format notes beside them."""
+    """Return the same columns without the metadata of a format."""
     return pa.schema([one.remove_metadata() for one in schema])

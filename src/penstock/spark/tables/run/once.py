@@ -1,9 +1,9 @@
-"""What is in the topics now, batch by batch, without a stream.
+"""The batches of a run with an end (`once`), without a stream.
 
-For a run that ends: the batches are those that a stream would have with AvailableNow, by the same
-rules about what is gone and what is new, from where the table is. Neither Spark's checkpoint nor
-the process of a streaming source is needed for it: the table is the only truth, and starting that
-process takes longer than to bring a million records.
+The batches are those that a stream would have with AvailableNow, by the same rules for deleted and
+new partitions, starting at the table's position. Neither Spark's checkpoint nor the process of a
+streaming source is needed: the table is the only truth, and starting that process takes longer than
+writing a million records.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from penstock.spark.tables.run.table_offsets import require_no_second_log, secon
 def batches_now(
     lookups: Lookups, options: SourceOptions, start: StreamOffset
 ) -> Iterator[list[TaskOrder]]:
-    """The tasks of one batch after the other, until where the topics end now; plans are left out.
+    """Return the tasks of each batch in turn, up to the current end of the topics, without plans.
 
-    The next batch is planned when the one before was brought.
+    The next batch is planned when the previous one is committed.
     """
     batches = MicroBatches(lookups, options)
     batches.prepare_available_now()

@@ -1,7 +1,7 @@
-"""Orders: what a task of a pipeline is told, and how it is carried out.
+"""Orders: the input of a pipeline's tasks, and their execution.
 
 A batch with few records is carried out by the driver itself (`small_batches`), from the same orders
-and by the same code: to start a job of Spark's costs several times what it takes to read them.
+and by the same code: starting a job of Spark costs several times as much as reading them.
 
 The process of the source imports this for each query; what only tasks need is imported by them.
 """
@@ -29,11 +29,11 @@ SMALL_OFFSETS_MAX: Final = 1_000
 
 
 class TaskOrder(NamedTuple):
-    """What one task is told."""
+    """The order of one task."""
 
     task: ReadTask
     plan: bytes | None
-    """A `TaskPlan`, packed. None: only say what there is to read."""
+    """A `TaskPlan`, packed. None: only report the offsets to read."""
     cluster_id: str | None
 
 
@@ -64,9 +64,10 @@ def carry_out(
     cluster: Cluster | None = None,
     limited: Limit | None = None,
 ) -> Iterator["TaskReport"]:
-    """Do what was ordered; a report for each, in turn.
+    """Carry the orders out; return a report for each, in turn.
 
-    One that reads opens a cluster if it got none; `limited` looks at the records that are read.
+    An order that reads opens a cluster if none is given; `limited` checks the records that are
+    read.
     """
     from penstock.spark.tables.commit_note import LostRange
     from penstock.spark.tables.run.judging import Judge

@@ -4,9 +4,9 @@
     with pipeline.start(spark, once=True) as running:
         running.await_end()
 
-Guarantees: the tables are taken before the query starts, so that an older driver of the same
-pipeline can commit nothing more; where the query begins is told by the table. What stops a batch
-stops the query, and is raised by `await_end` as it was raised, not as a text of Java.
+Guarantees: the tables are acquired before the query starts, so that an older driver of the same
+pipeline can commit nothing more; the table decides where the query begins. An error of a batch
+stops the query, and `await_end` raises that error itself, not a text of Java.
 
 One thread of Spark's calls back for each batch; nothing here is used by two threads at once.
 """
@@ -62,7 +62,7 @@ class CircuitOpenError(SparkQueryError):
 
 
 class PipelineStoppedError(SparkQueryError):
-    """The query ended by itself, or did not start, for a reason that Spark tells."""
+    """The query ended by itself, or did not start, for a reason that Spark reports."""
 
 
 class TablePipeline:
@@ -76,14 +76,14 @@ class TablePipeline:
         observer: Observer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`transform`: what rows pass through between topic and table."""
+        """`transform`: the function applied to rows between topic and table."""
         self._definition = definition
         self._transform = transform
         self._observer = observer or NoObserver()
         self._clock = clock or SystemClock()
 
     def start(self, spark: SparkSession, *, once: bool = False) -> "RunningPipeline":
-        """Take the tables and start the query; `once` ends it where the topics end now."""
+        """Acquire the tables and start the query; `once` ends it at the topics' current end."""
         reading = open_reading(self._definition)
         try:
             prepared = prepare(spark, self._definition, self._transform, reading)
@@ -155,14 +155,14 @@ class RunningPipeline:
         self._initial = NOTHING_HELD
         self._failure: BaseException | None = None
         self._left: Iterator[list[TaskOrder]] | None = None
-        """The batches of a run that ends; None: they come from the query."""
+        """The batches of a run with `once`; None: the query has them."""
         self._brought_count = 0
         self._query: StreamingQuery | None = None
 
     # --- The query ---
 
     def begin(self, *, once: bool) -> None:
-        """Take the tables, the rejects' first, and start the query."""
+        """Acquire the tables, the rejects' first, and start the query."""
         starting = self._starting()
         found = take_both(self._rejects, self._rows, starting) or self._reading.first
         self._initial = subscribed(found, self._reading.options.subscription)
@@ -195,14 +195,15 @@ class RunningPipeline:
 
     @property
     def query(self) -> StreamingQuery:
-        """Spark's own handle; a run that ends has none."""
+        """Spark's own handle; a run with `once` has none."""
         assert self._query is not None, "a stream, that has begun"
         return self._query
 
     def await_end(self, timeout_seconds: int | None = None) -> bool:
-        """Wait until the query has ended, and raise what ended it; False when time is up.
+        """Wait until the query has ended, and raise its error; False after the timeout.
 
-        A run that ends is done here, by who waits; when time is up, between two batches.
+        A run with `once` runs in the waiting thread; it stops between two batches after the
+        timeout.
         """
         if self._left is not None:
             return self._bring_left(self._left, timeout_seconds)
@@ -221,7 +222,7 @@ class RunningPipeline:
         return has_ended
 
     def _bring_left(self, left: Iterator[list[TaskOrder]], timeout_seconds: int | None) -> bool:
-        """The batches of a run that ends; one that failed is never passed over."""
+        """Commit the batches of a run with `once`; one that failed is never skipped."""
         if self._failure is not None:
             raise self._failure
         begun = monotonic()
@@ -237,12 +238,12 @@ class RunningPipeline:
         return True
 
     def stop(self) -> None:
-        """End the query; its current batch is given up or finished, never committed half."""
+        """End the query; its current batch is abandoned or finished, never half committed."""
         if self._query is not None:
             self._query.stop()
 
     def close(self) -> None:
-        """Stop, and let go of everything."""
+        """Stop, and close everything."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
         self._file.close()
@@ -265,12 +266,12 @@ class RunningPipeline:
     # --- Its batches ---
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """One micro-batch: Spark calls it again if it has not returned."""
+        """Commit one micro-batch: Spark calls it again if it has not returned."""
         started = monotonic()
         try:
             reports = self._small.reports(self._file.take_batch(), self._held())
             if not reports:
-                # Once: a second look at the frame would run its tasks again.
+                # Once: a second evaluation of the frame would run its tasks again.
                 reports = [unpack(row[COLUMN]) for row in frame.collect()]
             self._bring(reports, batch_id, started)
         except BaseException as error:
@@ -278,7 +279,7 @@ class RunningPipeline:
             raise
 
     def _bring_now(self, orders: Sequence[TaskOrder]) -> None:
-        """One batch of a run that ends."""
+        """Commit one batch of a run with `once`."""
         started = monotonic()
         if self._is_staged:
             reports = [planned_report(one.task, one.cluster_id) for one in orders]
@@ -350,10 +351,10 @@ class RunningPipeline:
         try:
             return self.lags_of(self._reading.lookups.latest())
         except PenstockError:
-            return {}  # it is only shown: a broker that is away must not stop what is committed
+            return {}  # it is only displayed: an unreachable broker must not stop commits
 
     def lags_of(self, latest: StreamOffset) -> dict[str, int]:
-        """Offsets by topic that are not in the table; may be asked by any thread."""
+        """Offsets by topic that are not in the table; may be called by any thread."""
         held = self._rows.state.positions_of(self._definition.pipeline.name)
         lags: dict[str, int] = {}
         for at, position in latest.positions.items():
@@ -366,12 +367,12 @@ class RunningPipeline:
         """How the topics are read."""
         return self._reading.options
 
-    # --- What the source is told ---
+    # --- Offsets for the source ---
 
     def _starting(self) -> BatchRanges | None:
-        """The offsets at which a pipeline begins that the table does not know yet.
+        """Return the first offsets of a pipeline without a note in the table.
 
-        With them in the note it begins once: "latest" is somewhere else a minute later.
+        With them in the note it begins only once: "latest" is another offset a minute later.
         """
         name = self._definition.pipeline.name
         starting = starting_ranges(self._rows.table.load(), name, self._reading.first)

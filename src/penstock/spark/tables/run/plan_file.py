@@ -1,15 +1,15 @@
-"""The files by which the driver tells the source what to plan, and the source leaves it batches.
+"""The files by which the driver sends plans to the source, and the source leaves it batches.
 
-Spark gives a streaming source its options once and for all, and keeps it in a process of its own on
-the driver's machine. So the newest plan lies in a file there, and is read anew for each batch. The
-file is replaced as a whole; it is nobody's but this run's.
+Spark passes options to a streaming source only once, and keeps it in a separate process on the
+driver's machine. So the newest plan is in a file there, which is read again for each batch. The
+file is replaced as a whole; it belongs to this run alone.
 
-The other way, the source leaves the orders of a batch that is small. Spark asks it for the tasks of
-a batch before it calls the driver for that batch; the driver takes the orders away when it is
-called, and looks whether they are the next ones (`small_batches`).
+In the other direction, the source leaves the orders of a small batch. Spark requests the tasks of a
+batch before it calls the driver for that batch; the driver removes the orders when it is called,
+and checks whether they are the next ones (`small_batches`).
 
-That process starts with each query, and what it imports delays the first batch. So it gets what
-tasks are told as bytes, which only tasks read.
+That process starts with each query, and what it imports delays the first batch. So it gets the task
+plan as bytes, which only tasks read.
 """
 
 import pickle
@@ -28,14 +28,14 @@ _BATCH_SUFFIX: Final = ".batch"
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What the source is told for each batch."""
+    """The source's input for each batch."""
 
     task: bytes | None
-    """What tasks are told (`task_plan`). None: they only say what there is to read."""
+    """The plan of the tasks (`task_plan`). None: they only report the offsets to read."""
     initial: StreamOffset
     """Where a query without a checkpoint begins."""
     held: StreamOffset
-    """What the table has already: the next offset of each partition. It is not read again."""
+    """The next offset of each partition in the table. Earlier offsets are not read again."""
 
 
 class PlanFile:
@@ -50,7 +50,7 @@ class PlanFile:
         _replace(Path(self.path), pickle.dumps(plan))
 
     def take_batch(self) -> Sequence[TaskOrder]:
-        """The orders of the batch that was planned last, when it was left to the driver; once."""
+        """Return the orders of the last planned batch, if it was left to the driver; once."""
         left = Path(self.path).with_suffix(_BATCH_SUFFIX)
         try:
             data = left.read_bytes()
@@ -67,14 +67,14 @@ class PlanFile:
 
 def read_plan(path: str) -> BatchPlan:
     """The newest plan."""
-    # Written by this run's driver, into a folder that nobody else can write to.
+    # Written by this run's driver, into a folder that no other user can write to.
     plan = pickle.loads(Path(path).read_bytes())  # noqa: S301
     assert isinstance(plan, BatchPlan)
     return plan
 
 
 def leave_batch(path: str, orders: Sequence[TaskOrder]) -> None:
-    """Leave the driver what it may do itself; without orders, that there is nothing."""
+    """Leave the driver the orders that it may carry out itself; none, if there are none."""
     left = Path(path).with_suffix(_BATCH_SUFFIX)
     if orders:
         _replace(left, pickle.dumps(tuple(orders)))

@@ -1,8 +1,8 @@
 """The plan of a pipeline's tasks, as its table grows.
 
 Guarantees: a plan's columns are those that the table has, or will have with the commit of the files
-that are written after it. It decides by `schema_changes` what a table becomes; what it cannot
-become is told before the first batch.
+that are written after it. It decides the table's changes by `schema_changes`; an impossible change
+is raised before the first batch.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from penstock.spark.tables.values.registered_values import MisfitError, TableCol
 
 
 class Plans:
-    """The newest plan, and what the table's schema becomes with it."""
+    """The newest plan, and the table's schema with it."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Plans:
         is_staged: bool,
         has_transform: bool = False,
     ) -> None:
-        """`is_staged`: rows pass through Spark before they are the table's."""
+        """`is_staged`: rows pass through Spark before they are written to the table."""
         self._definition = definition
         self._rows = rows
         self._rejects = rejects
         self._is_staged = is_staged
         self._has_transform = has_transform
-        # With a function the table's columns are the function's, and no value's.
+        # With a function the table's columns are those of its rows, not of values.
         self._derived = frozenset() if has_transform else derived_names(rows)
         self._in_task: tuple[Expectation, ...] = ()
         """Constraints that a task is known to evaluate."""
@@ -67,22 +67,22 @@ class Plans:
 
     @property
     def may_widen(self) -> bool:
-        """Whether the format can make a column wider."""
+        """Whether the format can widen a column."""
         return self._rows.may_widen
 
     def table_schema(self) -> pa.Schema:
-        """The columns of the table as it is."""
+        """Return the current columns of the table."""
         return self._rows.schema()
 
     def change_for(self, rows: pa.Schema) -> pa.Schema | None:
-        """What the table has to become for these rows; None when it is that already."""
+        """Return the table's schema for these rows; None when it needs no change."""
         change = require_change(self._rows.schema(), rows, may_widen=self.may_widen)
         return change.schema if change.steps else None
 
     def grow(self, needs: Sequence[pa.Schema]) -> bool:
-        """Plan for values with these columns too; whether that is more than was planned.
+        """Plan for values with these columns too; return whether the plan has grown.
 
-        Of needs that clash the first one counts: the next tasks make rejects of the others' values.
+        Of conflicting needs the first one counts: the next tasks reject the others' values.
         """
         known = self._known()
         schema = known
@@ -93,14 +93,14 @@ class Plans:
         return not schema.equals(known)
 
     def renew(self) -> None:
-        """A new plan, from what the table is now."""
+        """Create a new plan, from the current table."""
         self._plan(self._known())
 
     def _known(self) -> pa.Schema:
         """The columns of values so far.
 
-        Somebody else may have added to the table what values wanted to add, of another type. Then
-        the table's columns count, and the next tasks say what they need besides.
+        Another writer may have added the same column to the table with another type. Then the
+        table's columns count, and the next tasks report what they need besides.
         """
         schema = self.task.value_schema
         if self.task.parser.registry is None or self._has_transform:
@@ -113,7 +113,7 @@ class Plans:
         self.task = self._planned(self.task.number + 1, self.task.parser, value_schema)
 
     def rows_layout(self, rows: pa.Schema) -> FileLayout:
-        """How files of rows are written, that the table takes when it has grown."""
+        """Return the layout of files of rows, for the table with its new columns."""
         grown = require_change(self._rows.schema(), rows, may_widen=self.may_widen).schema
         return self._changes_layout(grown) if self.key else self._rows.layout(grown)
 
@@ -130,7 +130,7 @@ class Plans:
 
     @property
     def rules(self) -> tuple[Expectation, ...]:
-        """What rows are asked: first the constraints of the table, as it is now."""
+        """Return the rules for rows: first the current constraints of the table."""
         return (*self._rows.constraints(), *self._definition.expectations)
 
     @property
@@ -140,12 +140,12 @@ class Plans:
 
     @property
     def _keeps_record(self) -> bool:
-        """Whether a row that is staged may be quarantined; the bytes would be most of it."""
+        """Whether staged rows keep the record, most of their bytes: if one may be quarantined."""
         may_be_reject = self._has_transform or self.key or self.filled or self.required
         return self._is_staged and (bool(may_be_reject) or is_quarantining(self.rules))
 
     def _require_in_task(self, rules: Sequence[Expectation], columns: pa.Schema) -> None:
-        """The way was chosen by the rules of the start; the table may have others by now."""
+        """Raise if a task cannot evaluate a rule that the table got after the mode was chosen."""
         constraints = tuple(one for one in rules if one.is_constraint)
         if self._is_staged or constraints == self._in_task:
             return
@@ -160,7 +160,7 @@ class Plans:
         self._in_task = constraints
 
     def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
-        """The report of files with these columns, as its commit needs it."""
+        """Return the report of files with these columns, for its commit."""
         rows = pa.schema([one for one in rows if one.name not in CHANGE_COLUMNS.names])
         report = _with_new_columns(
             replace(report, schema=self.change_for(rows)), self._rows.schema()
@@ -176,7 +176,7 @@ class Plans:
         return changes_layout(self._rows, rows)
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
-        """The same columns, required where the table's are: Spark does not tell.
+        """Return the same columns, required where the table's are: Spark does not report it.
 
         A null in such a column is an error when it is written.
         """
@@ -216,7 +216,7 @@ class Plans:
     def _deletions(self, rows: FileLayout, whole: pa.Schema) -> FileLayout:
         """With the columns of the other changes, if those are known: one upsert has both.
 
-        Also with those that come with this batch: a key that becomes wider in it may be deleted.
+        Also with those that this batch adds: a key that it widens may be deleted.
         """
         if not self._is_staged:
             return rows
@@ -229,12 +229,12 @@ class Plans:
         record = (VALUE,) if self._keeps_record else ()
         rows = with_metadata_columns(value_schema, self._definition.table.metadata)
         schema = pa.schema([*rows, *record])
-        # It is read once, from the same machine as a rule: what counts is the processor's time.
+        # It is read once, usually on the same machine: only CPU time matters.
         return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
 
 
 def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:
-    """The report, whose empty columns are new where the table gets them with its commit."""
+    """Return the report, with empty columns marked as new where its commit adds them."""
     empty = report.counts.empty_columns
     if report.schema is None or not empty:
         return report
@@ -244,19 +244,19 @@ def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:
 
 
 def derived_names(table: Table) -> frozenset[str]:
-    """The names of partitions that are no column's: in Delta they are columns of their own."""
+    """The names of partitions without a column: in Delta they are separate columns."""
     return frozenset(file_partitions.derived_names(table.layout(table.schema()).partitions))
 
 
 def value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
-    """The columns of a table that are of the value."""
+    """Return the columns of a table that belong to the value."""
     form = definition.table.metadata
     out = () if form is Metadata.NONE else metadata_columns(form).names
     return pa.schema([one for one in held if one.name not in out])
 
 
 def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Change:
-    """What the table has to become; `SchemaError` when it cannot."""
+    """Return the change that the table needs; `SchemaError` when it is impossible."""
     change = change_of(table, rows, may_widen=may_widen)
     if isinstance(change, Incompatible):
         raise SchemaError(

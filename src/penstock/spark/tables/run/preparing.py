@@ -1,7 +1,7 @@
-"""What has to be known before a pipeline's first batch: topics, schema, mode and tables.
+"""Prepares a pipeline before its first batch: topics, schema, mode and tables.
 
-Everything that can be wrong with a definition shows here, before a record is read: a topic that is
-not there, a schema that cannot be read, a rule about no column, a table that cannot hold it.
+All errors of a definition are raised here, before a record is read: a missing topic, an unreadable
+schema, a rule about a missing column, a table that cannot hold the rows.
 """
 
 import logging
@@ -65,7 +65,7 @@ class Reading:
     cluster: Cluster
     lookups: Lookups
     first: StreamOffset
-    """Where the definition says that reading starts."""
+    """The start of reading in the definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def prepare(
     transform: Transform | None,
     reading: Reading,
 ) -> Prepared:
-    """Read the schema, choose the way, make the tables that are missing."""
+    """Read the schema, choose the mode, create missing tables."""
     settings = definition.table
     require_written_schema(definition, has_transform=transform is not None)
     held = _held_columns(definition)
@@ -115,7 +115,7 @@ def prepare(
         constraints=constraints,
         held=columns,
     )
-    # Of a registry nothing may be known yet: then columns come with the first values.
+    # A registry may have no schema yet: then the first values add the columns.
     is_known = len(value_schema) > 0
     may_be_asked = asked if held is None else with_others(asked, held.columns)
     if transform is None and is_known:
@@ -142,12 +142,12 @@ def prepare(
         is_staged=mode.mode is RunMode.DATAFRAME,
         has_transform=transform is not None,
     )
-    plans.change_for(whole)  # told now, and not by the first batch
+    plans.change_for(whole)  # raises now, and not in the first batch
     return Prepared(mode, plans, rows, rejects)
 
 
 def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
-    """The columns of values that the table has already; None when there is no table."""
+    """Return the columns of values in the table; None when there is no table."""
     try:
         table = open_table(definition.table, definition.table.name)
     except TableMissingError:
@@ -176,8 +176,8 @@ def _constraints(
 def _registered_columns(parser: ParserPlan, held: TableColumns | None) -> pa.Schema:
     """The columns of a registry's newest schema, with those that the table has.
 
-    When that schema does not fit, its values are rejects, as they are while a pipeline runs: a
-    start that refused them would stop what goes on for all others.
+    When that schema does not fit, its values are rejects, as in a running pipeline: an error at the
+    start would stop the values of all other schemas.
     """
     try:
         newest = all_nullable(new_parser(parser).schema)  # the next one may be without a column
@@ -200,7 +200,7 @@ def _parser_plan(
 ) -> ParserPlan:
     pinned = None
     if definition.value.schema_source is SchemaSource.INFERRED:
-        # The table is where an inferred schema is pinned.
+        # An inferred schema is pinned in the table.
         pinned = (
             held.columns
             if held is not None
@@ -247,7 +247,7 @@ def _result_schema(
     rules: Sequence[Expectation],
     held: pa.Schema | None,
 ) -> pa.Schema:
-    """What the user's function makes of such rows; rules have to be about its columns."""
+    """Return the schema of the user's function for such rows; rules apply to its columns."""
     given = from_arrow_schema(pa.schema([*columns, VALUE]))
     result = transformed(spark.createDataFrame([], given), transform)
     require_rules(result, rules, definition.pipeline.name, held)

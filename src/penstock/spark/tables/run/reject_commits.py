@@ -1,7 +1,7 @@
-"""Brings the rejects of a batch into their table, before the rows of the batch are committed.
+"""Commits the rejects of a batch to their table, before the rows of the batch are committed.
 
-Guarantees: when it returns, the table of rejects has exactly these of the batch's offsets, whatever
-an earlier attempt left there. That the rows of the batch are to be committed was decided before.
+Guarantees: when it returns, the table of rejects has exactly these rejects of the batch's offsets,
+whatever an earlier attempt left there. The caller has decided before to commit the rows.
 """
 
 from typing import Final
@@ -24,15 +24,15 @@ from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.upsert import Changes, as_changes
 
 PLACE: Final = ["topic", "partition", "offset"]
-"""Which record is meant."""
+"""Identifies a record."""
 KEY: Final = [*PLACE, "pipeline"]
-"""Which reject is meant: pipelines from two clusters may share a table."""
+"""Identifies a reject: pipelines from two clusters may share a table."""
 
 
 def bring_rejects(
     committer: TableCommitter, offer: Offer, report: BatchReport, pipeline: str
 ) -> None:
-    """Add the rejects, or put right what is there of this pipeline."""
+    """Add the rejects, or replace those of this pipeline."""
     if not is_held(committer.state, offer):
         if report.reject_files:
             committer.commit(offer, report.reject_files, rule=reject_rule)
@@ -48,10 +48,10 @@ def bring_rejects(
 
 
 def withdraw_rejects(committer: TableCommitter, offer: Offer) -> None:
-    """Take the rejects of a batch out again whose rows are another pipeline's.
+    """Remove the rejects of a batch whose rows another pipeline has committed.
 
-    Two that run at once can both find nothing against their batch, and the rejects of the later
-    one are there when its rows are refused: it would never come again to put them right.
+    Two pipelines that run at once can both decide to commit a batch, and the rejects of the later
+    one are committed when its rows are rejected: its batch would never be repeated to correct them.
     """
     committer.reload()
     held = held_rejects(committer.table, offer.ranges, offer.driver.pipeline)
@@ -67,7 +67,7 @@ def change_rejects(
     *,
     rule: Rule = decide,
 ) -> None:
-    """Put rejects in or in place of their older selves, and take others out, in one commit."""
+    """Add or replace rejects, and remove others, in one commit."""
     layout = changes_layout(committer.table, REJECTS)
     missing = [pa.nulls(gone.num_rows, one.type) for one in REJECTS if one.name not in KEY]
     names = [*KEY, *(one.name for one in REJECTS if one.name not in KEY)]

@@ -1,11 +1,11 @@
-"""Puts rejects into the table again, once each: after a schema has grown or a rule was corrected.
+"""Replays rejects into the table, once each: after a schema has grown or a rule was corrected.
 
 Guarantees: a reject is in the table or among the rejects, never in both for good and never in
 neither, whatever crashes in between; the order is that of `replay_steps`. Rejects that are bad
-again stay, with the new reason and one more attempt. Only rejects are taken whose batch is in the
-table, so that a running pipeline and a replay never want the same ones.
+again stay, with the new reason and one more attempt. Only rejects whose batch is in the table are
+replayed, so that a running pipeline and a replay never use the same ones.
 
-An upsert is not replayed: what came later for the same key would be undone.
+An upsert is not replayed: it would undo later changes of the same key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,11 +54,11 @@ from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 
 CLAIM_MAX: Final = 100_000
-"""Rejects that are put in at once; they are in memory, with their values."""
+"""Rejects that are replayed at once; they are in memory, with their values."""
 CLAIM_BYTES_MAX: Final = 256 * 2**20
 """Of them; a claim is ended by the piece that passes it."""
 PIECE_ROWS: Final = 256
-"""Rejects whose bytes are counted at once. A table gives parts of any size."""
+"""Rejects whose bytes are counted at once. A table returns parts of any size."""
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 _VIRTUAL: Final = PartitionRange("replay", 0, 0, 0)
@@ -70,7 +70,7 @@ class ReplayRefusedError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class RejectFilter:
-    """Which rejects are meant; None is any."""
+    """Which rejects to replay; None matches any."""
 
     error_class: str | None = None
     topic: str | None = None
@@ -80,7 +80,7 @@ class RejectFilter:
     """Not included."""
 
     def chosen(self, rejects: pa.Table) -> pa.Table:
-        """Those that are meant."""
+        """Return the rejects that match."""
         for name in ("error_class", "topic", "partition"):
             wanted = getattr(self, name)
             if wanted is not None:
@@ -94,7 +94,7 @@ class RejectFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReplayDone:
-    """What a replay did."""
+    """The result of a replay."""
 
     records: int = 0
     rows: int = 0
@@ -110,11 +110,11 @@ def replay(
     transform: Transform | None = None,
     anew: bool = False,
 ) -> ReplayDone:
-    """Try the rejects again that are meant; first what an earlier replay left unfinished.
+    """Replay the matching rejects, after completing an unfinished earlier replay.
 
-    `ReplayRefusedError` when one of both tables was dropped or rolled back since, because nobody
-    can tell then what is in which. With `anew` they are taken as they are, and what was claimed is
-    an open reject again.
+    `ReplayRefusedError` when one of both tables was dropped or rolled back since, because their
+    contents are then unknown. With `anew` they are accepted unchanged, and claimed rejects are open
+    again.
     """
     require_possible(definition)
     reading = open_reading(definition)
@@ -131,7 +131,7 @@ def replay(
 
 
 def require_possible(definition: PipelineDefinition) -> None:
-    """Refuse what can be refused without Spark and brokers."""
+    """Raise errors that need no Spark and no brokers."""
     if definition.table.mode is WriteMode.UPSERT:
         raise ReplayRefusedError(
             f"'{definition.table.name}' is written by upserts, and a reject is older than what "
@@ -165,7 +165,7 @@ class _Replay:
         self._done = ReplayDone()
 
     def run(self) -> ReplayDone:
-        """Until nothing is left that is meant."""
+        """Run until no matching reject is left."""
         take_both(self._rejects, self._rows)
         while True:
             rejects, rows = self._counts()
@@ -184,8 +184,8 @@ class _Replay:
         return count_of(self._rejects.state, self._name), count_of(self._rows.state, self._name)
 
     def _claim(self, count: int) -> bool:
-        # The rows first: what they hold now, the rejects have in its last form. The other way
-        # round a batch could be judged again and committed in between.
+        # The rows first: rejects of the offsets that they hold now are final. In the other order a
+        # batch could be judged again and committed in between.
         self._rows.reload()
         self._rejects.reload()
         chosen = self._open_ones()
@@ -202,7 +202,7 @@ class _Replay:
         if not all(map(self._committed_places(), _places(claimed))):
             self._settle(rejects, count)  # the rows' table was dropped or rolled back
             return
-        # The offsets are the claimed ones' own; the range only says that there is one batch.
+        # The offsets are those of the claimed rejects; the range only marks one batch.
         written = partial(_written, claimed)
         writer = BatchWriter(self._plans, self._expectations, written, self._stage)
         report = writer.write(BatchRanges((_VIRTUAL,)))
@@ -220,7 +220,7 @@ class _Replay:
         except LayoutChangedError:
             self._rows.reload()
             self._plans.renew()
-            return  # what is claimed is written again, for the table as it is now
+            return  # claimed rejects are written again, for the current table
         self._done = ReplayDone(
             self._done.records + claimed.num_rows,
             self._done.rows + report.counts.rows,
@@ -231,7 +231,7 @@ class _Replay:
         self._change_rejects(REJECTS.empty_table(), gone=self._claimed(), offered=counted(count))
 
     def _settle(self, rejects: int, rows: int) -> None:
-        """Let the counts fit, with nothing claimed. After a crash in between they still do not."""
+        """Set matching counts, with nothing claimed. After a crash in between they still differ."""
         if not self._anew:
             names = self._table.dlq_name, self._table.name
             raise ReplayRefusedError(misfit(rejects, rows, *names))
@@ -255,17 +255,17 @@ class _Replay:
     # --- Rejects ---
 
     def _claimed(self) -> pa.Table:
-        """All of them, in whatever parts and order the table gives them.
+        """Return all claimed rejects, in any parts and order.
 
-        Nobody else changes what is claimed, so what was inserted is what is released. They fit
-        into memory because they were bounded when they were chosen; a limit here would insert some
-        and release others.
+        No other process changes claimed rejects, so exactly the inserted ones are released. They
+        fit into memory because they were bounded when they were chosen; a limit here would insert
+        some and release others.
         """
         self._rejects.reload()
         return pa.concat_tables([REJECTS.empty_table(), *self._of(self._name)])
 
     def _open_ones(self) -> pa.Table:
-        """Rejects that are meant, as many as are put in at once."""
+        """Return the next batch of unresolved rejects that match the filter."""
         return _as_many_as_fit(
             self._committed(self._where.chosen(one)) for one in self._of(self._pipeline)
         )
@@ -277,16 +277,16 @@ class _Replay:
                 yield pa.Table.from_batches([found], REJECTS)
 
     def _committed(self, rejects: pa.Table) -> pa.Table:
-        """Those whose batch is in the table, without those that this run has tried.
+        """Return rejects whose batch is in the table, without those that this run has tried.
 
-        What is not in the table is judged again anyway, with its batch.
+        Records that are not in the table are judged again anyway, with their batch.
         """
         is_committed = self._committed_places()
         is_meant = [one not in self._tried and is_committed(one) for one in _places(rejects)]
         return rejects.filter(pa.array(is_meant, pa.bool_()))
 
     def _committed_places(self) -> Callable[[Place], bool]:
-        """Tells of a record whether its batch is in the table."""
+        """Return a function: whether the batch of a record is in the table."""
         held = [
             note.held
             for name, note in self._rows.state.notes.items()
@@ -296,13 +296,13 @@ class _Replay:
 
 
 def _written(rejects: pa.Table, _ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
-    """What a task does, with rejects instead of a range."""
+    """Do a task's work, with rejects instead of a range."""
     about = TaskReport(plan.number, _VIRTUAL, None, None)
     return [write_records(_records(rejects), Judge(plan), about)]
 
 
 def _records(rejects: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rejects as the records that they were."""
+    """Return the rejects as their original records."""
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
     yield from rejects.select(names).combine_chunks().to_batches(max_chunksize=32_768)
 
@@ -314,7 +314,7 @@ def _is_in(key: Place, held: Mapping[TopicPartition, HeldPartition]) -> bool:
 
 
 def _as_many_as_fit(parts: Iterable[pa.Table]) -> pa.Table:
-    """Rejects from the beginning, up to what fits into memory: only to choose what is claimed."""
+    """Return the first rejects that fit into memory: only to choose those to claim."""
     found, rows, held_bytes = [REJECTS.empty_table()], 0, 0
     for part in parts:
         for first in range(0, part.num_rows, PIECE_ROWS):
@@ -328,7 +328,7 @@ def _as_many_as_fit(parts: Iterable[pa.Table]) -> pa.Table:
 
 
 def _first_of_each(rejects: pa.Table) -> pa.Table:
-    """One for each record: a function may have made several rows of one, and all were bad."""
+    """Return one for each record: a function may have returned several bad rows for one."""
     seen: dict[Place, int] = {}
     for number, place in enumerate(_places(rejects)):
         seen.setdefault(place, number)

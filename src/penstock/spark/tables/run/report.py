@@ -1,8 +1,8 @@
-"""What tasks report to the driver, and what their reports say together (pure, but for pickling).
+"""The reports of tasks to the driver, and their sum (pure, but for pickling).
 
 A report is about one range of offsets of one partition: every record of it is in a file of rows, in
-a file of rejects, or was dropped by a rule. So reports are the whole of what a commit needs to know
-of a batch; the rows themselves never reach the driver.
+a file of rejects, or was dropped by a rule. So a commit needs only the reports of a batch; the rows
+themselves never reach the driver.
 """
 
 import pickle
@@ -21,7 +21,7 @@ from penstock.spark.tables.upsert import Changes
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task did."""
+    """The result of one task."""
 
     plan_number: int
     range: PartitionRange
@@ -33,7 +33,7 @@ class TaskReport:
     broken: Mapping[str, int] = field(default_factory=dict)
     """Rows that broke a rule, by its name."""
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
-    """Fields of values that no column has: in how many of the values that were looked at."""
+    """Fields without a column: in how many of the checked values each occurs."""
     looked_at: int = 0
     empty_columns: frozenset[str] | None = None
     """Columns of values that are NULL in all rows; None: no values were read."""
@@ -44,9 +44,9 @@ class TaskReport:
     deletion_files: tuple[FileReceipt, ...] = ()
     newest_timestamp_ms: int | None = None
     lost: tuple[LostRange, ...] = ()
-    """Offsets of the range that were gone from the topic, and that the user does without."""
+    """Offsets of the range that were deleted from the topic, which the user accepts."""
     needs: pa.Schema | None = None
-    """The values have columns that the plan has not; nothing was written."""
+    """The values have columns that the plan lacks; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class BatchReport:
     newest_timestamp_ms: int | None
     lost: tuple[LostRange, ...] = ()
     schema: pa.Schema | None = None
-    """What the table has to become for these rows; None when it is that already."""
+    """The table's schema for these rows; None when it needs no change."""
     changes: Changes | None = None
     """The files as an upsert; None: they are appended."""
 
 
 def pack(report: TaskReport) -> bytes:
-    """The report as a row of Spark has it."""
+    """Return the report as the content of a Spark row."""
     return pickle.dumps(report)
 
 
@@ -81,7 +81,7 @@ def unpack(data: bytes) -> TaskReport:
 
 
 def together(reports: Sequence[TaskReport]) -> BatchReport:
-    """What the batch is; tasks of one partition are neighbours without a gap."""
+    """Return the report of the batch; tasks of one partition are adjacent without a gap."""
     broken: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     for one in reports:

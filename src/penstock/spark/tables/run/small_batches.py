@@ -1,10 +1,10 @@
 """`SmallBatches`: a batch of few records, done by the driver without a job of Spark's.
 
-Guarantees: it gives the reports of the whole batch, or nothing, and then Spark's tasks have to do
-it. Whatever goes wrong is left to them: they have more patience, decide about what is gone, and say
-what it was. After a failure they do the batches of the next minute.
+Guarantees: it returns the reports of the whole batch, or nothing, and then Spark's tasks have to do
+it. Every error is left to them: they wait longer, decide about deleted records, and report the
+error. After a failure they do the batches of the next minute.
 
-What runs here cannot be ended when a pipeline is stopped, and lies in the driver's memory. So it is
+A batch here cannot be cancelled when a pipeline is stopped, and is in the driver's memory. So it is
 bounded in time and in bytes, more closely than a task is. One thread uses it at a time.
 """
 
@@ -41,7 +41,7 @@ class SmallBatches:
     """Does batches for one pipeline."""
 
     def __init__(self, settings: TaskSettings) -> None:
-        # A loss is never decided about here, whatever the pipeline allows: this is impatient.
+        # A loss is never decided here, whatever the pipeline allows: timeouts are short.
         self._settings = settings._replace(fail_on_data_loss=True)
         self._client = _impatient(settings.client)
         self._cluster: Cluster | None = None
@@ -49,7 +49,7 @@ class SmallBatches:
         self._has_warned = False
 
     def reports(self, orders: Sequence[TaskOrder], held: StreamOffset) -> list[TaskReport]:
-        """The reports of these orders; nothing when they have to be done by tasks."""
+        """Return the reports of these orders; empty when tasks have to do them."""
         if not orders or monotonic() < self._not_before or not are_next(orders, held):
             return []
         allowance = Allowance(BYTES_MAX, monotonic() + SECONDS_MAX)
@@ -57,12 +57,12 @@ class SmallBatches:
             if self._cluster is None:
                 self._cluster = open_cluster(self._client)
             return list(carry_out(orders, self._settings, self._cluster, allowance.spent))
-        except Exception as error:  # noqa: BLE001 - whatever it is, tasks meet it too and tell
+        except Exception as error:  # noqa: BLE001 - tasks meet the same error and report it
             self._give_up(error)
             return []
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._cluster is not None:
             self._cluster.close()
         self._cluster = None
@@ -85,7 +85,7 @@ class Allowance:
         self._until = until
 
     def spent(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same records, until it is spent."""
+        """Return the same records; raise when the allowance is spent."""
         for batch in records:
             self._bytes_left -= batch.nbytes
             if self._bytes_left < 0:
@@ -98,14 +98,14 @@ class Allowance:
 def are_next(orders: Sequence[TaskOrder], held: StreamOffset) -> bool:
     """Whether none of these offsets is in the table already.
 
-    Orders of another batch would be: Spark plans a batch before it calls for it, and if it ever did
-    not, this is noticed.
+    Orders of another batch would be in it: Spark plans a batch before it calls the driver, and a
+    change of that is noticed here.
     """
     return not any(_is_held(order.task, held) for order in orders)
 
 
 def _is_held(task: ReadTask, held: StreamOffset) -> bool:
-    """Offsets of a topic that was made anew are others: they are offered, and the commit stops."""
+    """Offsets of a recreated topic are not held: they are offered, and the commit stops."""
     at, start, _ = task.range
     if at not in held.positions or held.topic_ids.get(at.topic) not in {None, task.topic_id}:
         return False

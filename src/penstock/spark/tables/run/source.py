@@ -1,13 +1,13 @@
 """`PipelineSource`: the stream of a pipeline, whose rows are the reports of its tasks.
 
-It reads as `format("penstock")` does, with the same offsets in the checkpoint. What differs: where
-a query begins and goes on is told by the table (`table_offsets`), what it holds is not read again,
-and a task gives reports, a row for each range. Ranges that are small together are one task:
-to start one costs more than to read them. A batch that is small as a whole is left to the driver
-(`leave_batch`), which then need not run Spark's tasks at all.
+It reads as `format("penstock")` does, with the same offsets in the checkpoint. The differences: the
+table decides where a query begins and continues (`table_offsets`), held offsets are not read again,
+and a task returns reports, a row for each range. Small ranges share one task: starting one costs
+more than reading them. A batch that is small as a whole is left to the driver (`leave_batch`),
+which then need not run Spark's tasks at all.
 
-Spark keeps the reader in a process of its own; plans reach it by a file (`plan_file`). What only
-tasks need is imported by them.
+Spark keeps the reader in a separate process; plans reach it by a file (`plan_file`). Modules that
+only tasks need are imported by them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class PipelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` is given, by the runner alone."""
+        """The name for `format(...)`, used by the runner alone."""
         return NAME
 
     def schema(self) -> StructType:
@@ -67,13 +67,13 @@ class PipelineSource(DataSource):
 
 
 def register(spark: SparkSession) -> str:
-    """Let this session know the source; the name by which it does."""
+    """Register the source in this session; return its name there."""
     try:
         spark.dataSource.register(PipelineSource)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-        # A session that was made from another one may not register the name again, nor use it.
+        # A session that was derived from another one may not register the name again, nor use it.
         own_name = f"{NAME}_{uuid4().hex}"
         own = type(
             "OwnPipelineSource", (PipelineSource,), {"name": classmethod(lambda _: own_name)}
@@ -84,22 +84,22 @@ def register(spark: SparkSession) -> str:
 
 
 class PipelineReader(PenstockStreamReader):
-    """Plans a batch after the newest plan; its tasks write files."""
+    """Plans a batch by the newest plan; its tasks write files."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Spark's options know no case.
+        # Spark's options are case-insensitive.
         given = {name: text for name, text in options.items() if name.lower() != "planfile"}
         super().__init__(given)
         self._plan_path = options[PLAN_OPTION]
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the table says that a new query begins."""
+        """Return the table's position, where a new query begins."""
         return write_offset(read_plan(self._plan_path).initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch, from where the table is, whatever the checkpoint says.
+        """Return the end of the next micro-batch, from the table's position, not the checkpoint's.
 
-        What the table holds may be gone from the topic by then, and is missing to nobody.
+        Held records may be deleted from the topic by then, and are not a loss.
         """
         known = read_offset(start)
         held = read_plan(self._plan_path).held
@@ -112,20 +112,20 @@ class PipelineReader(PenstockStreamReader):
             found = super().latestOffset(document, limit)
         end = read_offset(found)
         if found != document:
-            # Otherwise there is no batch, and what it says of beginnings is of the last one.
+            # Otherwise there is no batch, and its `begins` belong to the last one.
             require_no_second_log(right, end)
         if right is planned:
             return found
         told = write_offset(with_begins(end, planned, right))
         if told == start:
-            # The last batch was the same, and Spark would run none: let it go back first.
+            # The last batch was the same, and Spark would run none: let its position go back first.
             told = write_offset(with_begins(right, planned, right))
         return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch, without what the table holds, and with what it lacks.
+        """Return the tasks of a batch, without held offsets, and with those that the table lacks.
 
-        A batch that is planned again may be of days ago.
+        A batch that is planned again may be days old.
         """
         plan = read_plan(self._plan_path)
         if start != end:

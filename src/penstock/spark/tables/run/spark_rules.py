@@ -1,12 +1,12 @@
-"""Rules asked by Spark SQL, beside the rows of a DataFrame.
+"""Evaluates rules by Spark SQL, beside the rows of a DataFrame.
 
-Guarantees: a rule means what Spark's SQL says by its own defaults, ANSI mode, and in UTC, whatever
-the session of the user is set to; that session is not touched, so its other queries go on as they
-were. A rule that cannot be evaluated for a row, by an overflow, a division by zero or a cast, is
-NULL for this row and is asked about all others.
+Guarantees: a rule is evaluated with Spark's own defaults, ANSI mode, and in UTC, whatever the
+settings of the user's session; that session is not changed, so its other queries are not affected.
+A rule that cannot be evaluated for a row, by an overflow, a division by zero or a cast, is NULL for
+this row and is evaluated for all others.
 
-The function of the user is not evaluated here: its columns have the meaning that they got in the
-user's session, and are computed under its settings.
+The function of the user is not evaluated here: its columns are defined in the user's session, and
+computed under its settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,21 +25,21 @@ from penstock.spark.tables.port import TableRefusedError
 
 _RULE: Final = "_penstock_rule_"
 _MEANING: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""Of the text of a rule. Spark takes it up when it reads the text, not when it evaluates it."""
+"""Of the text of a rule. Spark applies them when it parses the text, not when it evaluates it."""
 
 _FALSE: Final = b"false"
 _TRUE: Final = b"true"
 
 
 def answer_name(number: int) -> str:
-    """The column with the answers of the rule of this number."""
+    """Return the column with the results of the rule of this number."""
     return f"{_RULE}{number}"
 
 
 def in_own_session(frame: DataFrame) -> DataFrame:
-    """The same rows in a session that is ours, with all settings, views and functions of theirs.
+    """Return the same rows in our own session, with all settings, views and functions of theirs.
 
-    Spark does so for each of its streams; Python has no name for it.
+    Spark does so for each of its streams; Python has no API for it.
     """
     theirs = frame.sparkSession
     session = theirs._jsparkSession.cloneSession()
@@ -55,9 +55,9 @@ def asked(
     rules: Sequence[Expectation],
     table: pa.Schema | None = None,
 ) -> DataFrame:
-    """These columns, and the answers to the rules: false for a row that breaks one.
+    """Return these columns, and the results of the rules: false for a row that breaks one.
 
-    `frame` is in a session of ours. Constraints are asked about rows as `table` will have them.
+    `frame` is in a session of ours. Constraints are evaluated for rows in the schema `table`.
     """
     answers = {n: expr(condition(rule)).alias(answer_name(n)) for n, rule in enumerate(rules)}
     constraints = [n for n, rule in enumerate(rules) if rule.is_constraint]
@@ -82,12 +82,12 @@ def _as_in_table(frame: DataFrame, table: pa.Schema) -> DataFrame:
 
 
 def condition(rule: Expectation) -> str:
-    """The rule as Spark SQL that is true for rows that keep it and false for those that do not."""
-    # `try_to_binary` is NULL whatever goes wrong inside of it, of which Spark has no plainer way.
-    # AND refuses what is no boolean. The rule has lines of its own: a comment at its end must not
-    # swallow the bracket.
+    """Return the rule as Spark SQL: true for rows that pass it and false for the others."""
+    # `try_to_binary` is NULL for any error inside of it, for which Spark has no simpler function.
+    # AND rejects values that are not booleans. The rule has lines of its own: a comment at its end
+    # must not swallow the bracket.
     tried = f"try_to_binary(CAST(((\n{rule.sql}\n) AND true) AS STRING), 'utf-8')"
-    # Below a condition that is not known before: else Spark takes what two rules have in common
+    # Below a condition that is unknown at planning: else Spark moves the common part of two rules
     # out of both, and evaluates it where nothing catches its errors.
     shielded = f"CASE WHEN spark_partition_id() >= 0 THEN {tried} END"
     if rule.is_constraint:
@@ -101,7 +101,7 @@ def require_rules(
     pipeline: str,
     table: pa.Schema | None = None,
 ) -> None:
-    """`DefinitionError` when Spark does not understand a rule over these columns."""
+    """`DefinitionError` when Spark rejects a rule over these columns."""
     own = in_own_session(frame) if rules else frame
     for rule in rules:
         try:
@@ -123,7 +123,7 @@ def require_rules(
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """These settings for as long as it lasts, in a session of ours."""
+    """Apply these settings for the block, in a session of ours."""
     before = {name: spark.conf.get(name) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)

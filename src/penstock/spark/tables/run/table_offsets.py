@@ -1,7 +1,7 @@
-"""Where the batches of a pipeline begin: where the table says (pure).
+"""Where the batches of a pipeline begin: at the table's position (pure).
 
-A checkpoint says where Spark was; the table says what it holds. They differ after a checkpoint was
-deleted or set back, and after a table was rolled back, dropped or exchanged. The table is right:
+A checkpoint has Spark's position; the table has its own. They differ after a checkpoint was deleted
+or set back, and after a table was rolled back, dropped or exchanged. The table is right:
 
     a partition's place in the checkpoint      the batch begins
     behind what the table holds                after what it holds
@@ -10,9 +10,9 @@ deleted or set back, and after a table was rolled back, dropped or exchanged. Th
     and it is not subscribed to any more       nowhere: it is forgotten
     of a topic that was made anew              there: it is offered, and the commit stops
 
-One thing cannot be put right by reading: a log that ends before what the table holds, or was
-written anew from there. Other records have the offsets of rows that the table has. That is an error
-whatever `failOnDataLoss` says, because no batch can bring what is new and take back what is gone.
+Reading cannot correct one case: a log that ends before the table's position, or was rewritten from
+there. Other records have the offsets of rows that the table has. That is an error whatever
+`failOnDataLoss` says, because no batch can write the new records and remove the old ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from penstock.spark.tables.commit_stops import RECREATED_REMEDY
 
 
 def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset:
-    """The same without partitions that are not read any more."""
+    """Return the same without partitions that are not read any more."""
     left = {at: one for at, one in offset.positions.items() if subscription.covers(at)}
     if len(left) == len(offset.positions):
         return offset
@@ -36,7 +36,7 @@ def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset
 
 
 def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
-    """Partitions of which the table has less than it should: to be asked where they begin now."""
+    """Return partitions of which the table lacks records: their first offsets are looked up."""
     return [
         at
         for at, position in planned.positions.items()
@@ -48,12 +48,12 @@ def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
 def unknown(
     planned: StreamOffset, held: StreamOffset, subscription: Subscription
 ) -> list[TopicPartition]:
-    """Partitions that the table holds and a checkpoint has not met, or has forgotten."""
+    """Return partitions that the table holds and a checkpoint does not have."""
     return [at for at in held.positions if at not in planned.positions and subscription.covers(at)]
 
 
 def met(planned: StreamOffset, held: StreamOffset, there: Iterable[TopicPartition]) -> StreamOffset:
-    """The same with these partitions, which are no new ones: the table says where they go on."""
+    """Return the same with these partitions, which continue at the table's position."""
     more = {at: held.positions[at] for at in there}
     return replace(planned, positions={**planned.positions, **more}) if more else planned
 
@@ -61,10 +61,10 @@ def met(planned: StreamOffset, held: StreamOffset, there: Iterable[TopicPartitio
 def corrected(
     planned: StreamOffset, held: StreamOffset, earliest: Mapping[TopicPartition, int]
 ) -> StreamOffset:
-    """The place at which a batch begins, put right by what the table holds.
+    """Return the position at which a batch begins, corrected by the table's position.
 
-    `earliest` is of the partitions that `behind` names, as far as they are there. What is gone from
-    the topic is not asked for again. It is `planned` itself when nothing is different.
+    `earliest` has the partitions that `behind` names, as far as they exist. Deleted records are not
+    requested again. The result is `planned` itself when nothing differs.
     """
     positions = dict(planned.positions)
     for at, position in planned.positions.items():
@@ -81,7 +81,7 @@ def corrected(
 
 
 def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -> StreamOffset:
-    """The end of a batch, telling where it begins at another place than was planned."""
+    """Return the end of a batch, with `begins` where it begins at another position than planned."""
     begins = {
         at: min(place.offset, end.positions[at].offset)
         for at, place in right.positions.items()
@@ -91,7 +91,7 @@ def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -
 
 
 def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
-    """Where a batch begins by its two documents, of the partitions for which they tell it."""
+    """Return where a batch begins by its two documents, for the partitions that they have."""
     places = {
         **{at: one for at, one in start.positions.items() if at in end.positions},
         **{at: PartitionPosition(one) for at, one in end.begins.items() if at in end.positions},
@@ -101,7 +101,7 @@ def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
 
 @contextmanager
 def second_log_refused() -> Iterator[None]:
-    """Where losses are told as errors: some have other remedies in a pipeline than in a query."""
+    """Translate errors of losses: some have other remedies in a pipeline than in a query."""
     try:
         yield
     except DataLossError as error:
@@ -113,7 +113,7 @@ def second_log_refused() -> Iterator[None]:
 
 
 def require_no_second_log(start: StreamOffset, end: StreamOffset) -> None:
-    """Refuse a batch that begins before `start`, which is what the table holds."""
+    """Reject a batch that begins before `start`, the table's position."""
     lost = [
         f"the table holds {at} up to offset {start.positions[at].offset}, and its log ends at "
         f"{begin} or was written anew from there"
@@ -143,6 +143,6 @@ def _offset_at(place: StreamOffset, at: TopicPartition) -> int | None:
 
 
 def _is_same_topic(at: TopicPartition, one: StreamOffset, other: StreamOffset) -> bool:
-    """Ids that are not known are taken for the same; a topic that only one knows, too."""
+    """Whether the ids are equal; unknown ids, and a topic that only one has, count as equal."""
     known, held = one.topic_ids.get(at.topic), other.topic_ids.get(at.topic)
     return known is None or held is None or known == held

@@ -1,8 +1,8 @@
-"""What a task of a pipeline does: reads its range, judges each record, writes files, reports.
+"""A task of a pipeline: reads its range, judges each record, writes files, reports.
 
-Guarantees: a report with files is given only when all of them are safe; every record of the range
-is in one of them, or was dropped by a rule that counts it. A range that is read twice gives files
-with other names, of which a commit takes one set.
+Guarantees: a report with files is returned only when all of them are safe; every record of the
+range is in one of them, or was dropped by a rule that counts it. A range that is read twice has
+files with other names, of which a commit uses one set.
 
 Memory is bounded by one fetch and the row groups that are being gathered.
 """
@@ -34,7 +34,7 @@ def planned_report(task: ReadTask, cluster_id: str | None) -> TaskReport:
 
 
 def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskReport) -> TaskReport:
-    """Write files of these records; `about` says what they are."""
+    """Write files of these records; `about` describes them."""
     work, plan = _Work(judge), judge.plan
     known_before, looked_before = judge.unknown_fields()
     judge.take_empty_columns()
@@ -52,7 +52,8 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
                 tuple(one.finish()) for one in (rows, rejects, deletions)
             )
     except GrowthNeededError as error:
-        # The rest may need more: all of it is planned for at once, and read again once.
+        # The rest may need more columns: they are planned at once, and the range is read again
+        # once.
         needs = reduce(lambda _, batch: judge.needed_by(batch), records, error.value_schema)
         return TaskReport(plan.number, about.range, about.topic_id, about.cluster_id, needs=needs)
     unknown, looked_at = judge.unknown_fields()
@@ -77,7 +78,7 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
 
 
 class _Work:
-    """What a task has counted so far."""
+    """The counts of a task so far."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -95,7 +96,7 @@ class _Work:
         rejects: FilesWriter,
         deletions: FilesWriter,
     ) -> None:
-        """Judge records and write what became of them."""
+        """Judge records and write their rows and rejects."""
         judged = self._judge.judge(batch)
         self.records += batch.num_rows
         self.rows += judged.rows.num_rows

@@ -1,8 +1,8 @@
-"""What the tasks of a pipeline are told.
+"""The plan of a pipeline's tasks.
 
-A plan is a plain value that is pickled into tasks. It says how values are read, which rules rows
-have to keep, and how the files of both tables are written. It changes while a pipeline runs, when a
-table gets a column, and has a number by which a report says after which plan it was made.
+A plan is a plain value that is pickled into tasks. It defines how values are read, the rules for
+rows, and how the files of both tables are written. It changes while a pipeline runs, when a table
+gets a column, and has a number, which a report carries.
 """
 
 import pickle
@@ -17,19 +17,19 @@ from penstock.spark.tables.value_parsers import ParserPlan
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """How a task makes files of records."""
+    """How a task turns records into files."""
 
     number: int
     pipeline: str
     parser: ParserPlan
     value_schema: pa.Schema
-    """The columns of values, as the table has them; what does not fit is a reject."""
+    """The columns of values, as the table has them; values that do not fit are rejects."""
     may_widen: bool
     expectations: tuple[Expectation, ...]
     rows: FileLayout
     rejects: FileLayout
     metadata: Metadata = Metadata.STRUCT
-    """How rows say which record they came from."""
+    """How rows identify their record."""
     key: tuple[str, ...] = ()
     """The columns of the key: the rows are changes for an upsert."""
     deletions: FileLayout | None = None
@@ -39,20 +39,20 @@ class TaskPlan:
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
     derived: frozenset[str] = frozenset()
-    """Names of columns that the table's partitions make."""
+    """Names of columns that the table's partitions add."""
     is_staged: bool = False
-    """The rows are not the table's yet: their keys and rules are looked at later."""
+    """The rows are staged: their keys and rules are checked later."""
     keeps_record: bool = False
     """Rows have the whole record beside them (`columns.VALUE`), for a later quarantine."""
 
 
 def pack_plan(plan: TaskPlan) -> bytes:
-    """The plan as it travels."""
+    """Return the plan as bytes for tasks."""
     return pickle.dumps(plan)
 
 
 def unpack_plan(data: bytes) -> TaskPlan:
-    """The plan that a task was told."""
+    """Return the plan in a task's bytes."""
     plan = pickle.loads(data)  # noqa: S301 - from the driver of this query
     assert isinstance(plan, TaskPlan)
     return plan

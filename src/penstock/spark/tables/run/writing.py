@@ -1,9 +1,9 @@
-"""`BatchWriter`: makes files of the offsets of a batch, whatever way their rows take.
+"""`BatchWriter`: writes files of the offsets of a batch, in both execution modes.
 
-Guarantees of what `written` gives: every record of the ranges is in a file of rows or of rejects,
-or was dropped by a rule; the files have the columns that the table has or will have with their
-commit. Values with columns that the table has not yet are planned for, and the batch is written
-again. A rule whose action is `fail` and that is broken is an error, and nothing is committed.
+Guarantees of the result of `written`: every record of the ranges is in a file of rows or of
+rejects, or was dropped by a rule; the files have the columns that the table has or will have with
+their commit. New columns of values are added to the plan, and the batch is written again. A broken
+rule whose action is `fail` is an error, and nothing is committed.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def stage_for(
     definition: PipelineDefinition,
     transform: Transform | None,
 ) -> DataFrameStage | None:
-    """What rows pass through; None when tasks do everything."""
+    """Return the stage for rows; None when tasks do everything."""
     if prepared.mode.mode is not RunMode.DATAFRAME:
         return None
     return DataFrameStage(spark, prepared.plans, definition, transform)
@@ -44,7 +44,7 @@ class EndlessGrowthError(SparkQueryError):
 
 
 class BatchWriter:
-    """Writes batches after the newest plan."""
+    """Writes batches by the newest plan."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class BatchWriter:
         run_ranges: RunRanges,
         stage: DataFrameStage | None,
     ) -> None:
-        """`stage`: what rows pass through before they are the table's."""
+        """`stage`: processes rows before they are written to the table."""
         self._plans = plans
         self._expectations = expectations
         self._run_ranges = run_ranges
@@ -64,7 +64,7 @@ class BatchWriter:
         return self.written(ranges, self._run_ranges(ranges, self._plans.task))
 
     def written(self, ranges: BatchRanges, reports: Sequence[TaskReport]) -> BatchReport:
-        """What tasks have written of these offsets; written again when it has to be."""
+        """Return the files that tasks wrote for these offsets; write them again if needed."""
         stalls = 0
         while stalls < STALLS_MAX:
             plan = self._plans.task
