@@ -1,7 +1,7 @@
 """An Avro schema to the columns of a table (pure).
 
-Guarantees: the types are those that Spark's `from_avro` gives, but for the differences below; a
-schema that no table can hold is a `SchemaError` that names the field.
+Guarantees: the types are those of Spark's `from_avro`, except for the differences below; a schema
+that no table can hold is a `SchemaError` that names the field.
 
 | Avro | column |
 | --- | --- |
@@ -17,8 +17,8 @@ schema that no table can hold is a `SchemaError` that names the field.
 | union with null | the other type, nullable |
 | union of int and long, of float and double | the wider one |
 
-Differences from Spark: any other union is refused, and a type that contains itself, as Spark does.
-Fields that are no union with null are NOT NULL, as Avro means it.
+Differences from Spark: any other union is rejected, and a type that contains itself, as in Spark.
+Fields that are not a union with null are NOT NULL, as in Avro.
 """
 
 import json
@@ -87,7 +87,7 @@ def avro_columns(
 
 
 class _Reader:
-    """Walks the schema; each type comes with whether it may be null."""
+    """Walks the schema; returns each type with its nullability."""
 
     def __init__(self, what: str, named: Mapping[str, object]) -> None:
         self._what = what
@@ -133,7 +133,7 @@ class _Reader:
 
     def _inner(self, node: object, space: str, path: str, depth: int) -> pa.DataType:
         if node == "null":
-            # Nothing is stored for one, so that a short record could claim endlessly many.
+            # An element has no bytes, so a short record could claim endlessly many.
             self._fail(path, "a list of nothing.")
         return self.type_of(node, space, path, depth + 1)[0]
 
@@ -176,7 +176,7 @@ class _Reader:
         return pa.decimal128(precision, scale)
 
     def _define(self, node: Mapping[str, Any], space: str) -> str:
-        """Remember a named type; the namespace that holds inside it."""
+        """Record a named type; return the namespace inside it."""
         name = str(node.get("name"))
         if "." in name:
             space = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
 """Avro values by fastavro: with the schema of a file, or framed with an id of a registry.
 
-Guarantees: those of the port. A value is read by the schema that it was written with; bytes that
-follow it are a reject, because then it was written with another one.
+Guarantees: those of the port. A value is read by the schema that it was written with; trailing
+bytes are a reject, because then it was written with another one.
 """
 
 import io
@@ -28,7 +28,7 @@ from penstock.spark.tables.values.registry import RegisteredSchema
 
 KIND: Final = "AVRO"
 _PLAIN_LOGICAL: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
-"""Read as what they are stored as: there is no column for more."""
+"""Read as their stored type: no column type fits them."""
 _UNREADABLE: Final = (
     ArithmeticError,
     AttributeError,
@@ -108,12 +108,12 @@ def _compiled(
 
 
 def _is_of_time(error: BaseException) -> bool:
-    """Whether it is about a number of days or parts of seconds for which Python has no date."""
+    """Whether the error is about a time for which Python has no date."""
     return isinstance(error, OverflowError) or str(error).startswith(("ordinal must be", "year "))
 
 
 def _without_logical(node: Schema) -> Schema:
-    """The schema without those logical types that are read as what they are stored as."""
+    """Return the schema without those logical types that are read as their stored type."""
     if isinstance(node, list):
         return [_without_logical(one) for one in node]
     if not isinstance(node, dict):

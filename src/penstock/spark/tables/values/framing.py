@@ -1,7 +1,7 @@
 """Confluent's wire format: a zero byte, the schema's id in four bytes, then the value (pure).
 
-Protobuf has between them which message of the file it is, as a list of indexes in zigzag varints,
-with a single zero for the first message.
+With Protobuf the index of the message in the file is between them, as a list of indexes in zigzag
+varints, with a single zero for the first message.
 """
 
 import struct
@@ -12,7 +12,7 @@ from penstock.spark.tables.values.parser import ErrorClass, RowError
 MAGIC: Final = 0
 HEADER_BYTES: Final = 5
 INDEXES_MAX: Final = 32
-"""How deep messages lie in each other."""
+"""The maximum nesting of messages."""
 _VARINT_BYTES_MAX: Final = 5
 
 _ID: Final = struct.Struct(">xI")
@@ -30,7 +30,7 @@ def schema_id_of(value: bytes) -> int:
 
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Which message of a Protobuf file the value is, and where it begins."""
+    """Return the value's message in a Protobuf file, and where it begins."""
     count, position = _zigzag(value, HEADER_BYTES)
     if count == 0:
         return (0,), position

@@ -1,11 +1,11 @@
 """The JSON kernel for one schema: its tables of fields, its memory, and Arrow arrays out of it.
 
-Guarantees: `takes` says for which schemas there is a kernel: scalars and structs of them. No byte
-is copied on the way from the kernel's buffers to Arrow. Texts begin with the room that the last
-ones needed, and grow to at least twice that; they are never more than the values themselves, so
-that 32-bit offsets are enough.
+Guarantees: `takes` is true for schemas with a kernel: scalars and structs of them. No byte is
+copied on the way from the kernel's buffers to Arrow. Texts begin with the size of the last ones,
+and grow to at least twice that; they are never larger than the values themselves, so that 32-bit
+offsets are enough.
 
-It decides nothing about values: `json_kernel` reads, this makes room.
+It decides nothing about values: `json_kernel` reads them, this module allocates the memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from penstock.spark.tables.values import json_columns as kinds
 from penstock.spark.tables.values.json_kernel import ENDED, PROBLEM_NUMBERS, JsonKernel
 
 _ALIGNMENT: Final = 64
-"""What Arrow recommends for the beginning of a buffer."""
+"""Arrow's recommended alignment of a buffer."""
 _TEXT_BYTES_MIN: Final = 4_096
 _FIELDS_MAX: Final = 4_096
 _DEPTH_MAX: Final = 20
@@ -37,24 +37,24 @@ _KINDS: Final[Mapping[pa.DataType, tuple[int, int]]] = {
     pa.timestamp("us", tz="UTC"): (kinds.TIMESTAMP, 8),
     pa.timestamp("us"): (kinds.TIMESTAMP_NTZ, 8),
 }
-"""By the column's type: what the kernel calls it, and the bytes of each row; 0 is a bit."""
+"""By the column's type: the kernel's code, and the bytes of each row; 0 is a bit."""
 
 
 Problem: TypeAlias = tuple[int, int, str | None]
-"""A value that its column does not seem to take: the row, the column, and the value's JSON, which
-is None if there is no value."""
+"""A value that its column seems to reject: the row, the column, and the value's JSON, which is None
+if there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelAnswer:
-    """What the kernel made of one column of values."""
+    """The kernel's result for one column of values."""
 
     rows: pa.RecordBatch
     row_numbers: pa.Array
     doubts: list[int]
-    """The rows of which it knows nothing, in order."""
+    """The rows without a result, in order."""
     malformed: list[int]
-    """The rows that are no JSON, in order."""
+    """The rows that are not JSON, in order."""
     cut: list[int]
     """The rows that end too early to be JSON, in order."""
     problems: Iterator[Problem]
@@ -172,7 +172,7 @@ class KernelReader:
         return answer
 
     def _attach(self, rows: int) -> pa.Buffer:
-        """New memory for so many rows of all columns, and for texts."""
+        """Allocate new memory for `rows` rows of all columns, and for texts."""
         columns, size = self._kernel.columns, 0
         bitmap = _aligned((rows + 7) // 8)
         for one in self._fields:
@@ -192,7 +192,7 @@ class KernelReader:
         return fixed
 
     def _place_texts(self) -> None:
-        """Give each column of texts its part of one new buffer; what was written is kept."""
+        """Give each column of texts its part of one new buffer; keep the written texts."""
         columns, old, size = self._kernel.columns, self._texts, 0
         before = [(one.text_start, columns.text_ends[one.number]) for one in self._fields]
         for one in self._fields:

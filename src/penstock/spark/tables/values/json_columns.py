@@ -1,12 +1,12 @@
-"""Writes what the scanner found in a JSON value into the buffers of Arrow columns.
+"""Writes the parts of a scanned JSON value into the buffers of Arrow columns.
 
-Guarantees: what is written into a column is what `json_rows` gives for that column; everything else
-is refused with a code, and then nothing of it counts. A row counts when `rows` goes up, so that a
-row that is given up needs no cleaning. Nothing is written outside of the attached buffers.
+Guarantees: a value in a column is the one that `json_rows` returns for that column; any other value
+is rejected with a code, and its row does not count. A row counts when `rows` is raised, so an
+abandoned row needs no cleaning. Nothing is written outside of the attached buffers.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
-`json_columns.pxd`. Whatever changes must hold for 64-bit integers that wrap. It allocates nothing:
-`json_buffers` sets the buffers and makes Arrow arrays of them.
+`json_columns.pxd`. Every change must hold for 64-bit integers that wrap. It allocates nothing:
+`json_buffers` sets the buffers and turns them into Arrow arrays.
 """
 
 from typing import Final
@@ -47,9 +47,9 @@ _TIMESTAMP: Final = 10
 _TIMESTAMP_NTZ: Final = 11
 _LETTER_T: Final = 0x74
 _FLOAT_END: Final = 3.4028235677973366e38
-"""What is nearer to zero is a finite float when it is rounded."""
+"""A number nearer to zero is a finite float when it is rounded."""
 _SECONDS_MAX: Final = 9_223_372_036_854
-"""What fits 64 bits in microseconds."""
+"""The limit of 64 bits in microseconds."""
 _MICROSECONDS: Final = 1_000_000
 
 
@@ -77,7 +77,7 @@ class JsonColumns:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of all buffers."""
+        """Release all buffers."""
         nothing = memoryview(bytearray())
         self.set_buffer(nothing)
         self.texts = nothing
@@ -111,7 +111,7 @@ class JsonColumns:
         self.filled_count = 0
 
     def finish_row(self) -> None:
-        """Make null what was not filled, and count the row."""
+        """Set unfilled fields to null, and count the row."""
         if self.filled_count < self.fields - 1:
             field = 1
             while field < self.fields:
@@ -179,7 +179,7 @@ class JsonColumns:
     def copy(self, at: int, start: int, count: int) -> None:
         """`count` bytes of the value to the texts; the caller made sure that they fit."""
         index = 0
-        # A C compiler makes wide moves of this loop, and there is no call; see below for Python.
+        # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:
             self.texts[at + index] = self.scanner.data[start + index]
             index += 1
@@ -283,5 +283,5 @@ def _copy_slice(self: JsonColumns, at: int, start: int, count: int) -> None:
 
 
 if __file__.endswith(".py"):
-    # Uncompiled, a slice is what moves bytes at once.
+    # Uncompiled, a slice moves all bytes at once.
     JsonColumns.copy = _copy_slice  # type: ignore[method-assign]

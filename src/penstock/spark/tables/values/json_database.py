@@ -1,7 +1,7 @@
-"""JSON values to columns by DuckDB, which says of each row whether it is beyond doubt.
+"""JSON values to columns by DuckDB, with a flag for each row that is certain.
 
-Guarantees: a row that is beyond doubt is the one of `json_rows`. Syntax is DuckDB's, so that a
-comma before a closing bracket is let pass.
+Guarantees: a certain row is the one of `json_rows`. Syntax is DuckDB's, so a comma before a closing
+bracket is accepted.
 
 It reads any schema, at less than half of the speed of the kernel, and rejects nothing: a row in
 doubt is for `json_rows`.
@@ -44,7 +44,7 @@ class DatabaseReader:
         self._careful_query = _query(schema, "TRY_CAST(value AS JSON)")
 
     def read(self, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """The columns, and which rows are beyond doubt."""
+        """Return the columns, and which rows are certain."""
         texts = pc.cast(values, options=_TEXT)
         with registered(self._database, "input", pa.table({"value": texts})):
             answer = self._answer()
@@ -78,13 +78,13 @@ class DatabaseReader:
         try:
             return answer_of(self._database, self._query)
         except (duckdb.InvalidInputException, UnicodeDecodeError):
-            # Something is no JSON at all, perhaps not even text for the error to show. It costs
-            # one more reading to find out what.
+            # A value is not JSON, perhaps not even text for the error to show. A second pass finds
+            # it.
             return answer_of(self._database, self._careful_query)
 
 
 def _query(schema: pa.Schema, document: str) -> str:
-    """What is asked about each value; `document` is the value as JSON, in SQL."""
+    """Return the query for each value; `document` is the value as JSON, in SQL."""
     outer, inner = checks(schema), inner_checks(schema)
     is_askable = all(one.place for one in inner)
     shape = _quoted(json.dumps({field.name: structure(field.type) for field in schema}))
@@ -108,7 +108,7 @@ def _query(schema: pa.Schema, document: str) -> str:
 
 
 def _counted(inner: Sequence[Check]) -> list[tuple[int, Check]]:
-    """The places of which it is asked how many there are, if all can be asked for."""
+    """Return the places that are counted, if all of them have a path."""
     is_askable = all(one.place for one in inner)
     return [(number, one) for number, one in enumerate(inner) if one.is_counted and is_askable]
 

@@ -1,11 +1,11 @@
 """JSON texts to Python values and back, with numbers as they were written (pure).
 
-Guarantees: no digit of a number is lost. Of a key that is there twice the first counts; the text of
-such an object has both. What is taken beyond JSON is what DuckDB takes: a comma before a closing
-bracket, and nan and inf in capitals or not. A text of a value is the one that DuckDB writes.
+Guarantees: no digit of a number is lost. Of a duplicate key the first counts; the text of such an
+object has both. Beyond JSON it accepts the same as DuckDB: a comma before a closing bracket, and
+nan and inf in capitals or not. A text of a value is the one that DuckDB writes.
 
-It does not say whether a text is JSON: it takes some that are none, such as halves of surrogate
-pairs. Whoever must know asks DuckDB.
+It does not check whether a text is JSON: it accepts some that are not, such as halves of surrogate
+pairs. DuckDB checks it.
 """
 
 import decimal
@@ -18,15 +18,15 @@ _TOKEN: Final = re.compile(
     r'"(?:[^"\\]+|\\.?)*"?|(?P<comma>,)(?=[ \t\r\n]*[\]}])|(?P<word>-?(?:nan|inf(?:inity)?))',
     re.IGNORECASE | re.DOTALL,
 )
-"""A text, which is passed over, or what is not JSON. A text need not end, so that the time is in
-proportion to what is read."""
+"""A text, which is skipped, or syntax that is not JSON. A text need not end, so that the time is in
+proportion to the input."""
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PLAIN_POWERS: Final = range(-6, 21)
 """Numbers with these powers of ten are written without an exponent."""
 
 
 class Number(str):
-    """A number as it was written: which columns take it depends on how."""
+    """A number as it was written: the columns that accept it depend on that."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ def _first_of_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _whole(text: str) -> Number:
-    # Spark and DuckDB agree that there is no whole number below zero that is zero.
+    # Spark and DuckDB agree that the whole number -0 is 0.
     return Number("0" if text == "-0" else text)
 
 
@@ -105,7 +105,7 @@ _DECODER: Final = _decoder(Number)
 
 
 def _tidied(text: str, words: list[str]) -> str:
-    """The text without what JSON does not have; its words are kept in order, each is NaN then."""
+    """Return the text without extensions of JSON; its words become NaN and are kept in `words`."""
 
     def tidy(found: re.Match[str]) -> str:
         if found["word"] is not None:

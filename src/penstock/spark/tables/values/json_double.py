@@ -1,8 +1,8 @@
 """Decimal numbers to doubles, correctly rounded, or not at all.
 
-Guarantees: `read` gives the double nearest to `mantissa` times ten to the power of `exponent`, or
-says that it is not certain. That happens when the number lies so near the middle between two
-doubles that 128 bits do not tell to which side.
+Guarantees: `read` finds the double nearest to `mantissa` times ten to the power of `exponent`, or
+returns that it is not certain. That happens when the number is so near the middle between two
+doubles that 128 bits do not decide the side.
 
 Short numbers are exact as doubles, and so are small powers of ten: one division or multiplication
 of the two is rounded correctly (Clinger, 1990). For all others the algorithm is that of Eisel and
@@ -10,7 +10,7 @@ Lemire ("Number Parsing at a Gigabyte per Second", 2021): the mantissa, shifted 
 multiplied by the first 128 bits of the power of five.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
-`json_double.pxd`. Whatever changes must hold for 64-bit integers that wrap.
+`json_double.pxd`. Every change must hold for 64-bit integers that wrap.
 """
 
 from array import array
@@ -53,7 +53,7 @@ def _powers() -> memoryview:
 
 
 class DoubleReader:
-    """Makes doubles; `bits` and `value` are the same number, the last one that was certain."""
+    """Computes doubles; `bits` and `value` are the same number, the last one that was certain."""
 
     def __init__(self) -> None:
         self.powers = _powers()
@@ -71,7 +71,7 @@ class DoubleReader:
         return self.as_double[0]
 
     def read(self, mantissa: int, exponent: int, is_negative: bool) -> bool:  # noqa: FBT001
-        """Make the double; False if it is not certain which one it is."""
+        """Compute the double; False if it is not certain which one it is."""
         if mantissa == 0:
             self.as_bits[0] = _SIGN if is_negative else 0
             return True

@@ -1,17 +1,17 @@
 """The JSON kernel: a column of JSON values into the buffers of Arrow columns, one pass, no object.
 
-Guarantees: a row that is written is the row that `json_rows` gives. Every other one is only named,
-and leaves no gap. It is malformed, or cut because it ends where more must follow: then it is no
-JSON for any reader. Or it is a problem: it is JSON, and a value in it is not what its column seems
-to take. Or it is a doubt, about which nothing is known. Reasons are for others to find. `run` stops
-when there is no room for a text, and goes on with the same row.
+Guarantees: a written row is the row that `json_rows` returns. Every other row is only listed, and
+leaves no gap. It is malformed, or cut because it ends where more must follow: then it is not JSON
+for any reader. Or it is a problem: it is JSON, and its column seems to reject a value in it. Or it
+is a doubt, about which nothing is known. The caller finds the reasons. `run` stops when there is no
+room for a text, and continues with the same row.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts, `json_scan`,
 `json_columns`, `json_double` and `json_time`: plain Python here, the C types in `json_kernel.pxd`.
-Uncompiled it does the same, far slower than the database, and `COMPILED` tells which one runs.
-Whatever changes here must hold for 64-bit integers that wrap.
+Uncompiled it does the same, far slower than the database, and `COMPILED` is true when the C
+extension runs. Every change must hold for 64-bit integers that wrap.
 
-It does not know Arrow or schemas: `json_buffers` fills its tables and hands over the memory.
+It does not use Arrow or schemas: `json_buffers` fills its tables and provides the memory.
 """
 
 from typing import Final
@@ -28,8 +28,8 @@ ENDED: Final = 0
 GROW: Final = 3
 """The texts of field `columns.full_field` need more room."""
 PROBLEM_NUMBERS: Final = 4
-"""A problem is the row, the column, and where the value begins and ends in the data. If nothing is
-there, it begins at -1."""
+"""A problem is the row, the column, and where the value begins and ends in the data. If the value
+is missing, it begins at -1."""
 
 # The names that the C code uses are private: as C integers they are not there for Python to import.
 _READ: Final = 0
@@ -98,7 +98,7 @@ class JsonKernel:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of all buffers."""
+        """Release all buffers."""
         self.source = BinaryColumn(0)
         self.scanner.forget()
         self.columns.forget()
@@ -109,7 +109,7 @@ class JsonKernel:
         self.problem_count = 0
 
     def set_names(self, names: bytes) -> None:
-        """All names, for which the other tables are filled; makes the table to look them up."""
+        """Set all names, for which the other tables are filled; create the lookup table."""
         bits = 3
         while 1 << bits < 4 * self.fields and bits < _SLOT_BITS_MAX:
             bits += 1
@@ -127,7 +127,7 @@ class JsonKernel:
             self.slots[slot] = field
 
     def begin(self, source: BinaryColumn) -> None:
-        """Read this column from its first row on, into the buffers that are set."""
+        """Read this column from its first row, into the buffers that are set."""
         assert min(len(self.row_numbers), len(self.doubts)) >= source.rows
         assert min(len(self.malformed), len(self.cut)) >= source.rows
         assert len(self.problems) >= source.rows * PROBLEM_NUMBERS
@@ -187,7 +187,7 @@ class JsonKernel:
             return self.no_object(byte)
         code = self.read_object(_ROOT)
         if code != _READ:
-            # What ends too early is no JSON, whatever it was about to become.
+            # A value that ends too early is not JSON, whatever its beginning.
             return _CUT if self.scanner.is_cut and code != _GROW else code
         byte = self.scanner.next_byte()
         if byte != _END:
@@ -195,9 +195,9 @@ class JsonKernel:
         return _READ if self.problem_field == _NO_FIELD else _PROBLEM
 
     def no_object(self, byte: int) -> int:
-        """What a row is that begins with this byte: some are the beginning of other values."""
+        """Classify a row that begins with this byte: some bytes begin other JSON values."""
         if byte in (_LETTER_T, _LETTER_F, _LETTER_N):
-            # Some readers take nan, in all its spellings.
+            # Some readers accept nan, in all its spellings.
             start = self.scanner.position + 1
             is_nan = start < self.scanner.end and (self.scanner.data[start] | 0x20) == _LETTER_A
             is_known = (byte == _LETTER_N and is_nan) or self.scanner.literal()
@@ -207,8 +207,8 @@ class JsonKernel:
         return _DOUBT if byte in (0x49, 0x69, 0x4E) else self.unexpected(byte)
 
     def unexpected(self, byte: int) -> int:
-        """What a row is that has this byte where JSON has none."""
-        # Some readers take comments, and a comma before a closing bracket.
+        """Classify a row that has this byte where JSON allows none."""
+        # Some readers accept comments, and a comma before a closing bracket.
         return _DOUBT if byte in (0, _SLASH, _OBJECT_END) else _MALFORMED
 
     def read_object(self, parent: int) -> int:
@@ -301,7 +301,7 @@ class JsonKernel:
         return True
 
     def slot_of(self, parent: int, at: int, size: int) -> int:
-        """Where to begin to look for a name: by its struct, its size and three of its bytes."""
+        """Return the first slot for a name: by its struct, its size and three of its bytes."""
         value = (parent << 40) | (size << 24)
         if size > 0:
             first = self.scanner.data[at]
@@ -347,7 +347,7 @@ class JsonKernel:
         return _PROBLEM
 
     def note_problem(self, field: int, start: int) -> None:
-        """Keep the problem if it is the one of the first column; below zero nothing is there."""
+        """Keep the problem if it is the one of the first column; below zero: a missing value."""
         if field < self.problem_field:
             self.problem_field = field
             self.problem_start = start

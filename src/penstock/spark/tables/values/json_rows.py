@@ -1,8 +1,8 @@
-"""One JSON value to one row: what each type takes, written down once (pure).
+"""One JSON value to one row: the values that each type accepts, defined once (pure).
 
-This is the reference that says what a row is; `json_values` is the fast way to the same result, and
-leaves to it every row that it is not sure of. The model is what Spark's `from_json` gives in
-PERMISSIVE mode; a record for which Spark fills the column of corrupt records is a reject here.
+This is the reference that defines a row; `json_values` is the fast way to the same result, and
+leaves every uncertain row to it. The model is Spark's `from_json` in PERMISSIVE mode; a record for
+which Spark fills the column of corrupt records is a reject here.
 
 | column | takes |
 | --- | --- |
@@ -20,9 +20,9 @@ PERMISSIVE mode; a record for which Spark fills the column of corrupt records is
 
 Differences from Spark, each with a test: a column that is NOT NULL is kept so, an empty value and
 text after the value are rejects, quotes are double, a number too large for float or double is a
-reject and not infinity, dates and times have their digits written out, and of a key that is there
-twice the first counts. A fraction in a string is the shortest text of its double, as in Spark, but
-1e+16 and not 1.0E16. Of 128 in a tinyint Spark makes -128, and here it is a reject.
+reject and not infinity, dates and times have their digits written out, and of a duplicate key the
+first counts. A fraction in a string is the shortest text of its double, as in Spark, but 1e+16 and
+not 1.0E16. Spark reads 128 in a tinyint as -128, and here it is a reject.
 """
 
 import base64
@@ -66,10 +66,10 @@ _TIME: Final = re.compile(
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _FLOAT_END: Final = 2.0**128 - 2.0**103
-"""What is nearer to zero is a finite float when it is rounded, such as 3.4028235e38."""
+"""A number nearer to zero is a finite float when it is rounded, such as 3.4028235e38."""
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _DIGITS: Final = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)
-"""No JSON number that fits in 38 digits needs more; what is longer is out of range anyway."""
+"""No JSON number that fits in 38 digits needs more; longer ones are out of range anyway."""
 
 Converter = Callable[[object, str], object]
 
@@ -82,7 +82,7 @@ class JsonRows:
         self._columns = [(one.name, _converter(one.type), one.nullable) for one in schema]
 
     def read(self, text: str) -> object:
-        """The row of this JSON text, as Arrow takes it; `RowError` says why there is none."""
+        """Return the row of this JSON text, for Arrow; `RowError` says why there is none."""
         try:
             value = decoded(text)
         except ValueError as error:
@@ -94,10 +94,10 @@ class JsonRows:
         return self._row(value, "")
 
     def problem(self, column: int, text: str | None) -> tuple[ErrorClass, str] | None:
-        """Why a column does not take the value of this JSON text; None if it does.
+        """Return why a column rejects the value of this JSON text; None if it accepts it.
 
-        The text is known to be JSON, and None if the column has no value. An error is not given
-        back as such: it would hold on to its caller, and that to the whole batch.
+        The text is known to be JSON, and None if the column has no value. An error is not returned
+        as an exception: it would keep its caller alive, and that the whole batch.
         """
         name, convert, is_nullable = self._columns[column]
         value = None if text is None else decoded_beginning(text)
@@ -240,14 +240,14 @@ def _decimal(kind: pa.DataType) -> Converter:
 
 
 def _exact(text: str) -> decimal.Decimal | None:
-    """The number that is written; None if it is none, or out of every range."""
+    """Return the number; None if the text is not a number, or out of every range."""
     if "_" in text:
-        # Python passes over these.
+        # Python ignores these.
         return None
     try:
         number = decimal.Decimal(text.strip(), _DIGITS)
     except decimal.InvalidOperation:
-        # The exponent of a number of JSON may be longer than Python takes.
+        # The exponent of a number of JSON may be longer than Python accepts.
         is_zero = isinstance(text, Number) and float(text) == 0
         return decimal.Decimal(0) if is_zero else None
     return number if number.is_finite() else None

@@ -1,14 +1,14 @@
-"""Finds the parts of a JSON text: texts, numbers, and the end of what is passed over; no object.
+"""Finds the parts of a JSON text: texts, numbers, and the end of skipped values; no object.
 
-Guarantees: nothing outside of the opened bytes is read, and the time is in proportion to them. What
-is taken is JSON by RFC 8259 in valid UTF-8, and every reader of JSON reads it alike. Everything
-else is not taken, whether it is wrong or only unusual: numbers of more than 19 digits or far from
-1, minus zero without a fraction, the escape of a zero byte, halves of surrogate pairs, and values
-nested deeper than `_DEPTH_MAX`. The caller leaves such a row to the reference. `is_cut` tells that
-the text ended where more was looked for.
+Guarantees: nothing outside of the opened bytes is read, and the time is in proportion to them.
+Accepted text is JSON by RFC 8259 in valid UTF-8, and every reader of JSON reads it alike. Other
+text is not accepted, whether it is wrong or only unusual: numbers of more than 19 digits or far
+from 1, minus zero without a fraction, the escape of a zero byte, halves of surrogate pairs, and
+values nested deeper than `_DEPTH_MAX`. The caller leaves such a row to the reference. `is_cut` is
+true when the text ended too early.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
-`json_scan.pxd`. Whatever changes must hold for 64-bit integers that wrap.
+`json_scan.pxd`. Every change must hold for 64-bit integers that wrap.
 """
 
 from typing import Final
@@ -38,9 +38,9 @@ _ARRAY_END: Final = 0x5D
 _OBJECT: Final = 0x7B
 _OBJECT_END: Final = 0x7D
 _END: Final = -1
-"""What `next_byte` gives after the last byte; 0 stands for a byte that may not be there."""
+"""The result of `next_byte` after the last byte; 0 is a byte that JSON does not allow."""
 _DEPTH_MAX: Final = 60
-"""One bit of a 64-bit number tells for each level whether it is an object."""
+"""For each level one bit of a 64-bit number is set for an object."""
 _DIGITS_MAX: Final = 19
 """As many always fit an unsigned 64-bit number."""
 _EXPONENT_MAX: Final = 280
@@ -63,7 +63,7 @@ def _kinds() -> bytearray:
 
 
 def _short_escapes() -> bytearray:
-    """By byte after a backslash: what it stands for; 0 if it is no escape of two characters."""
+    """By byte after a backslash: its character; 0 if it is not an escape of two characters."""
     meant = bytearray(256)
     for letter, byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
         meant[letter] = byte
@@ -71,7 +71,7 @@ def _short_escapes() -> bytearray:
 
 
 class JsonScanner:
-    """A position in one JSON text, and what was found there last."""
+    """A position in one JSON text, and the last part found there."""
 
     def __init__(self) -> None:
         self.kinds = memoryview(_kinds())
@@ -79,7 +79,7 @@ class JsonScanner:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self.data = memoryview(b"")
         self.position = 0
         self.end = 0
@@ -102,7 +102,7 @@ class JsonScanner:
         self.end = end
 
     def next_byte(self) -> int:
-        """The next byte that is no space, which `position` then points at."""
+        """Return the next byte that is not a space, which `position` then points at."""
         while self.position < self.end:
             byte = self.data[self.position]
             if byte > 0x20:
@@ -147,13 +147,13 @@ class JsonScanner:
         word = self.word(at)
         quotes = word ^ _QUOTES
         escapes = word ^ _BACKSLASHES
-        # A byte below what is taken from it borrows, and its highest bit is then set. A borrow may
-        # set the bit of a byte after it too: something is then told that is not there, never less.
+        # A byte below its subtrahend borrows, and its highest bit is then set. A borrow may set the
+        # bit of a byte after it too: a false positive is possible, never a false negative.
         found = (quotes - _ONES) | (escapes - _ONES) | (word - _SPACES) | word
         return found & _HIGH_BITS == 0
 
     def word(self, at: int) -> int:
-        """Eight bytes, the lowest first; a C compiler makes one load of it."""
+        """Return eight bytes, the lowest first; a C compiler turns this into one load."""
         low = self.half_word(at)
         return low | (self.half_word(at + 4) << 32)
 
@@ -166,7 +166,7 @@ class JsonScanner:
         return lowest | (low << 8) | (high << 16) | (highest << 24)
 
     def escape_size(self, at: int) -> int:
-        """How long the escape is whose backslash is here; 0 if it is not taken."""
+        """Return the length of the escape whose backslash is here; 0 if it is not accepted."""
         if at + 1 >= self.end:
             return 0
         letter = self.data[at + 1]
@@ -198,7 +198,7 @@ class JsonScanner:
         return code
 
     def sequence_size(self, at: int) -> int:
-        """How long the character is that begins here, which is not ASCII; 0 if it is no UTF-8."""
+        """Return the length of the non-ASCII character that begins here; 0 if it is not UTF-8."""
         first = self.data[at]
         if first < 0xC2 or first > 0xF4:
             return 0
@@ -211,7 +211,7 @@ class JsonScanner:
                 return 0
             index += 1
         second = self.data[at + 1]
-        # Longer than it need be, half of a surrogate pair, or beyond the last character.
+        # Overlong, half of a surrogate pair, or beyond the last character.
         if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
             return 0
         if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
@@ -219,9 +219,9 @@ class JsonScanner:
         return size
 
     def unescaped(self, target: memoryview, at: int) -> int:
-        """Write the text that was found last without its escapes; how many bytes it has then.
+        """Write the text that was found last without its escapes; return its size in bytes.
 
-        They are never more than before.
+        It is never larger than before.
         """
         begin = at
         index = self.text_start
@@ -245,7 +245,7 @@ class JsonScanner:
         return at - begin
 
     def encoded(self, target: memoryview, at: int, code: int) -> int:
-        """Write a character in UTF-8; how many bytes it has."""
+        """Write a character in UTF-8; return its size in bytes."""
         if code < 0x80:
             target[at] = code
             return 1
@@ -291,7 +291,7 @@ class JsonScanner:
         if digits > _DIGITS_MAX and digits - self.zeros(start) > _DIGITS_MAX:
             return False
         if self.is_whole:
-            # Readers do not agree on what -0 is, and make a fraction of what is below 64 bits.
+            # Readers do not agree on -0, and read negative numbers beyond 64 bits as fractions.
             return not self.is_negative or 0 < self.mantissa <= _NEGATIVE_MAX
         return -_EXPONENT_MAX <= self.exponent <= _EXPONENT_MAX
 
@@ -383,7 +383,7 @@ class JsonScanner:
         return self.depth <= _DEPTH_MAX
 
     def leave(self) -> int:
-        """Pass all closing brackets; what comes after them, if not all are closed."""
+        """Pass all closing brackets; return the byte after them, if not all are closed."""
         byte = 0
         while self.depth > 0:
             byte = self.next_byte()
@@ -395,7 +395,7 @@ class JsonScanner:
         return byte
 
     def scalar(self, byte: int) -> bool:
-        """Pass a value that is no object and no array, and begins with this byte."""
+        """Pass a value that is neither an object nor an array, and begins with this byte."""
         if byte == _QUOTE:
             return self.text()
         if byte == _MINUS or _ZERO <= byte <= _NINE:

@@ -1,16 +1,16 @@
-"""How DuckDB is asked for the columns of a schema, and which answers are beyond doubt (pure).
+"""The queries to DuckDB for the columns of a schema, and which results are certain (pure).
 
-DuckDB's `from_json` takes more than our rules do: 1.5 becomes the integer 2, the text "3" a number,
-and what does not fit becomes null without a word. So it is asked a second question, what is there
-in the JSON (`json_type`), and a row is beyond doubt only if both answers say that every column got
-what `json_rows` takes. Every other row is read by `json_rows`.
+DuckDB's `from_json` accepts more than our rules do: 1.5 becomes the integer 2, the text "3" a
+number, and a value that does not fit becomes null silently. So a second query reads the types in
+the JSON (`json_type`), and a row is certain only if both results show that `json_rows` accepts the
+value of every column. Every other row is read by `json_rows`.
 
-Inside lists and maps the same is asked with wildcards, and a null there is always a doubt. Fields
-of structs may be missing there, so that it is counted how many are not.
+Inside lists and maps the query uses wildcards, and a null there is always a doubt. Fields of
+structs may be missing there, so the existing ones are counted.
 
-It makes a double of every number that is written with a fraction. A decimal column may want more
-digits than a double has, so that a third question is asked of the value's bytes, if there is such a
-column: whether a number of 16 digits or more is written where it may be the column's.
+DuckDB reads every number with a fraction as a double. A decimal column may need more digits than a
+double has, so a third query searches the value's bytes, if there is such a column: for a number of
+16 digits or more that may belong to the column.
 """
 
 import re
@@ -35,10 +35,10 @@ _TAKEN: Final[Mapping[pa.DataType, tuple[str, tuple[str, ...]]]] = {
     pa.timestamp("us"): ("VARCHAR", ("VARCHAR",)),
     pa.binary(): ("VARCHAR", ("VARCHAR",)),
 }
-"""By the column's type: the type that DuckDB reads, and what may be in the JSON for it."""
+"""By the column's type: the type that DuckDB reads, and the JSON types allowed for it."""
 _TEXT: Final = pa.string()
 _DIGITS_EXACT: Final = 15
-"""As many decimal digits come back from every double."""
+"""Every double preserves this number of decimal digits."""
 _SPACE: Final = r"[ \t\r\n]*"
 _COLON: Final = f"{_SPACE}:{_SPACE}"
 _ESCAPED_KEY: Final = rf'\\.[^"\\]*"{_COLON}'
@@ -56,11 +56,11 @@ class Check:
     result: str | None
     """The column that must not be null then, as SQL; None inside lists and maps."""
     is_counted: bool = False
-    """Whether it is a field that may be missing, so that a null alone says nothing."""
+    """Whether it is a field that may be missing, so that a null alone proves nothing."""
 
 
 def structure(kind: pa.DataType) -> object:
-    """What `from_json` is told to read, as JSON."""
+    """Return the structure argument of `from_json`, as JSON."""
     if pa.types.is_struct(kind):
         return {field.name: structure(field.type) for field in kind}
     if pa.types.is_map(kind):
@@ -81,9 +81,9 @@ def inner_checks(schema: pa.Schema) -> list[Check]:
 
 
 def rounded_numbers(schema: pa.Schema) -> str | None:
-    """Finds values with a number that a decimal column may get, and that is no double; in RE2.
+    """Return an RE2 pattern for numbers of decimal columns that are not exact as doubles.
 
-    None if there is no such column. It finds too much: names are the same at every depth.
+    None if there is no such column. It finds too many: names are the same at every depth.
     """
     places = dict.fromkeys(_decimal_places(list(schema)))
     if not places:
@@ -92,7 +92,7 @@ def rounded_numbers(schema: pa.Schema) -> str | None:
 
 
 def _decimal_places(fields: list[pa.Field]) -> Iterator[str]:
-    """What is before the numbers of decimal columns."""
+    """Return patterns of the text before the numbers of decimal columns."""
     for field in fields:
         yield from _decimals_inside(field.type, f'"{re.escape(field.name)}"{_COLON}')
 
@@ -117,18 +117,18 @@ def _long_fraction() -> str:
 
 
 def field_place(place: str, name: str) -> str:
-    """The path of a field; a quote cannot be written in a path, so that there is none then."""
+    """Return the path of a field; a name with a quote has none."""
     return f'{place}."{name}"' if place and not set(name) & {'"', "\\"} else ""
 
 
 def elements_place(place: str, kind: pa.DataType) -> str:
-    """The path of what is in a list or a map."""
+    """Return the path of the elements of a list or a map."""
     wildcard = ".*" if pa.types.is_map(kind) else "[*]"
     return place and f"{place}{wildcard}"
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column takes whatever is there."""
+    """Whether a column accepts any value."""
     return bool(kind == _TEXT)
 
 
@@ -168,7 +168,7 @@ def _struct_checks(fields: list[pa.Field], pointer: str, result: str) -> Iterato
 
 def _inner(fields: list[pa.Field], path: str, *, is_inside: bool) -> Iterator[Check]:
     for field in fields:
-        # Without a path nothing inside is ever beyond doubt.
+        # Without a path nothing inside is ever certain.
         place = field_place(path, field.name)
         if is_inside and not is_text(field.type):
             yield Check(place, _json_types(field.type), None, is_counted=True)

@@ -1,9 +1,9 @@
-"""What DuckDB read as text to dates, times, decimals and bytes, wherever it is nested.
+"""Converts DuckDB's texts to dates, times, decimals and bytes, at any depth.
 
-Guarantees: a text that is converted here is converted as `json_rows` does it; every other one is
-a doubt. Nulls inside lists and maps, and nulls in required columns, are doubts too; and fields of
-structs there, if fewer have a value than the JSON has. The columns that come out have exactly the
-types of the schema.
+Guarantees: a text that is converted here is converted as `json_rows` does it; every other one is a
+doubt. Nulls inside lists and maps, and nulls in required columns, are doubts too; and fields of
+structs there, if fewer have a value than the JSON has. The resulting columns have exactly the types
+of the schema.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _CONVERSIONS: Final[Mapping[pa.DataType, str]] = {
         f"CASE WHEN regexp_full_match(text, '{_DAY}{_CLOCK}') THEN TRY_CAST(text AS TIMESTAMP) END"
     ),
     pa.timestamp("us", tz="UTC"): (
-        # The cast passes over an offset, so that it is taken off afterwards.
+        # The cast ignores an offset, so it is subtracted afterwards.
         f"CASE WHEN regexp_full_match(text, '{_DAY}{_CLOCK}Z?') THEN TRY_CAST(text AS TIMESTAMP) "
         f"WHEN regexp_full_match(text, '{_DAY}{_CLOCK}{_OFFSET}') THEN "
         "TRY_CAST(text[:-7] AS TIMESTAMP) - to_minutes(CAST(text[-6:-4] AS INTEGER) * 60 + "
@@ -51,9 +51,9 @@ class TextReader:
     def columns(
         self, parsed: pa.StructArray, schema: pa.Schema, counts: Mapping[str, pa.Array]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The columns, and booleans by row: true where there is a doubt.
+        """Return the columns, and booleans by row: true where there is a doubt.
 
-        `counts` says by place and row how many fields the JSON has in lists and maps.
+        `counts` has, by place and row, the number of fields in lists and maps of the JSON.
         """
         self._doubts, self._rows, self._counts = [], len(parsed), counts
         found = [
@@ -76,7 +76,7 @@ class TextReader:
         if pa.types.is_map(kind) or pa.types.is_list(kind):
             return self._list(column, kind, place, parents)
         if pa.types.is_floating(kind):
-            # A number that is too large; DuckDB makes it infinity.
+            # A number that is too large; DuckDB reads it as infinity.
             is_infinite = pc.fill_null(pc.is_inf(column), fill_value=False)
             if pc.any(is_infinite, min_count=0).as_py():
                 self._doubt(is_infinite, parents)
@@ -95,7 +95,7 @@ class TextReader:
             for child, field in zip(column.flatten(), kind, strict=True)
         ]
         for child, field in zip(children, kind, strict=True):
-            # Null because its struct is null is no doubt.
+            # A null inside of a null struct is not a doubt.
             if child.null_count <= column.null_count:
                 continue
             if not field.nullable:

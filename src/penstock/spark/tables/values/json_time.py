@@ -1,11 +1,11 @@
 """Texts of dates and times to days and microseconds since 1970, by the rules of `json_rows`.
 
-Guarantees: nothing outside of the given bytes is read; a text that is taken gives what `json_rows`
-gives. A text that is not taken is wrong: the forms are the same, ISO 8601 with all digits written
-out, digits beyond microseconds cut, and offsets of at most 18:59.
+Guarantees: nothing outside of the given bytes is read; an accepted text has the result of
+`json_rows`. A text that is not accepted is wrong: the forms are the same, ISO 8601 with all digits
+written out, digits beyond microseconds cut, and offsets of at most 18:59.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
-`json_time.pxd`. Whatever changes must hold for 64-bit integers that wrap.
+`json_time.pxd`. Every change must hold for 64-bit integers that wrap.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ class TimeReader:
         return self.clock() and self.zone() and self.position == end
 
     def day(self) -> bool:
-        """Pass a date, and make days of it."""
+        """Pass a date, and compute its days."""
         if self.position + _DATE_SIZE > self.end:
             return False
         # One after another: in C the parts of a sum have no order.
@@ -73,7 +73,7 @@ class TimeReader:
         month = self.pair()
         is_dashed = self.passes(_DASH) and is_dashed
         day = self.pair()
-        # Pairs that are no digits are far below zero, so that each is seen in its number.
+        # Pairs that are not digits are far below zero, so each shows in its number.
         if not is_dashed or year < 1 or month < 1 or month > 12 or day < 1:
             return False
         if day > 28 and day > self.month_days(year, month):
@@ -121,7 +121,7 @@ class TimeReader:
         return True
 
     def fraction(self) -> int:
-        """Pass the digits after the point, and make microseconds of them; -1 if that fails."""
+        """Pass the digits after the point, and return them as microseconds; -1 if that fails."""
         start = self.position
         value = 0
         while self.position < self.end and _ZERO <= self.data[self.position] <= _NINE:
@@ -137,7 +137,7 @@ class TimeReader:
         return value
 
     def zone(self) -> bool:
-        """Pass what is there of a zone, and take its offset off."""
+        """Pass a zone, if there is one, and subtract its offset."""
         if self.position == self.end:
             return True
         self.has_zone = True
@@ -164,7 +164,7 @@ class TimeReader:
         return False
 
     def pair(self) -> int:
-        """Pass a number of two digits; far below zero if it is none."""
+        """Pass a number of two digits; return a number far below zero otherwise."""
         if self.position + 2 > self.end:
             return -100_000
         tens = self.data[self.position]

@@ -1,11 +1,11 @@
-"""JSON values to columns: the fast ways read what is beyond doubt, `json_rows` decides on the rest.
+"""JSON values to columns: fast readers handle certain rows, `json_rows` decides on the rest.
 
 Guarantees: those of the port; and the result is the one of `json_rows` for every single row, which
-a test checks on generated values. Reasons of rejects name the column and what was found there.
+a test checks on generated values. Reasons of rejects name the column and the value.
 
 Speed: `json_kernel` reads columns of scalars and structs of them; `json_database` reads all other
 schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
-eighty others; a value that its column does not take as much as ten, one that is cut as one.
+eighty others; a value that its column rejects as much as ten, one that is cut as one.
 """
 
 import functools
@@ -26,7 +26,7 @@ from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowE
 from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
 
 _DOUBTS_MAX: Final = 500
-"""As many rows of a batch are read one by one; the database is faster with more."""
+"""Up to this number of rows of a batch are read one by one; with more the database is faster."""
 
 _CUT: Final = "the value is not JSON: it ends too early."
 _ROW: Final = operator.attrgetter("row")
@@ -34,7 +34,7 @@ _ROW: Final = operator.attrgetter("row")
 
 @dataclass(slots=True)
 class _Reading:
-    """What is known of a column of values so far."""
+    """The results for a column of values so far."""
 
     pieces: list[tuple[pa.RecordBatch, pa.Array]] = field(default_factory=list)
     """Rows and their numbers, each in the order of the input."""
@@ -55,7 +55,7 @@ class JsonValues:
 
     @functools.cached_property
     def _database(self) -> DatabaseReader:
-        """Made when it is needed: that takes as long as the kernel needs for a batch or two."""
+        """Created when it is needed: that takes as long as the kernel needs for a batch or two."""
         return DatabaseReader(self._schema)
 
     @property
@@ -72,7 +72,7 @@ class JsonValues:
             self._by_kernel(self._kernel, values, reading)
             if len(reading.doubts) > _DOUBTS_MAX:
                 if 2 * len(reading.doubts) > len(values):
-                    # These values are not for it, and the next ones are like them.
+                    # The kernel does not fit these values, and the next ones are like them.
                     self._kernel = None
                 numbers = pa.array(reading.doubts, pa.int64())
                 self._by_database(values.take(numbers), numbers, reading)
@@ -93,7 +93,7 @@ class JsonValues:
         reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
 
     def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
-        """Reject what the reference rejects; the rows about which the kernel was wrong."""
+        """Reject the rows that the reference rejects; return those that it accepts."""
         doubts = []
         for row, column, text in problems:
             reason = self._rows.problem(column, text)
@@ -130,7 +130,7 @@ class JsonValues:
             try:
                 if not is_read:
                     raise RowError(ErrorClass.MALFORMED, _problem(value))
-                # Not as the database writes it: that has lost digits of numbers.
+                # Not the database's text: that has lost digits of numbers.
                 rows.append(Row(number, self._rows.read(value.decode())))
             except RowError as error:
                 reading.rejects.append(Reject(number, error.error, short(error.message)))
@@ -156,7 +156,7 @@ class JsonValues:
 
 
 def _problem(value: bytes) -> str:
-    """Why a value is not JSON, with the place where that is seen."""
+    """Return why a value is not JSON, with the position."""
     if not value.strip():
         return "the value is empty."
     try:

@@ -1,6 +1,6 @@
 """A record's key to the key columns of a table, for records that have no value: deletions (pure).
 
-A tombstone says which row goes by its key alone. What keys are taken:
+A tombstone identifies the deleted row by its key alone. Accepted keys:
 
 | key of the table | bytes of the record's key |
 | --- | --- |
@@ -9,12 +9,12 @@ A tombstone says which row goes by its key alone. What keys are taken:
 | one column of another type | a JSON value (42), or a text without its quotes (2026-01-31) |
 | several columns | a JSON object that has all of them |
 
-A JSON object that has the column is taken for one column too, unless it is binary.
+A JSON object that has the column is accepted for one column too, unless it is binary.
 
-Texts are UTF-8. What a type takes is what it takes in a value, and the key is the same then, see
-`json_rows`; so a JSON text is no number, and neither is 007. Other fields of an object are passed
-over. A null is no key. Keys in the format of a registry (Avro, Protobuf, JSON Schema: a zero byte
-and an id before the rest) are not taken, and are rejects that say so.
+Texts are UTF-8. A type accepts the same as in a value, with the same result, see `json_rows`; so a
+JSON text is not a number, and neither is 007. Other fields of an object are ignored. A null is not
+a key. Keys in the format of a registry (Avro, Protobuf, JSON Schema: a zero byte and an id before
+the rest) are not accepted, and are rejects with this reason.
 
 Guarantees: those of the port `ValueParser`. Reads one key at a time; deletions are few.
 """
@@ -113,7 +113,7 @@ def _text_of(key: bytes) -> str:
 
 
 def _loaded(text: str) -> tuple[object, bool]:
-    """What the JSON says, and whether it is JSON."""
+    """Return the value of the JSON, and whether it is JSON."""
     try:
         return decoded(text), True
     except RecursionError:

@@ -1,7 +1,7 @@
 """The plain columns inside of a column: of structs, lists and maps, at any depth (pure).
 
-Those of floats are asked for NaN, which has no place in an order: readers that put it above all
-numbers must not pass it over because of the bounds of a file.
+Columns of floats are searched for NaN, which has no place in an order: readers that sort it above
+all numbers must not skip it because of the bounds of a file.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Wanted = Callable[[pa.DataType], bool]
 def leaves(name: str, column: pa.Array, wanted: Wanted) -> Iterator[tuple[str, pa.Array]]:
     """The plain columns of wanted types, by their paths in Parquet.
 
-    What lies under a null is null or left out, so a list's values have no place of their own.
+    Values under a null are null or left out, so a list's values have no row numbers of their own.
     """
     kind = column.type
     if not has_leaf(kind, wanted):

@@ -1,4 +1,4 @@
-"""What a table cannot hold so that every reader shows it: such rows are rejects (pure).
+"""Values that some readers of a table cannot show: such rows are rejects (pure).
 
 | what | why |
 | --- | --- |
@@ -6,8 +6,8 @@
 | a record's timestamp outside of them | the same; in the table of bad records it is null |
 | an empty text by which a Delta table is partitioned | it is how Delta spells null there |
 
-Guarantees: rows that are given back have none of these. In the good case a column costs one look
-at its least and its greatest value.
+Guarantees: returned rows have none of these. In the good case a column costs one check of its least
+and its greatest value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from penstock.spark.tables.values.parser import (
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
-"""By the unit; nanoseconds do not reach so far."""
+"""By the unit; nanoseconds do not reach these limits."""
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 OUTSIDE: Final = "outside of the years 1 to 9999 in UTC, which readers of tables cannot show"
 
@@ -93,7 +93,7 @@ def with_shown_timestamps(parsed: Parsed, records: pa.RecordBatch) -> Parsed:
 
 
 def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]:
-    """Timestamps of records with null for what cannot be shown, and what to say of each of them."""
+    """Return timestamps, null where they cannot be shown, and a message for each of these."""
     numbers = _beyond(timestamps)
     if not numbers:
         return timestamps, {}
@@ -141,7 +141,7 @@ def _beyond(column: pa.Array) -> list[int]:
 
 
 def _searched(column: pa.Array, first: int) -> Iterator[int]:
-    """The same for lists and the like, of which Arrow does not say to which row a value belongs."""
+    """The same for lists and maps, for which Arrow does not return the row of a value."""
     if _is_shown(column):
         return
     if len(column) == 1:

@@ -1,4 +1,4 @@
-"""The port `ValueParser`: a column of bytes to columns of a table, and what could not be read.
+"""The port `ValueParser`: a column of bytes to columns of a table, and rejects.
 
 Guarantees that each parser keeps, and that one suite checks: every row of the input is either in
 `rows` or in `rejects`, never in both; `rows` keeps the order of the input; a bad record costs its
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MESSAGE_CHARACTERS_MAX: Final = 1_000
-"""A reason is read by a person; the value itself is beside it in the table of bad records."""
+"""A reason is for people; the value itself is beside it in the table of bad records."""
 
 
 class ErrorClass(Enum):
@@ -23,21 +23,21 @@ class ErrorClass(Enum):
     MALFORMED = "malformed"
     """The bytes are not of the format."""
     TYPE_MISMATCH = "type_mismatch"
-    """A field holds what its column cannot."""
+    """A field has a value that its column cannot hold."""
     MISSING_VALUE = "missing_value"
     """A required column has no value."""
     UNKNOWN_SCHEMA = "unknown_schema"
     """The registry has no schema of the record's id."""
     INCOMPATIBLE_SCHEMA = "incompatible_schema"
-    """The record's schema does not fit to the table's."""
+    """The record's schema does not fit the table's."""
     EXPECTATION = "expectation"
-    """A rule says that it has to be looked at."""
+    """A rule quarantines it."""
     CONSTRAINT = "constraint"
     """It breaks a rule of the table's owner, such as a CHECK of a Delta table."""
 
 
 class RowError(Exception):
-    """Why one value is no row: parsers raise it for themselves and give a `Reject`."""
+    """Why one value is not a row: parsers raise it internally and return a `Reject`."""
 
     def __init__(self, error: ErrorClass, message: str) -> None:
         self.error = error
@@ -49,24 +49,24 @@ class RowError(Exception):
 
 
 class Reject(NamedTuple):
-    """One record that could not be read; a tuple, since it is made for each of many."""
+    """One record that could not be read; a tuple, since many are created."""
 
     row: int
     """Its number in the input."""
     error: ErrorClass
     message: str
-    """What is wrong, with the field and what was found there."""
+    """The problem, with the field and its value."""
     schema_id: int | None = None
     """The registry's id in the record, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a parser made of one column of values."""
+    """A parser's result for one column of values."""
 
     rows: pa.RecordBatch
     row_numbers: pa.Array | None
-    """For each row its number in the input; None when all rows of the input are there."""
+    """For each row its number in the input; None when no row of the input is missing."""
     rejects: tuple[Reject, ...] = ()
     """In the order of the input."""
 
@@ -76,7 +76,7 @@ class ValueParser(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that it gives; with a registry they may grow between two calls."""
+        """The columns of its rows; with a registry they may grow between two calls."""
 
     def parse(self, values: pa.Array) -> Parsed:
         """Read a column of type binary; a null is a row of nulls."""
@@ -103,7 +103,7 @@ def of_record(reject: Reject, parsed: Parsed) -> Reject:
 
 
 def short(message: str) -> str:
-    """A message that is not endless, and that every store of text takes."""
+    """Return the message, cut if long, and without characters that some stores reject."""
     if len(message) <= MESSAGE_CHARACTERS_MAX and message.isascii() and "\x00" not in message:
         return message
     clean = message.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")

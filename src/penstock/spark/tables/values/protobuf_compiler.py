@@ -2,7 +2,7 @@
 
 Guarantees: at most `FILES_MAX` files of `FILE_CHARACTERS_MAX` are compiled, in a folder that is
 removed, within `TIMEOUT_S`; an error of the compiler is a `SchemaError` with its text. A file can
-import those that are given with it and Google's well-known ones, and nothing else of the disk.
+import those that are passed with it and Google's well-known ones, and no other file of the disk.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 60
 
 
 def compile_proto(texts: Mapping[str, str], main: str, what: str) -> FileDescriptorSet:
-    """The descriptors of the file `main` and of what it imports; `texts` has each by its name."""
+    """The descriptors of the file `main` and of its imports; `texts` has each by its name."""
     if find_spec("grpc_tools") is None:
         raise SchemaError(
             what, "there is no protoc here.", "pip install 'penstock[protobuf]' brings it."

@@ -1,6 +1,6 @@
 """A Protobuf message to the columns of a table, and its fields to their values (pure).
 
-Guarantees: the types are those that Spark's `from_protobuf` gives, but for the differences below; a
+Guarantees: the types are those of Spark's `from_protobuf`, except for the differences below; a
 message that no table can hold is a `SchemaError` that names the field.
 
 | Protobuf | column |
@@ -16,11 +16,11 @@ message that no table can hold is a `SchemaError` that names the field.
 | repeated | array |
 | map | map |
 
-A field that can tell that it is not set (a message, `optional`, a part of a `oneof`) is null then.
-Any other field has its zero, as Protobuf means it.
+A field with presence (a message, `optional`, a part of a `oneof`) is null when it is not set. Any
+other field has its zero, as in Protobuf.
 
-Differences from Spark: unsigned numbers keep their value, and zeros are zeros and not nulls.
-A message that contains itself is refused, as Spark does.
+Differences from Spark: unsigned numbers keep their value, and zeros are zeros and not nulls. A
+message that contains itself is rejected, as in Spark.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ _MICROSECONDS_MAX: Final = 2**63
 
 
 class MessageColumns:
-    """The columns of one message, and how its rows are made."""
+    """The columns of one message, and the conversion of its rows."""
 
     def __init__(self, descriptor: Descriptor, what: str) -> None:
         self._what = what
@@ -67,7 +67,7 @@ class MessageColumns:
         self.schema = pa.schema(fields)
 
     def row(self, message: Message) -> object:
-        """The message as Arrow takes it."""
+        """Return the message as a row for Arrow."""
         return self._row(message)
 
     def _message(

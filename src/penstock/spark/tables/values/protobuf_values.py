@@ -1,7 +1,7 @@
 """Protobuf values: with the schema of a .proto file, or framed with an id of a registry.
 
-Guarantees: those of the port. Fields that the schema does not know are passed over, as Protobuf
-means it; so a value that was written with an unrelated message may well be read, with odd content.
+Guarantees: those of the port. Unknown fields are ignored, as in Protobuf; so a value that was
+written with an unrelated message may well be read, with odd content.
 """
 
 from collections.abc import Callable, Mapping

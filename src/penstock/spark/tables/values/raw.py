@@ -1,4 +1,4 @@
-"""Raw values: the bytes as they are, in one column. Nothing can be wrong with them."""
+"""Raw values: the unchanged bytes, in one column. They are never rejected."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ SCHEMA: Final = pa.schema([pa.field(RAW_COLUMN, pa.binary())])
 
 
 class RawValues:
-    """Gives back what it gets."""
+    """Returns its input."""
 
     @property
     def schema(self) -> pa.Schema:

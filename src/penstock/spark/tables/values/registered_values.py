@@ -2,10 +2,10 @@
 
 Guarantees: ids of different schemas may follow each other in one column; the columns are those of
 all schemas seen so far together, added and widened by the rules of `schema_changes`. Values whose
-schema is unknown, or does not fit to the others, are rejects and say so. When the registry does not
-answer, the batch fails: that is no fault of the records, and they are read again.
+schema is unknown, or does not fit the others, are rejects with this reason. When the registry does
+not respond, the batch fails: the records are not at fault, and are read again.
 
-What a schema means is told by the `compile_schema` of the format.
+The `compile_schema` of the format interprets a schema.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchem
 from penstock.spark.tables.values.row_batches import Row, batch_of, in_order, joined, null_rows
 
 COMPILED_MAX: Final = 1_000
-"""As many as the registry's own cache keeps."""
+"""The same number as in the registry's own cache."""
 
 Numbered: TypeAlias = tuple[int, bytes]
 """A value, with its number in the input."""
@@ -41,20 +41,20 @@ class CompiledSchema:
 
 
 class MisfitError(Exception):
-    """Values with such columns are not for this table; the reason is for a person."""
+    """Values with such columns do not fit this table; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """What the values have to fit to."""
+    """The columns that values have to fit."""
 
     columns: pa.Schema
     may_widen: bool = True
     derived: frozenset[str] = frozenset()
-    """Names of columns that the table's partitions make: no value has them."""
+    """Names of columns that the table's partitions add: no value has them."""
 
     def with_columns(self, columns: pa.Schema) -> pa.Schema:
-        """All columns together; `MisfitError` when these do not fit to the table's."""
+        """Return all columns together; `MisfitError` when these do not fit the table's."""
         taken = reserved_among(columns.names, self.derived)
         if taken is not None:
             raise MisfitError(
@@ -155,7 +155,7 @@ class RegisteredValues:
         except SchemaError:
             raise
         except Exception as error:
-            # Whatever somebody has registered: it costs the values of that schema, and no others.
+            # A bad schema in the registry rejects its own values, and no others.
             raise SchemaError(
                 f"schema {schema.schema_id}",
                 f"it cannot be understood: {type(error).__name__} {error}.",
@@ -183,7 +183,7 @@ def one_by_one(
 
 
 class OneSchemaValues:
-    """Reads values that are all of one schema and do not say so."""
+    """Reads values that are all of one schema and carry no id."""
 
     def __init__(self, compiled: CompiledSchema) -> None:
         self._compiled = compiled

@@ -2,12 +2,11 @@
 
 Guarantees: an answer is at most `ANSWER_BYTES_MAX`, a call takes at most its timeout times its
 attempts, and at most `SCHEMAS_MAX` schemas are kept. A schema of an id never changes, so it is
-asked for once; an id that the registry does not know is remembered for `UNKNOWN_S`, so that bad
-records do not become a flood of calls. A name and a password in the address go into a header and
-into no message.
+requested once; an unknown id is cached for `UNKNOWN_S`, so that bad records do not cause a flood of
+calls. A name and a password in the address go into a header and into no message.
 
-What is wrong with one schema is `SchemaError` or `UnknownSchemaError`, and costs its values; what
-is wrong with the registry is `RegistryError`.
+An error of one schema is a `SchemaError` or `UnknownSchemaError`, and rejects its values; an error
+of the registry is a `RegistryError`.
 
 It parses nothing: a schema is text, with the texts that it refers to.
 """
@@ -29,27 +28,27 @@ from penstock.spark.tables.definition_errors import SchemaError
 
 ANSWER_BYTES_MAX: Final = 4_194_304
 SCHEMAS_MAX: Final = 1_000
-"""Ids that one task meets; a topic has a handful."""
+"""Ids in the values of one task; a topic has a handful."""
 REFERENCES_MAX: Final = 100
-"""Schemas that one schema is made of, in all levels."""
+"""Schemas that one schema refers to, in all levels."""
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 3
 PAUSE_S: Final = 0.5
 UNKNOWN_S: Final = 30.0
 NOT_FOUND: Final = 404
 _UNKNOWN: Final = frozenset({400, NOT_FOUND, 422})
-"""What registries answer to an id that they do not have, or that is none of theirs."""
+"""The status codes of registries for an unknown or invalid id."""
 _SERVER_ERROR: Final = 500
 _TOO_MANY: Final = 429
-"""Worth another attempt, like an error of the server."""
+"""Retried, like an error of the server."""
 
 
 class RegistryError(SparkQueryError):
-    """The registry did not give what was asked for; trying later may help."""
+    """A request to the registry failed; a later attempt may succeed."""
 
 
 class UnknownSchemaError(SparkQueryError):
-    """The registry answers, and has no such schema."""
+    """The registry responds, and has no such schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class RegisteredSchema:
 
 
 class Registry:
-    """Asks one registry; belongs to one thread."""
+    """The client of one registry; belongs to one thread."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """Where it is, without a password."""
+        """Its address, without a password."""
         return self._base
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
@@ -105,7 +104,7 @@ class Registry:
         return found
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest schema of this subject; asked for each time, since it changes."""
+        """The newest schema of this subject; requested each time, since it changes."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         schema_id = answer.get("id")
         if not isinstance(schema_id, int):
@@ -125,7 +124,7 @@ class Registry:
         return RegisteredSchema(schema_id, kind, text, tuple(collected.items()))
 
     def _collect(self, references: object, collected: dict[str, str]) -> None:
-        """The texts behind references, those that others need first."""
+        """Collect the texts of references, dependencies first."""
         if not isinstance(references, list):
             raise RegistryError(f"{self._base} gives references that are no list.")
         for one in references:
@@ -138,7 +137,7 @@ class Registry:
                     f"it is made of more than {REFERENCES_MAX} others.",
                     "Use fewer.",
                 )
-            # Marked before it is asked for: a circle ends here.
+            # Marked before it is requested: a cycle ends here.
             collected[name] = ""
             place = f"/subjects/{urllib.parse.quote(str(subject), safe='')}/versions/{version}"
             answer = self._get(place)
@@ -212,7 +211,7 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
 
 
 def _told(error: urllib.error.HTTPError) -> str:
-    """What the registry says about it, if it says it in its own form."""
+    """Return the registry's message, if it is in the registry's own format."""
     try:
         message = json.loads(error.read(10_000)).get("message")
     except (ValueError, AttributeError, OSError):

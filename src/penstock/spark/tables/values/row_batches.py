@@ -1,4 +1,4 @@
-"""Rows as Python values to a record batch, with the few that Arrow refuses found one by one (pure).
+"""Rows as Python values to a record batch; the few that Arrow rejects are found one by one (pure).
 
 Guarantees: every row is either in the batch or among the errors; the batch keeps the order.
 """
@@ -22,18 +22,18 @@ class Row:
     number: int
     """In the input."""
     value: object
-    """By the names of its columns, as Arrow takes them; None is a row of nulls."""
+    """By the names of its columns, for Arrow; None is a row of nulls."""
 
 
 def batch_of(
     rows: Sequence[Row], schema: pa.Schema, schema_id: int | None = None
 ) -> tuple[pa.RecordBatch, list[int], list[Reject]]:
-    """The rows, their numbers, and those that the schema does not take."""
+    """Return the rows, their numbers, and those that the schema rejects."""
     try:
         return _batch([row.value for row in rows], schema), [row.number for row in rows], []
     except _REFUSED:
         pass
-    # Rare: something passed the parser and does not fit, so each row is tried alone.
+    # Rare: a row passed the parser and does not fit, so each row is tried alone.
     batches, numbers, rejects = [], [], []
     for row in rows:
         try:
@@ -48,7 +48,7 @@ def batch_of(
 def null_rows(
     numbers: Sequence[int], schema: pa.Schema
 ) -> tuple[pa.RecordBatch, list[int], list[Reject]]:
-    """What values that are null are: rows of nulls, or rejects where a column is required."""
+    """Return rows of nulls for null values, or rejects where a column is required."""
     required = [field.name for field in schema if not field.nullable]
     if not required:
         nulls = [pa.nulls(len(numbers), field.type) for field in schema]
@@ -66,7 +66,7 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
 def in_order(
     rows: pa.RecordBatch, numbers: Sequence[int], rejects: Sequence[Reject], count: int
 ) -> Parsed:
-    """What a parser gives back: rows and rejects in the order of the input of `count` rows."""
+    """Return a parser's result: rows and rejects in the order of the input of `count` rows."""
     assert len(numbers) + len(rejects) == count, "a row is read or rejected"
     ordered = tuple(sorted(rejects, key=lambda one: one.row))
     places = pa.array(numbers, pa.int64())
@@ -79,7 +79,7 @@ def in_order(
 def _with_rows(columns: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
-    # A batch without columns still has rows, which Arrow takes from a struct.
+    # A batch without columns still has rows, which Arrow counts by a struct.
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 

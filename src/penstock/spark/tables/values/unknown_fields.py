@@ -1,6 +1,6 @@
-"""Fields of JSON values that no column has: counted, kept in a column, or a reason to reject.
+"""Fields of JSON values without a column: counted, kept in a column, or a reason to reject.
 
-A field that the schema does not name has no place in the table. So that it does not vanish without
+A field that the schema does not name has no column in the table. So that it does not vanish without
 a trace, a parser of JSON is wrapped in this one:
 
 | `value.unknown_fields` | |
@@ -10,9 +10,9 @@ a trace, a parser of JSON is wrapped in this one:
 | `reject` | counted, and the record is a reject that names the first of them |
 | `ignore` | nothing |
 
-Fields of structs are looked at as those of the value are, by their path (`address.zip`); what lies
-in lists and maps is not. `rescue` and `reject` look at every value. A name counts once for a
-record. `NAMES_MAX` names are counted; others are one name together.
+Fields of structs are checked as those of the value are, by their path (`address.zip`); those in
+lists and maps are not. `rescue` and `reject` check every value. A name counts once for a record.
+`NAMES_MAX` names are counted; others are one name together.
 
 Guarantees: those of the port `ValueParser`.
 """
@@ -45,7 +45,7 @@ RESCUED: Final = "_rescued_data"
 
 
 class UnknownFieldValues:
-    """A parser that also says which fields of its values no column has."""
+    """A parser that also reports fields without a column."""
 
     def __init__(self, parser: ValueParser, mode: UnknownFields) -> None:
         if mode is UnknownFields.RESCUE and RESCUED in parser.schema.names:
@@ -57,7 +57,7 @@ class UnknownFieldValues:
         self._parser = parser
         self._mode = mode
         self.counts: Counter[str] = Counter()
-        """By the path of a field, in how many of the values that were looked at it is."""
+        """By the path of a field, in how many of the checked values it occurs."""
         self.looked_at = 0
 
     @property
@@ -92,12 +92,12 @@ class UnknownFieldValues:
         self.counts[name if is_known else OTHERS] += 1
 
     def _unknown(self, value: bytes | None) -> list[tuple[str, object]]:
-        """The fields that no column has, by their paths; the parser has read the value."""
+        """Return the fields without a column, by their paths; the parser has read the value."""
         if value is None:
             return []
         try:
             found = decoded(value.decode())
-        except (ValueError, RecursionError):  # what the parser reads by itself
+        except (ValueError, RecursionError):  # values that only the parser reads
             return []
         return list(_fields(found, self._parser.schema)) if isinstance(found, dict) else []
 
