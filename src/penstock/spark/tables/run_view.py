@@ -1,8 +1,8 @@
-"""What a running pipeline looks like: events in, lines out (pure: the time is an argument).
+"""The view of a running pipeline: events in, lines out (pure: the time is an argument).
 
-A terminal shows `fields`, rewritten in place; everything else gets a line for each batch and care,
-and when the broker goes and comes. Both say the same: how fast, how far behind, how fresh, how many
-files, how long a commit takes, what was rejected, and when the table was last cared for. Lines are
+A terminal shows `fields`, rewritten in place; other outputs get a line for each batch and
+maintenance, and when the broker becomes unreachable or returns. Both show the same: rate, lag,
+freshness, number of files, commit time, rejects, and the last maintenance of the table. Lines are
 bounded, and have no control characters.
 """
 
@@ -21,7 +21,7 @@ WINDOW_BATCHES_MAX: Final = 1_000
 NAMES_SHOWN_MAX: Final = 5
 """Topics, and rules, that a line names."""
 STALE_INTERVALS: Final = 3
-"""A pipeline that has been silent for so many triggers says how long."""
+"""After this number of triggers without a batch the view shows for how long."""
 
 
 PROBLEM_CHARACTERS_MAX: Final = 200
@@ -46,7 +46,7 @@ class Totals:
 
 
 class RunView:
-    """One pipeline, as far as it has told."""
+    """One pipeline, by its events so far."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RunView:
         row_word: str = "row",
         began_ms: int | None = None,
     ) -> None:
-        """`row_word`: what a record becomes; in an upsert "change"."""
+        """`row_word`: the word for a row; in an upsert "change"."""
         self._pipeline = _printable(pipeline)
         self._table = _printable(table)
         self._mode = ""
@@ -78,7 +78,7 @@ class RunView:
 
     @property
     def totals(self) -> Totals:
-        """What was done since the start."""
+        """The totals since the start."""
         return self._totals
 
     @property
@@ -88,7 +88,7 @@ class RunView:
         return f"{self._pipeline} → {self._table}{mode}"
 
     def started(self, mode: str, reasons: Sequence[str]) -> str:
-        """The query runs, in this mode; gives the line for a log."""
+        """The query runs, in this mode; return the line for a log."""
         self._mode = _printable(mode)
         return f"{self._pipeline}  runs {self._mode}: {_printable('; '.join(reasons))}"
 
@@ -108,12 +108,12 @@ class RunView:
             self._broken[name] = self._broken.get(name, 0) + count
 
     def care_done(self, event: CareDone, now_ms: int) -> None:
-        """The table was cared for; that of the rejects is not shown here."""
+        """The table was maintained; that of the rejects is not shown here."""
         if event.table in {"", self._table}:
             self._care, self._cared_at_ms = event, now_ms
 
     def broker_away(self, problem: str, now_ms: int) -> str:
-        """No broker answers; gives the line for a log, the first time."""
+        """No broker responds; return the line for a log, the first time."""
         is_new = self._away_since_ms is None
         self._away_problem = _printable(problem)[:PROBLEM_CHARACTERS_MAX]
         if not is_new:
@@ -122,7 +122,7 @@ class RunView:
         return f"{self._pipeline}  no broker answers: {self._away_problem}; tries again"
 
     def broker_seen(self, lags: Mapping[str, int], now_ms: int) -> str:
-        """A broker answers; gives the line for a log, if none did before."""
+        """A broker responds; return the line for a log, if none did before."""
         self._lags = lags
         since_ms, self._away_since_ms = self._away_since_ms, None
         if since_ms is None:
@@ -201,13 +201,13 @@ class RunView:
         return "  ".join(parts)
 
     def care_line(self, event: CareDone) -> str:
-        """One care of a table, for a log; nothing when there was nothing to do."""
+        """Return the line of one maintenance, for a log; empty when there was nothing to do."""
         if event.is_idle:
             return ""
         return f"{self._pipeline}  care of {_printable(event.table or self._table)}  {_care(event)}"
 
     def end_line(self) -> str:
-        """What was done, at the end."""
+        """Return the totals, at the end."""
         done = self._totals
         batches = f"{done.batches:,} {'batch' if done.batches == 1 else 'batches'}"
         return (

@@ -1,8 +1,8 @@
-"""What a table's schema must become for new rows: nothing, more, wider, or it cannot (pure).
+"""Changes of a table's schema for new rows: none, added, widened, or incompatible (pure).
 
 Guarantees: a change never drops a column, never narrows one and never changes what stored rows
-mean, and a required column stays required. Added columns are nullable, since the rows that are
-there have none. A column that the new rows do not have stays.
+mean, and a required column stays required. Added columns are nullable, since existing rows have no
+value. A column that the new rows lack stays.
 
 | table | rows | the change |
 | --- | --- | --- |
@@ -17,14 +17,14 @@ there have none. A column that the new rows do not have stays.
 | struct, list, map | the same | by its parts, with the same rules; a key never changes |
 | anything else | | incompatible |
 
-Two names that differ in their case only are one to Spark, so the second one is incompatible.
+Two names that differ in their case only are the same to Spark, so the second one is incompatible.
 
-A column whose name is the path of another one (`a.b`, beside a struct `a` with a field `b`) is one
-with it to Iceberg, so it is incompatible there.
+A column whose name is the path of another one (`a.b`, beside a struct `a` with a field `b`) is the
+same to Iceberg, so it is incompatible there.
 
-Delta (`may_widen` is false) adds only: a column is not widened, and what lies in a map stays as it
-is, because `deltalake` cannot read the files from before. A column whose name Spark does not take
-is not added: the owner could not change the table any more.
+Delta (`may_widen` is false) adds only: a column is not widened, and types in a map stay unchanged,
+because `deltalake` cannot read the older files. A column whose name Spark does not accept is not
+added: the owner could not change the table any more.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """A column that holds more from now on."""
+    """A column with a wider type from now on."""
 
     path: tuple[str, ...]
     before: pa.DataType
@@ -66,7 +66,7 @@ Step = Added | Widened
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done in the commit of the rows; nothing if `steps` is empty."""
+    """The changes in the commit of the rows; none if `steps` is empty."""
 
     schema: pa.Schema
     """The table's schema afterwards; the rows must be fitted to it."""
@@ -84,7 +84,7 @@ class Incompatible:
 def change_of(
     table: pa.Schema, rows: pa.Schema, *, may_widen: bool = True
 ) -> Change | Incompatible:
-    """What the table's schema must become, for rows of this schema."""
+    """Return the change of the table's schema for rows of this schema."""
     merging = _Merging()
     merged = merging.fields((), list(table), list(rows))
     reasons = list(merging.reasons)
@@ -108,7 +108,7 @@ def column_count(kinds: Iterable[pa.Field]) -> int:
 
 
 class _Merging:
-    """Walks both schemas, collecting what is to be done and what cannot be."""
+    """Walks both schemas, collecting changes and incompatible columns."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -195,7 +195,7 @@ class _Merging:
 
 
 def _refused(step: Step) -> str | None:
-    """Why a Delta table cannot become this; None when it can."""
+    """Return why a Delta table cannot have this change; None when it can."""
     match step:
         case Widened(path, before, after):
             return (
@@ -259,7 +259,7 @@ def _double_paths(fields: Iterable[pa.Field]) -> list[str]:
 
 
 def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
-    """The path of a column and those of all that lies in it, as Iceberg writes them."""
+    """Return the paths of a column and of all fields in it, as Iceberg writes them."""
     yield path
     if pa.types.is_struct(kind):
         inside = [(one.name, one.type) for one in kind]

@@ -1,6 +1,6 @@
-"""What a table says of its files, its states and how long it keeps them, as plain values (pure).
+"""The files, the states and the retention of a table, as plain values (pure).
 
-They come through the port `Table`; how they were found out is the format's business.
+The port `Table` returns them; each format reads them in its own way.
 """
 
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ CREATED_KEY = "penstock.created"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What the owner of a table says of its maintenance."""
+    """The retention that the owner of a table has set."""
 
     is_own: bool
     """Penstock has created the table."""
     age_ms_min: int = 0
-    """Snapshots are kept this long, by the table's own properties; 0: they say nothing."""
+    """Snapshots are kept this long, by the table's own properties; 0: not set."""
     count_min: int = 0
     """The newest snapshots that are kept in any case."""
     file_age_ms_min: int = 0
-    """Files that were taken out of the table are kept this long."""
+    """Files that were removed from the table are kept this long."""

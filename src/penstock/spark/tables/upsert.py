@@ -1,17 +1,17 @@
-"""What an upsert is: changes of rows by key, and which of them count. No IO.
+"""Upserts: changes of rows by key, and which of them count. No IO.
 
-A change says what the row of its key is from now on, or that there is none any more
-(`_change_deleted`). Guarantees of `last_of_each`: of all changes of a key the last one counts, by
-topic, partition and offset, whichever files they came in and in whatever order. The records of a
-key lie in one partition when its producers use one partitioner, and then this is their order. When
-they do not, nobody knows the order: within a batch the higher partition wins, and between batches
-the later batch, so that such a table depends on how the batches were cut.
+A change has the new row of its key, or deletes it (`_change_deleted`). Guarantees of
+`last_of_each`: of all changes of a key the last one counts, by topic, partition and offset, in any
+files and in any order. The records of a key are in one partition when its producers use one
+partitioner, and then this is their order. Otherwise the order is unknown: within a batch the higher
+partition wins, and between batches the later batch, so that such a table depends on how the batches
+were cut.
 
 A key has no nulls: such a record is a reject before it becomes a change. Rows of the table whose
-key has a null are left alone. Floats are no keys, because NaN is not equal to itself, and neither
-are lists, maps and structs.
+key has a null are left alone. Floats cannot be keys, because NaN is not equal to itself, and
+neither can lists, maps and structs.
 
-This is not how a table is changed: that differs by format, see `delta_upsert` and `iceberg_upsert`.
+Tables are changed by each format in its own way, see `delta_upsert` and `iceberg_upsert`.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Changes:
     """Of the layout that they were written with."""
     receipts: tuple[FileReceipt, ...]
     key: tuple[str, ...]
-    """The columns that say which row is meant."""
+    """The columns that identify a row."""
 
     @property
     def count(self) -> int:
@@ -77,7 +77,7 @@ def as_changes(rows: pa.RecordBatch, source: pa.RecordBatch, *, deleted: bool) -
 
 
 def require_key(key: Sequence[str], schema: pa.Schema) -> None:
-    """`OptionError` when these columns cannot say which row is meant."""
+    """`OptionError` when these columns cannot identify a row."""
     if not 0 < len(key) <= KEY_COLUMNS_MAX or len(set(key)) < len(key):
         raise OptionError(
             "key",
@@ -102,7 +102,7 @@ def require_key(key: Sequence[str], schema: pa.Schema) -> None:
 
 
 def order_columns(key: Sequence[str]) -> list[str]:
-    """What has to be read of each change to know which ones count."""
+    """Return the columns of changes that decide which ones count."""
     return [*key, *_ORDER]
 
 

@@ -1,10 +1,10 @@
 """From a definition to the parser of its values, in two steps.
 
-The driver makes a `ParserPlan`: it reads the schema's file, or asks the registry for the newest
-schema of the subject. A task makes the parser from the plan, which is a plain value: it needs no
-file, and asks the registry only for ids that it meets.
+The driver creates a `ParserPlan`: it reads the schema's file, or requests the newest schema of the
+subject from the registry. A task creates the parser from the plan, which is a plain value: it needs
+no file, and requests only the ids of its values from the registry.
 
-Guarantees: what cannot be read is told by the driver, before a batch begins, with the key of the
+Guarantees: the driver reports an unreadable schema, before a batch begins, with the key of the
 definition that named it.
 """
 
@@ -28,7 +28,7 @@ from penstock.spark.tables.values.unknown_fields import RESCUED, UnknownFieldVal
 
 FILE_BYTES_MAX: Final = 4_194_304
 SUBJECT_SUFFIX: Final = "-value"
-"""What Confluent's producers call the subject of a topic's values."""
+"""The subject of a topic's values in Confluent's producers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ParserPlan:
     base: RegisteredSchema | None = None
     """The newest schema of the subject."""
     unknown_fields: UnknownFields = UnknownFields.IGNORE
-    """What to do with fields of JSON values that no column has."""
+    """The handling of JSON fields without a column."""
 
 
 def plan_parser(
@@ -72,10 +72,10 @@ def plan_parser(
 
 
 def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
-    """The parser of this plan, which gives no row with a time that readers cannot show.
+    """Return the parser of this plan, which returns no row with a time that readers cannot show.
 
-    `table` has the columns that values of a registry's schemas have to fit to. A parser that
-    counts fields which no column has is an `UnknownFieldValues`.
+    `table` has the columns that values of a registry's schemas have to fit to. A parser that counts
+    fields without a column is an `UnknownFieldValues`.
     """
     shown = ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
     if plan.unknown_fields is UnknownFields.IGNORE:
