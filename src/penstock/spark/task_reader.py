@@ -1,12 +1,12 @@
-"""What a task does: fetches the batches of its range and decodes them to Arrow, piece by piece.
+"""A task of the source: fetches the batches of its range and decodes them to Arrow, in pieces.
 
-Guarantees: every record of the range comes once, in the order of its offsets, and nothing else.
-Memory is bounded by two fetches and one Arrow batch, however long the range is. A range whose end
-was compacted away or consists of transaction markers ends like any other.
+Guarantees: every record of the range is returned once, in the order of its offsets, and nothing
+else. Memory is bounded by two fetches and one Arrow batch, however long the range is. A range whose
+end was compacted away or consists of transaction markers ends like any other.
 
-What is gone although the driver planned it (retention was quicker, the topic was deleted) is a loss
-by the rules of `data_loss`: an error, or the task goes on behind it and says how much it skipped,
-in its log and to the driver.
+Planned records that are deleted meanwhile (retention was quicker, the topic was deleted) are a loss
+by the rules of `data_loss`: an error, or the task continues after it and reports the number of
+skipped offsets, in its log and to the driver.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -32,7 +32,7 @@ from penstock.spark.worker_process import settle
 
 
 class TaskSettings(NamedTuple):
-    """What every task of a query needs to know; it travels to the executors."""
+    """The settings of every task of a query; they are sent to the executors."""
 
     client: ClientOptions
     fetch: FetchBounds
@@ -65,7 +65,7 @@ def read_range(
     settings: TaskSettings,
     on_loss: Callable[[OffsetRange], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a task, from a cluster that is open; `on_loss` gets the offsets that are gone."""
+    """The rows of a task, from an open cluster; `on_loss` gets the lost offsets."""
     losses = LossCounter(fail_on_data_loss=settings.fail_on_data_loss)
     rest = task.range
     while rest.size > 0:
@@ -83,7 +83,7 @@ def read_range(
 
 
 class _Piece:
-    """A range that is read until its end or until something of it is gone."""
+    """A range that is read until its end or until a loss."""
 
     def __init__(
         self, cluster: Cluster, task: ReadTask, rest: OffsetRange, settings: TaskSettings
@@ -108,9 +108,9 @@ class _Piece:
             is_read_committed=settings.is_read_committed,
         )
         self.loss: Loss | None = None
-        """What is gone, when the rows ended before the range."""
+        """The loss, when the rows ended before the range."""
         self.goes_on_at = rest.until_offset
-        """The offset behind what is gone."""
+        """The offset after the loss."""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows, until the end or a loss."""

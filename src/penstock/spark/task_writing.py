@@ -1,12 +1,11 @@
-"""What a task of the sink does with its rows.
+"""Writes the rows of a task of the sink.
 
 At least once: it writes them and waits until they are stored. Exactly once: it writes them inside a
 transaction of its own, waits until they are stored, and leaves the transaction open; the driver
-ends it (`sink_decisions`). A task that fails aborts its transaction, as far as it can; what is left
-the driver finds. A task without rows has no transaction.
+ends it (`sink_decisions`). A task that fails aborts its transaction, as far as it can; the driver
+finds the remaining ones. A task without rows has no transaction.
 
-It is a plain function of an iterator of Arrow batches: what Spark says of the task comes as a
-value.
+It is a plain function of an iterator of Arrow batches: the identity of Spark's task is an argument.
 """
 
 import contextlib
@@ -45,7 +44,7 @@ def write_at_least_once(
     *,
     partition: int,
 ) -> int:
-    """Write the rows; gives how many they were."""
+    """Write the rows; return their number."""
     writer: RowWriter | None = None
     try:
         for rows in batches:
@@ -72,11 +71,11 @@ def write_exactly_once(
     task: TaskIdentity,
 ) -> TaskResult:
     """Write the rows inside a transaction, and leave it open."""
-    # One task of a run is enough to finish what an earlier run decided.
+    # One task of a run is enough to complete an earlier run's decision.
     ledger = ledger_of(options, task.run, finishes=task.partition == 0)
     is_repeated = task.attempt_number > 0
     if is_committed(ledger, task.batch_id):
-        # Every row is asked for all the same: operators before the sink keep state by it.
+        # Every row is read anyway: operators before the sink keep state by it.
         count, digest = _counted(columns, batches)
         return TaskResult(task.run, count, digest, None, is_skipped=True, is_repeated=is_repeated)
     writing = _Writing(options, columns, task)
@@ -98,7 +97,7 @@ def write_exactly_once(
 
 
 def _counted(columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
-    """How many rows there are, and what they add up to."""
+    """Return the number of rows, and their digest."""
     count, digest = 0, 0
     for rows in batches:
         count += rows.num_rows
@@ -125,7 +124,7 @@ class _Writing:
 
     @property
     def digest(self) -> int:
-        """What the rows so far add up to."""
+        """The digest of the rows so far."""
         return 0 if self._writer is None else self._writer.digest
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -157,7 +156,7 @@ class _Writing:
             self._writer.finish()
 
     def abort(self) -> None:
-        """Take the rows back; if that fails too, the driver or the cluster will."""
+        """Abort the transaction; if that fails too, the driver or the cluster will."""
         if self._writer is not None:
             self._writer.abandon()
         if self.transaction is not None:

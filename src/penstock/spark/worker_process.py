@@ -1,11 +1,11 @@
-"""`settle`: spares a Spark worker from looking through our modules after every task.
+"""`settle`: excludes our modules from a Spark worker's garbage collection after every task.
 
-Spark's Python workers live on from task to task and collect garbage in between. Looking through
-all that Arrow, PySpark and Penstock keep for good takes 40 ms, which is most of what a small task
-costs. So what is there at the first task of a process is set aside from then on.
+Spark's Python workers run many tasks and collect garbage in between. Scanning the permanent objects
+of Arrow, PySpark and Penstock takes 40 ms, which is most of the cost of a small task. So the
+objects that exist at the first task of a process are frozen from then on.
 
-Nothing is collected less that could be garbage later, but for what the first task itself holds. It
-does nothing outside of a worker that Spark reuses: the garbage of a program is its own business.
+Objects that could be garbage later are still collected, except those of the first task itself. It
+does nothing outside of a worker that Spark reuses: other programs keep their own settings.
 """
 
 import atexit
@@ -20,10 +20,10 @@ _is_settled = False
 
 
 def settle() -> None:
-    """Set aside what this worker keeps anyway; once in a process."""
+    """Freeze the objects that this worker keeps anyway; once in a process."""
     global _is_settled
     if not _is_settled and REUSED_WORKER in os.environ:
         _is_settled = True
         gc.freeze()
-        # Libraries look for leaks when the process ends, and take what is set aside for one.
+        # Libraries look for leaks when the process ends, and report frozen objects as one.
         atexit.register(gc.unfreeze)

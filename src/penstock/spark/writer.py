@@ -1,7 +1,7 @@
-"""The writers as Spark wants them: `df.write` and `df.writeStream` with `format("penstock")`.
+"""The writers for Spark: `df.write` and `df.writeStream` with `format("penstock")`.
 
-Thin: `task_writing` writes rows, `sink_transactions` makes them visible. Spark makes a writer on
-the driver for each micro-batch, sends it to the tasks, and makes another one, in another process,
+Thin: `task_writing` writes rows, `sink_transactions` makes them visible. Spark creates a writer on
+the driver for each micro-batch, sends it to the tasks, and creates another one, in another process,
 for each commit.
 """
 
@@ -42,7 +42,7 @@ RUN_ID: Final = "spark.jobGroup.id"
 
 @dataclass(frozen=True)
 class CommitMessage(WriterCommitMessage):
-    """What a task tells the driver; with exactly-once, which transaction it left open."""
+    """A task's message to the driver; with exactly-once, the transaction that it left open."""
 
     row_count: int
     result: TaskResult | None = None
@@ -63,7 +63,7 @@ def make_stream_writer(
     *,
     overwrite: bool,  # noqa: ARG001 - output mode complete: Spark's Kafka sink appends too
 ) -> DataSourceStreamArrowWriter:
-    """The writer of `df.writeStream`; the first one in a process checks what can be checked."""
+    """Return the writer of `df.writeStream`; the first one in a process runs the checks."""
     read, columns = _read(options, schema, is_stream=True)
     if read.guarantee is Guarantee.EXACTLY_ONCE:
         check_once(read)
@@ -84,7 +84,7 @@ class PenstockBatchWriter(DataSourceArrowWriter):
 
 
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream, each row exactly once unless it is asked for less."""
+    """Writes a stream, each row exactly once unless the options say at least once."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
@@ -107,9 +107,9 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batch_id: int,  # noqa: ARG002 - what may be aborted is in the messages and in the log
+        batch_id: int,  # noqa: ARG002 - the messages and the log have what may be aborted
     ) -> None:
-        """Take the micro-batch back; on the driver, when a task or the commit failed."""
+        """Abort the micro-batch; on the driver, when a task or the commit failed."""
         results = _results(messages)
         if results:
             driver_of(self._options, results[0].identity).abort(results)
@@ -152,7 +152,7 @@ def _task_identity() -> TaskIdentity:
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """What tasks said; those that failed say nothing, and those that keep no promise need none."""
+    """Return the results of tasks; failed ones have none, and at-least-once tasks need none."""
     told = [one.result for one in messages if isinstance(one, CommitMessage)]
     results = [one for one in told if one is not None]
     assert len({one.identity for one in results}) <= 1, "tasks of two runs in one batch"
