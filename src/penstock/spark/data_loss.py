@@ -1,9 +1,9 @@
 """Data loss: records that a query can no longer read, and where the query continues (pure).
 
-    what happened                              how it shows                     goes on at
-    another cluster answers                    cluster id differs               earliest, all topics
+    loss                                       symptom                          continues at
+    another cluster responds                   cluster id differs               earliest, all topics
     topic deleted and created again            topic id differs                 earliest
-    topic or partition deleted                 not there                        forgets it
+    topic or partition deleted                 missing                          drops it
     records removed before they were read      first offset is after ours       first offset
     log truncated, then written on             our epoch ends before our offset where it ends
     log lost its end                           last offset is before ours       last offset
@@ -30,7 +30,7 @@ LINES_MAX: Final = 10
 
 
 class LossKind(Enum):
-    """What happened."""
+    """The kind of a loss."""
 
     OTHER_CLUSTER = "other cluster"
     RECREATED = "recreated"
@@ -75,7 +75,7 @@ class Loss(NamedTuple):
     """None when it is the whole cluster."""
     what: str
     goes_on: str
-    """What happens with failOnDataLoss=false."""
+    """The consequence with failOnDataLoss=false."""
     offsets: int = 0
     """Offsets that are skipped, as far as it is known."""
 

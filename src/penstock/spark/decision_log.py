@@ -105,7 +105,7 @@ class DecisionLog:
             after = self._transactions.end(owner, commits=True)
         except BrokerAnswerError as error:
             raise _ownership_problem(error, decision.batch_id) from error
-        # A new epoch numbers anew.
+        # A new epoch starts its sequence numbers at 0.
         is_same = after.producer_epoch == owner.producer_epoch
         self._sequence = self._sequence + 1 if is_same else 0
         self._owner = after

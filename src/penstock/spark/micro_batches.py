@@ -10,7 +10,7 @@ a loss. An offset is never read twice and never left out: each batch begins wher
 ended. While nothing has changed the same document is returned, text for text, and Spark runs no
 batch.
 
-With AvailableNow the ends are taken once, and no batch goes beyond them.
+With AvailableNow the ends are looked up once, and no batch goes beyond them.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The offset document of a stream: what Spark keeps in the checkpoint for each micro-batch (pure).
+"""The offset document of a stream: Spark stores one in the checkpoint for each micro-batch (pure).
 
     {"version": 1,
      "cluster_id": "MkU3OEVBNTcwNTJENDM2Qg",
@@ -15,7 +15,7 @@ checked.
 `begins` has the partitions in which the batch that ends here does not begin where the last batch
 ended: all of them in the first batch, then new partitions, recreated topics and truncated logs.
 Spark asks for the initial offset again when it repeats a first batch that failed, and by then
-"latest" is somewhere else. With `begins` the repeated batch reads what it read before.
+"latest" is somewhere else. With `begins` the repeated batch reads the same offsets as before.
 
 A document of Spark's own Kafka source, {"orders": {"0": 42}}, is accepted too: a query can migrate
 with its checkpoint. Equal offsets give equal text; Spark compares the text.

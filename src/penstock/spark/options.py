@@ -101,12 +101,12 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """How carefully the driver asks for topics and ends."""
+    """How often the driver looks up topics and ends."""
 
     attempts: int = LOOKUP_ATTEMPTS
     pause_ms: int = LOOKUP_PAUSE_MS
     topics_ttl_ms: int = -1
-    """How long the list of topics is kept; -1 asks each time."""
+    """How long the list of topics is kept; -1 looks it up each time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class LossAddress(NamedTuple):
 
 
 class ReadTask(NamedTuple):
-    """What one task reads: a range, the id of the topic it means, and the newest leader epoch."""
+    """The input of one task: a range, the id of its topic, and the newest leader epoch."""
 
     range: OffsetRange
     topic_id: str | None

@@ -65,7 +65,7 @@ MARGIN_MS_MIN: Final = 5_000
 """The rest of the transaction timeout that is needed when a batch is decided: a tenth of it, and at
 least this; but never more than half of it, so that a short timeout can be used at all."""
 FENCED_AT_ONCE_MAX: Final = 1_000
-"""Leftover transactions aborted after one batch; the next batch goes on with the rest."""
+"""Leftover transactions aborted after one batch; the next batch continues with the rest."""
 
 
 # --- The driver ---

@@ -159,7 +159,7 @@ def added_digests(digests: Iterable[int]) -> int:
 
 
 class Sweep(Enum):
-    """Whose leftover transactions are looked for after a batch."""
+    """Which runs' leftover transactions are searched for after a batch."""
 
     NONE = auto()
     OWN_RUN = auto()

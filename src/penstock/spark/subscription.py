@@ -39,14 +39,14 @@ class Subscription:
         return "subscribePattern" if self.pattern else "assign"
 
     def covers(self, at: TopicPartition) -> bool:
-        """Whether this partition is read, if it is there."""
+        """Whether this partition is read, if it exists."""
         if self.pattern:
             return re.search(self.pattern, at.topic) is not None
         return at.topic in self.topics or at in self.partitions
 
     @property
     def names(self) -> list[str] | None:
-        """The topics to ask the brokers for; None asks for all of them."""
+        """The topics to request from the brokers; None requests all of them."""
         if self.pattern:
             return None
         return list(self.topics) or list(dict.fromkeys(at.topic for at in self.partitions))

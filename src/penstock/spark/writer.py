@@ -107,7 +107,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batch_id: int,  # noqa: ARG002 - the messages and the log have what may be aborted
+        batch_id: int,  # noqa: ARG002 - the messages and the log name the transactions
     ) -> None:
         """Abort the micro-batch; on the driver, when a task or the commit failed."""
         results = _results(messages)

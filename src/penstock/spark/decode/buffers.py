@@ -36,7 +36,7 @@ def _allocated(size: int) -> pa.Buffer:
 
 
 def _view(buffer: pa.Buffer, kind: Kind) -> memoryview:
-    """The buffer as numbers of the given kind; Arrow gives it as signed bytes."""
+    """The buffer as numbers of the given kind; Arrow returns it as signed bytes."""
     return memoryview(buffer).cast("B").cast(kind)
 
 

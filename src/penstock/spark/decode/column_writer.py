@@ -24,7 +24,7 @@ GROW: Final = 2
 TIMESTAMP_RANGE: Final = 3
 """The next row has a time that does not fit a 64-bit number of microseconds."""
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _READY: Final = 0
 _FULL: Final = 1
 _GROW: Final = 2
@@ -34,7 +34,7 @@ _MILLISECONDS_MAX: Final = 9223372036854775
 """The largest time in milliseconds that fits 64 bits in microseconds; the smallest is its
 negative."""
 _HEADER_ENTRY_BYTES: Final = 8
-"""What a header costs beside its key and value: two offsets."""
+"""The size of a header beside its key and value: two offsets."""
 
 
 class ColumnWriter:
@@ -211,7 +211,7 @@ class ColumnWriter:
             self.header_value_nulls += 1
 
     def copy(self, target: memoryview, at: int, source: memoryview, start: int, count: int) -> None:
-        """`count` bytes from `source` to `target`; the caller made sure that they fit."""
+        """`count` bytes from `source` to `target`; the caller has checked that they fit."""
         index = 0
         # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:

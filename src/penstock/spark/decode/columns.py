@@ -96,12 +96,12 @@ class BatchDecoder:
 
     @property
     def control_records_skipped(self) -> int:
-        """Transaction markers that were passed over."""
+        """Transaction markers that were skipped."""
         return self._kernel.control_records
 
     @property
     def aborted_records_skipped(self) -> int:
-        """Records of aborted transactions that were passed over, by whole batches."""
+        """Records of aborted transactions that were skipped, by whole batches."""
         return self._kernel.aborted_records
 
     def feed(self, data: Buffer, aborted: Iterable[AbortedRange] = ()) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ COMPILED: Final = not __file__.endswith(".py")
 ENDED: Final = 0
 """The result of `run` when every whole batch was read; else `FULL` or `GROW` of the columns."""
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _ENDED: Final = 0
 _READY: Final = 0
 _TIMESTAMP_RANGE: Final = 3
@@ -69,9 +69,9 @@ class Kernel:
         self.is_read_committed = is_read_committed
         self.decompressed_bytes_max = decompressed_bytes_max
         self.control_records = 0
-        """Records of control batches that were passed over."""
+        """Records of control batches that were skipped."""
         self.aborted_records = 0
-        """Records of aborted transactions that were passed over."""
+        """Records of aborted transactions that were skipped."""
         self.batch_offset = from_offset
         """Base offset of the batch that is read."""
         self.last_offset_delta = 0
@@ -258,7 +258,7 @@ class Kernel:
         self.next_offset = min(max(self.next_offset, batch_end), self.until_offset)
 
     def integer(self, position: int, size: int) -> int:
-        """A big-endian signed number of `size` bytes; the caller knows that they are there."""
+        """A big-endian signed number of `size` bytes; the caller has checked that they exist."""
         value = self.fetched_bytes[position]
         if value > 0x7F:
             value -= 0x100

@@ -23,7 +23,7 @@ REASONS: Final[tuple[str, ...]] = (
 )
 """What each fault means, to be read after «record 7: »."""
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _TRUNCATED: Final = 1
 _BAD_NUMBER: Final = 2
 _BAD_LENGTH: Final = 3
@@ -123,7 +123,7 @@ class RecordParser:
             self.timestamp_ms = base + delta
 
     def parse_headers(self) -> None:
-        """Check the headers and count what they need at most."""
+        """Check the headers and count the bytes that they need at most."""
         self.headers = self.number(32)
         self.headers_start = self.position
         self.header_key_bytes = 0
@@ -154,7 +154,7 @@ class RecordParser:
         self.skip(self.header_value_length)
 
     def is_ascii(self, start: int, length: int) -> bool:
-        """Whether `length` bytes from `start` are plain; the caller knows that they are there."""
+        """Whether `length` bytes from `start` are plain; the caller has checked that they exist."""
         bits = 0
         index = 0
         # Without an early exit, a C compiler compares sixteen bytes at a time.

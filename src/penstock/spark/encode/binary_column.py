@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _R: Final = 24

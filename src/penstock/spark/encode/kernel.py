@@ -31,7 +31,7 @@ FULL: Final = 1
 FLUSH: Final = 2
 """All batches must be taken out first: together they have reached `buffered_bytes_max`."""
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _ENDED: Final = 0
 _FULL: Final = 1
 _FLUSH: Final = 2
@@ -77,7 +77,7 @@ class Rows:
 
 
 class Kernel:
-    """Writes rows until a batch must be taken out; the next call goes on where it stopped."""
+    """Writes rows until a batch must be taken out; the next call continues where it stopped."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ It is a part of the encode kernel, so the file is compiled: plain Python here, t
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _HEADER_BYTES: Final = 61
 _BYTES_MIN: Final = 4_096
 
@@ -34,7 +34,7 @@ class OpenBatch:
         self.max_timestamp_ms = -1
 
     def take(self) -> bytearray:
-        """The bytes so far, the header's still zero; the batch begins anew."""
+        """The bytes so far, the header's still zero; the batch starts again, empty."""
         content, end = self.content, self.position
         # The memory can only be cut when no view of it exists.
         self.clear()
@@ -56,7 +56,7 @@ class OpenBatch:
         return 1 + self.size(delta) + self.size(self.records) + fields_size
 
     def begin_record(self, body_size: int, timestamp_ms: int) -> None:
-        """Make room for the next record, and write what comes before its key."""
+        """Make room for the next record, and write the fields before its key."""
         needed = self.position + self.size(body_size) + body_size
         if needed > self.capacity:
             self.grow(needed)

@@ -17,7 +17,7 @@ from penstock.spark.progress.board import Line
 SCREEN_SIZE_DEFAULT: Final = os.terminal_size((80, 24))
 """Of a terminal that does not report its size."""
 _UP: Final = "\x1b[{count}F"
-"""Moves to the start of the line that is so many lines above."""
+"""Moves to the start of the line that is this number of lines above."""
 _CLEAR_BELOW: Final = "\x1b[0J"
 
 

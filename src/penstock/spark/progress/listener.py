@@ -146,5 +146,5 @@ def active_runs(session: SparkSession | None) -> set[str] | None:
     try:
         session = session or SparkSession.getActiveSession()
         return None if session is None else {str(query.runId) for query in session.streams.active}
-    except Exception:  # noqa: BLE001 (a session ends in many ways; then it tells nothing more)
+    except Exception:  # noqa: BLE001 (a session ends in many ways; then it reports nothing more)
         return None

@@ -6,7 +6,7 @@ long a broker is unreachable.
 
     newest position not published     once in `publish_seconds`; at once when the query ended
     published, query goes on          again after REPEAT_SECONDS, because brokers forget offsets of
-                                      a group that nobody commits (`offsets.retention.minutes`)
+                                      a group without commits (`offsets.retention.minutes`)
     publishing failed                 after a pause that doubles from a second to a minute
     published, query ended            forgotten; the group stays, with the last position
 

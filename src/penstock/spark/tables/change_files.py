@@ -33,7 +33,7 @@ from penstock.spark.tables.upsert import (
 FOLDER: Final = "_changes"
 """Beside the data files; readers of both formats skip names with an underscore."""
 CLEANED_MAX: Final = 10_000
-"""Removed at once, so that a batch does not wait for minutes; the next cleaning goes on."""
+"""Removed at once, so that a batch does not wait for minutes; the next cleaning continues."""
 _READ_ROWS: Final = 65_536
 """Rows that are read and passed on at once."""
 

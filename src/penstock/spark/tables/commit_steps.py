@@ -92,7 +92,7 @@ def take_table(
         state: TableState = yield Load()
         note = state.notes.get(pipeline)
         if note is not None and note.run == run:
-            return Taken(Driver(pipeline, run, note.epoch), state)  # the answer had been lost
+            return Taken(Driver(pipeline, run, note.epoch), state)  # the response had been lost
         decision = take_over(state, pipeline, run, starting)
         if isinstance(decision, Stop):
             return decision
@@ -119,7 +119,7 @@ def commit_offer(
         state: TableState = known if known is not None else (yield Load())
         known = None
         if tried is not None and state.notes.get(tried.pipeline) == tried:
-            return Committed(tried, state)  # the answer had been lost
+            return Committed(tried, state)  # the response had been lost
         decision = rule(state, offer)
         if not isinstance(decision, Commit):
             if was_known:

@@ -103,7 +103,7 @@ def rolled_back(pipeline: str) -> Stop:
 
 
 def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int]) -> Stop:
-    """`come` begins after what is held."""
+    """`come` begins after the held offsets."""
     missing = [
         one._replace(start_offset=held_end, end_offset=one.start_offset)
         for one, held_end in zip(come, held_ends, strict=True)

@@ -85,7 +85,7 @@ class ValueFormat(Enum):
 
 
 class UnknownFields(Enum):
-    """What happens to fields of JSON values that no column has."""
+    """The handling of JSON fields without a column."""
 
     COUNT = "count"
     """They are left out, and counted in a sample of the values."""
@@ -257,7 +257,7 @@ class PipelineDefinition:
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
 
     def source_options(self) -> dict[str, str]:
-        """The options of `format("penstock")` that read what this pipeline reads.
+        """Return the options of `format("penstock")` for this pipeline's source.
 
         Without a limit of the user's a batch has at most a default number of offsets: a backlog is
         written in portions, each of which is durable when it is committed.

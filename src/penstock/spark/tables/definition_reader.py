@@ -391,7 +391,7 @@ def _maintenance(section: Section) -> MaintenanceSettings:
             highest=EXPIRE_MS_MAX,
             example="1 day",
         ),
-        # Who asks for an age gets it, however many snapshots that are.
+        # An explicit age is kept, whatever the number of snapshots.
         snapshots_max=section.integer(
             "snapshots_max",
             0 if section.has("expire_snapshots") else defaults.snapshots_max,

@@ -66,7 +66,7 @@ class Section:
         return key in self._values
 
     def section(self, key: str) -> "Section":
-        """A table in this one; an empty one if it is not there."""
+        """A table in this one; an empty one if it is missing."""
         return Section(self.where, self._path(key), self._values[key] if self.has(key) else {})
 
     def sections(self, key: str) -> list["Section"]:
@@ -88,13 +88,13 @@ class Section:
         return found
 
     def optional_text(self, key: str, example: str) -> str | None:
-        """A text that is not empty, or None if it is not there."""
+        """A text that is not empty, or None if it is missing."""
         if not self.has(key):
             return None
         return self._text(key, self._values[key], f"Write {key} = {example}.")
 
     def texts(self, key: str, example: str) -> tuple[str, ...]:
-        """A list of different texts; empty if it is not there."""
+        """A list of different texts; empty if it is missing."""
         if not self.has(key):
             return ()
         given = self._values[key]

@@ -111,7 +111,7 @@ class DeltaLakeTable:
         has_upserts: bool = False,
         is_read_only: bool = False,
     ) -> None:
-        """`has_upserts`: rows are changed by key. `is_read_only`: any table can be looked at."""
+        """`has_upserts`: rows are changed by key. `is_read_only`: any table can be read."""
         self._uri = uri
         self._fields = tuple(partitions)
         self._clock = clock or SystemClock()

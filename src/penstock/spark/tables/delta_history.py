@@ -27,7 +27,7 @@ KEPT_AT_KEY: Final = "penstock.notes-at-version"
 
 
 class HistoryError(SparkQueryError):
-    """Parts of the table's log that are needed are gone."""
+    """Required parts of the table's log are missing."""
 
 
 @dataclass(frozen=True, slots=True)

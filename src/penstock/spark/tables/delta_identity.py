@@ -37,7 +37,7 @@ class SameTable:
             self._stamp = DeltaLog(table).stamp(self._version)
 
     def current(self, table: DeltaTable) -> DeltaTable:
-        """This handle, or a new one where its part of the log is gone or was copied."""
+        """Return this handle, or a new one where its part of the log is missing or was copied."""
         if self._stamp is not None and DeltaLog(table).stamp(self._version) == self._stamp:
             return table
         try:

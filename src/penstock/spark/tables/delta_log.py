@@ -21,7 +21,7 @@ from pyarrow import fs
 from penstock.spark.tables.orphans import StoredFile
 
 COMMITTED_AT_KEY: Final = "penstock.committed-at-ms"
-"""In the log entry of a commit of ours: by the clock of the pipeline, which decides what is old."""
+"""In the log entry of a commit of ours: by the clock of the pipeline, which decides the age."""
 LOG_FOLDER: Final = "_delta_log"
 RESTORE: Final = "RESTORE"
 """The name of that operation."""

@@ -16,7 +16,7 @@ from penstock.spark.tables.reading import COMMITS_MAX, CommitSeen, TableFacts
 
 
 def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
-    """The rows of a table, by Arrow's own files where it lies in a folder of this machine.
+    """The rows of a table, by Arrow's own files where it is in a folder of this machine.
 
     Those of deltalake are Python, called by Arrow's threads: a process that ends while one of them
     still closes a file is aborted, after all its work was done.

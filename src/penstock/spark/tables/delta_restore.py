@@ -74,7 +74,7 @@ def time_span(parameters: Mapping[str, Any]) -> TimeSpan:
 def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
     """Return the restored version, or several when it may be any of them; the newest first.
 
-    `versions` are those before the RESTORE, the newest first, and only as many are taken as needed.
+    `versions` are those before the RESTORE, the newest first, and only as many are read as needed.
     """
     same: list[Version] = []
     for one in versions:

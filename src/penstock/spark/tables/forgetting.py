@@ -75,7 +75,7 @@ def _commit(table: Table, decide: Callable[[TableState], Commit | None]) -> None
     for _ in range(ATTEMPTS_MAX):
         state = table.load()
         if tried is not None and state.notes.get(tried.note.pipeline) == tried.note:
-            return  # the answer had been lost
+            return  # the response had been lost
         tried = decide(state)
         if tried is None:
             return

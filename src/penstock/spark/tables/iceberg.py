@@ -354,7 +354,7 @@ class IcebergTable:
             raise AnswerLostError(str(error)) from error
 
     def _timed(self, update: TableUpdate) -> TableUpdate:
-        """A snapshot gets the time of our clock; pyiceberg gives it the machine's."""
+        """Set the time of our clock in a snapshot; pyiceberg sets the machine's."""
         if not isinstance(update, AddSnapshotUpdate):
             return update
         timed = update.snapshot.model_copy(update={"timestamp_ms": self._clock.now_ms()})

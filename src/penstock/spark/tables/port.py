@@ -69,17 +69,17 @@ class Expiry:
     """The result of an expiry."""
 
     state: TableState
-    """What the table says afterwards."""
+    """The table's state afterwards."""
     removed_count: int
     """Snapshots, or versions of the log, that cannot be read any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     state: TableState
-    """What the table says afterwards."""
+    """The table's state afterwards."""
     removed_count: int
     """Files that are not part of the table any more."""
     added_count: int

@@ -1,9 +1,9 @@
 """Finds rules that even Spark cannot evaluate (no IO but the parser's).
 
-A rule is Spark's SQL, and Spark is not started to look at one. DuckDB's parser reads most of it.
-Aim: a rule that Spark accepts is not rejected. So only certain errors are problems: a text that
-ends too early, one that cannot be parsed and has no syntax of Spark alone, a missing column, and a
-result that cannot be a boolean. All other rules are left to Spark.
+A rule is Spark's SQL, and Spark is not started to check one. DuckDB's parser reads most of it. Aim:
+a rule that Spark accepts is not rejected. So only certain errors are problems: a text that ends too
+early, one that cannot be parsed and has no syntax of Spark alone, a missing column, and a result
+that cannot be a boolean. All other rules are left to Spark.
 """
 
 import json

@@ -50,7 +50,7 @@ class BackfillDone:
     rows: int = 0
     rejects: int = 0
     portions: int = 0
-    """Commits that it takes in all."""
+    """The number of its commits in all."""
     is_absorbed: bool = False
     """It ends where its pipeline begins, so the pipeline holds its offsets from now on."""
 

@@ -2,7 +2,7 @@
 
 So it never conflicts with the pipeline itself. When another writer commits meanwhile, it gives way
 and tries again later. It never raises: failed maintenance must not stop the pipeline, so the error
-is in `CareDone.problem`. `care` decides what is due.
+is in `CareDone.problem`. `care` decides which tasks are due.
 """
 
 from collections.abc import Callable
@@ -101,7 +101,7 @@ class Caretaker:
             return done, True
         try:
             return step(done), True
-        except Exception as error:  # noqa: BLE001 (storage and catalogs fail in many ways; told)
+        except Exception as error:  # noqa: BLE001 (storage and catalogs fail in many ways)
             text = f"{type(error).__name__}: {error}"[:PROBLEM_CHARACTERS_MAX]
             problem = "; ".join(filter(None, (done.problem, text)))
             return replace(done, problem=problem), False

@@ -3,7 +3,8 @@
 A batch with few records is carried out by the driver itself (`small_batches`), from the same orders
 and by the same code: starting a job of Spark costs several times as much as reading them.
 
-The process of the source imports this for each query; what only tasks need is imported by them.
+The process of the source imports this for each query; modules that only tasks need are imported by
+them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -8,8 +8,8 @@ In the other direction, the source leaves the orders of a small batch. Spark req
 batch before it calls the driver for that batch; the driver removes the orders when it is called,
 and checks whether they are the next ones (`small_batches`).
 
-That process starts with each query, and what it imports delays the first batch. So it gets the task
-plan as bytes, which only tasks read.
+That process starts with each query, and its imports delay the first batch. So it gets the task plan
+as bytes, which only tasks read.
 """
 
 import pickle

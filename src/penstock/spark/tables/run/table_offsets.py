@@ -3,12 +3,12 @@
 A checkpoint has Spark's position; the table has its own. They differ after a checkpoint was deleted
 or set back, and after a table was rolled back, dropped or exchanged. The table is right:
 
-    a partition's place in the checkpoint      the batch begins
-    behind what the table holds                after what it holds
-    ahead of what the table holds              after what it holds: the records between are missing
-    and the table knows nothing of it          at its earliest offset
-    and it is not subscribed to any more       nowhere: it is forgotten
-    of a topic that was made anew              there: it is offered, and the commit stops
+    checkpoint position of a partition         the batch begins
+    before the table's position                at the table's position
+    after the table's position                 at the table's position: records are missing
+    the table has no position                  at its earliest offset
+    not subscribed to any more                 nowhere: it is dropped
+    in a recreated topic                       there: it is offered, and the commit stops
 
 Reading cannot correct one case: a log that ends before the table's position, or was rewritten from
 there. Other records have the offsets of rows that the table has. That is an error whatever

@@ -28,7 +28,7 @@ DATE: Final = 9
 TIMESTAMP: Final = 10
 TIMESTAMP_NTZ: Final = 11
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2
@@ -177,7 +177,7 @@ class JsonColumns:
         return self.fill(field)
 
     def copy(self, at: int, start: int, count: int) -> None:
-        """`count` bytes of the value to the texts; the caller made sure that they fit."""
+        """`count` bytes of the value to the texts; the caller has checked that they fit."""
         index = 0
         # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:

@@ -16,7 +16,7 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 from array import array
 from typing import Final
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _EXPONENT_MAX: Final = 280
 """Then every double is neither infinite nor subnormal, with any mantissa of 64 bits."""
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF

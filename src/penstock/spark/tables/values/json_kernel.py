@@ -31,7 +31,7 @@ PROBLEM_NUMBERS: Final = 4
 """A problem is the row, the column, and where the value begins and ends in the data. If the value
 is missing, it begins at -1."""
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2

@@ -13,7 +13,7 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _PLAIN: Final = 0
 _QUOTE_KIND: Final = 1
 _ESCAPE_KIND: Final = 2
@@ -55,7 +55,7 @@ _SPACES: Final = 0x2020202020202020
 
 
 def _kinds() -> bytearray:
-    """By byte: what it is inside of a text."""
+    """By byte: its kind inside of a text."""
     kinds = bytearray([_CONTROL_KIND] * 0x20 + [_PLAIN] * 0x60 + [_HIGH_KIND] * 0x80)
     kinds[_QUOTE] = _QUOTE_KIND
     kinds[_BACKSLASH] = _ESCAPE_KIND

@@ -10,7 +10,7 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers they are not there for Python to import.
+# The names that the C code uses are private: as C integers Python cannot import them.
 _ZERO: Final = 0x30
 _NINE: Final = 0x39
 _DASH: Final = 0x2D
@@ -100,7 +100,7 @@ class TimeReader:
         return 30 if month in (4, 6, 9, 11) else 31
 
     def clock(self) -> bool:
-        """Pass hours, minutes, and seconds with their fraction if they are there."""
+        """Pass hours, minutes, and, if they exist, seconds with their fraction."""
         hour = self.pair()
         if hour < 0 or hour > 23 or not self.passes(_COLON):
             return False
