@@ -1,4 +1,4 @@
-"""A broker and its door that say what a test wants, and the application before them, without IO."""
+"""A scripted broker and its door, and the application before them, without IO."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which requests a browser could be made to send, and that they are refused."""
+"""Requests that a page could make a browser send are rejected."""
 
 import pytest
 

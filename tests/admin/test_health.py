@@ -1,4 +1,4 @@
-"""Facts to a level with reasons; every reason says what to do, and whether new clients may come."""
+"""Facts to a level with reasons; every reason has a remedy, and whether new clients may connect."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The published description is OpenAPI 3.1, says what is served, and bounds what it takes."""
+"""The published description is OpenAPI 3.1, lists the served routes, and bounds their input."""
 
 from openapi_spec_validator import OpenAPIV31SpecValidator
 

@@ -1,7 +1,7 @@
 """Every route on a running broker: in memory by default, and on both brokers over the wire.
 
 The same requests get the same answers from Penstock and from Apache Kafka, because the application
-asks both in Kafka's words. Addresses and ids are not compared; a topic is made for each test.
+asks both in Kafka's words. Addresses and ids are not compared; each test creates a topic.
 """
 
 import time

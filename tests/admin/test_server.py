@@ -164,7 +164,7 @@ def test_the_longest_name_that_a_page_ends_with_leads_to_the_next(character: str
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             request = f"GET /api/v1/groups?after={name} HTTP/1.1\r\nhost: localhost\r\n\r\n"
             writer.write(request.encode())
-            # The request was taken, though nobody can be asked.
+            # The request was accepted, though no broker can be reached.
             assert (await reader.readline()).startswith(b"HTTP/1.1 503")
             writer.close()
 

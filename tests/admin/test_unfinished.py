@@ -1,4 +1,4 @@
-"""Requests that are given up, for want of time or because the broker stops: what each is told."""
+"""Requests that are abandoned after a timeout or because the broker stops: the answer of each."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ SECONDS_MAX = 20.0
 
 
 class Scene:
-    """A server whose one worker waits until it may go on."""
+    """A server whose one worker waits until the test releases it."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()

@@ -1,8 +1,8 @@
-"""`Case`: one bad input, the exact bytes of it, and what must come of it.
+"""`Case`: one bad input, its exact bytes, and the required outcome.
 
 The outcome is either that the connection is closed or an error code; `NONE` means that the input is
-taken as if nothing were wrong. `kafka` is what Apache Kafka does where it differs, with the reason
-in `why`; a case without it claims that Kafka does the same, and the suite `interop` holds us to it.
+accepted. `kafka` is the outcome of Apache Kafka where it differs, with the reason in `why`; a case
+without it claims that Kafka does the same, and the suite `interop` holds us to it.
 """
 
 from collections.abc import Callable

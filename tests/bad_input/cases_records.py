@@ -1,7 +1,8 @@
 """Items 19 to 23: Produce requests that are well formed around records that are not.
 
-`NONE` marks batches that look odd and are taken. Where Kafka answers UNKNOWN_SERVER_ERROR or stores
-what its consumers cannot read, the row says so; docs/formats/record-batch.md has the reasons.
+`NONE` marks batches that look odd and are accepted. Where Kafka answers UNKNOWN_SERVER_ERROR or
+stores batches that its consumers cannot read, the row says so; docs/formats/record-batch.md has the
+reasons.
 """
 
 from collections.abc import Iterator
@@ -332,7 +333,7 @@ def bombs() -> Iterator[Case]:
     def bomb(name: str) -> bytes:
         records = record(value=zigzag(BOMB_BYTES) + bytes(BOMB_BYTES))
         if name == "zstd without a size":
-            # Written as a stream, whose length nobody knew at its start.
+            # Written as a stream, whose length was unknown at its start.
             stream = cramjam.zstd.Compressor()
             stream.compress(records)
             batch = with_section(bytes(stream.finish()), codec=4)

@@ -1,4 +1,4 @@
-"""Items 25 to 27: requests that are well formed and ask for what cannot, or must not, be.
+"""Items 25 to 27: requests that are well formed and ask for impossible or forbidden things.
 
 Names that would leave a directory or forge a line of the log, numbers at the ends of their range,
 and requests for far too much. Each is answered with a code; nothing is created, and nothing is said

@@ -1,8 +1,8 @@
 """A broker inside the test's own process, on a thread, so that its metrics and limits are in reach.
 
-Guarantees: `InsideBroker(settings)` answers when entering returns; leaving stops it, and raises
-what it died of. Its log is in memory. `settles` waits, briefly, for a metric to come to a value,
-because a connection ends on the broker's thread a moment after the test has seen it end.
+Guarantees: `InsideBroker(settings)` answers when entering returns; leaving stops it, and raises its
+error. Its log is in memory. `settles` waits, briefly, for a metric to reach a value, because a
+connection ends on the broker's thread a moment after the test has seen it end.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class InsideBroker:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 (told to whoever waits for the thread)
+        except BaseException as error:  # noqa: BLE001 (raised in the thread that waits)
             self._error = error
         finally:
             self._ready.set()

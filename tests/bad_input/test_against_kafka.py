@@ -1,8 +1,8 @@
 """The same table against Apache Kafka: where a row claims Kafka's behaviour, Kafka must show it.
 
-Rows that differ say what Kafka does and why we do not; those that Kafka would carry out, wait for
-or hang on are not compared, with the reason. So the table is also the list of differences, and one
-that goes away with a new Kafka fails here.
+Rows that differ have Kafka's outcome and the reason for ours; rows that Kafka would carry out, wait
+for or hang on are not compared, with the reason. So the table is also the list of differences, and
+one that disappears with a new Kafka fails here.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Item 28 and the large requests of 11, 26 and 27: much of everything, on a broker short of room.
 
-The broker may pause, answer or close; what it may not do is grow without bound or keep others
-waiting. Its budget for requests is 16 MiB here, so that a test has to send little to pass it. While
-a flood goes on, a second connection is served; after it, everything that it took is given back.
+The broker may pause, answer or close; it may not grow without bound or keep others waiting. Its
+budget for requests is 16 MiB here, so that a test has to send little to pass it. During a flood, a
+second connection is served; after it, all its memory is released.
 """
 
 import threading

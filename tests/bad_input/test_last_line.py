@@ -1,8 +1,8 @@
 """The last line of defence: a defect of ours costs one connection, and is counted.
 
 No bad input is known that gets this far, so the defect is put in here: an answer that cannot be
-written, of a plain handler and of one that runs as a task. Beside it, what must be refused although
-each half of it is right.
+written, of a plain handler and of one that runs as a task. Beside it, inputs that must be rejected
+although each half is right.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Every bad input is counted where it should be, and leaves nothing behind in the broker's books.
 
-The same rows as in `test_table`, on a broker in this process: a peer that broke the protocol is one
-more `protocol_errors_total`; a request that was answered with a code is none; no row is ever a
-`handler_failures_total`, which counts defects of ours; and connections and reserved bytes go back
-to what they were.
+The same rows as in `test_table`, on a broker in this process: a peer that broke the protocol is
+counted in `protocol_errors_total`; a request that was answered with a code is not; no row is ever a
+`handler_failures_total`, which counts defects of ours; and connections and reserved bytes return to
+their earlier values.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
-"""Every row of the table against one broker process: the outcome, and that nobody else noticed.
+"""Every row of the table against one broker process: the outcome, without effect on other clients.
 
-The rows are items 1 to 13, 19 to 23 and 25 to 27 of the list of bad inputs; what takes time, as
-slow peers and floods do, has tests of its own beside this file.
+The rows are items 1 to 13, 19 to 23 and 25 to 27 of the list of bad inputs; slow cases, such as
+slow peers and floods, have their own tests beside this file.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """Item 4 and the rest of 28: peers that cost nothing but time, with limits of a tenth of a second.
 
-Each limit is tried from both sides: who is beyond it is closed and counted, and who is merely slow,
-waits for something, or is held back by the broker itself is not.
+Each limit is tried from both sides: a connection beyond it is closed and counted, and one that is
+merely slow, waits for something, or is throttled by the broker itself is not.
 """
 
 import time

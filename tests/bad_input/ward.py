@@ -2,9 +2,9 @@
 
 After each case these must hold, or `check` fails: the process lives; the well-behaved connection,
 which was open all the time, gets a produce and a fetch answered in time; the broker is not larger
-than the case allows and holds no more descriptors; no log has a byte that was refused; no directory
-came or went, inside the data directory or around it; and what the broker wrote to its own log has
-neither a traceback nor a line that a client made up.
+than the case allows and holds no more descriptors; no log has a byte that was rejected; no
+directory was created or deleted, inside the data directory or around it; and the broker's own log
+has neither a traceback nor a line injected by a client.
 """
 
 import re
@@ -89,7 +89,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What a case may change, and how it was before."""
+    """The values that a case may change, as they were before."""
 
     rss_bytes: int
     descriptors: int

@@ -1,8 +1,8 @@
 """Bytes that no client library would send, and a bare socket to send them on.
 
-Guarantees: every builder says exactly which bytes leave; nothing is checked or corrected on the
-way. `Peer` reads whole frames or tells that the broker closed the connection; it waits a bounded
-time for either. Well-formed messages come from the codec, which has tests of its own.
+Guarantees: every builder defines the exact bytes that are sent; nothing is checked or corrected.
+`Peer` reads whole frames or reports that the broker closed the connection; it waits a bounded time
+for either. Well-formed messages come from the codec, which has tests of its own.
 
 It is NOT a client: it keeps no state between requests and knows no answers but bytes.
 """

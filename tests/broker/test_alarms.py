@@ -1,4 +1,4 @@
-"""The alarms of all connections: one that fails costs nobody else its time limits."""
+"""The alarms of all connections: one that fails does not affect other time limits."""
 
 import asyncio
 

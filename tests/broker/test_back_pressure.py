@@ -1,4 +1,4 @@
-"""What waits by a client's wish takes nothing from the others; what is read while memory is short.
+"""Requests that wait by a client's wish cost others nothing; reads while memory is short.
 
 Sessions and connections without sockets, whose requests are answered when the test says so. The
 last test is a broker: members of groups that wait for each other with more bytes than the budget.

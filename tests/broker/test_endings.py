@@ -1,4 +1,4 @@
-"""Each reason has its own counter, and pauses are told from the budgets that cause them."""
+"""Each reason has its own counter, and pauses are counted by the budgets that cause them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fetch sessions: epochs, what is left out, bounds; and a client model that must miss nothing."""
+"""Fetch sessions: epochs, omitted partitions, bounds; and a client model that must miss nothing."""
 
 from itertools import count
 from uuid import UUID

@@ -33,7 +33,7 @@ class Transport(asyncio.WriteTransport):
 
 
 class Stage:
-    """A connection's two ends, a file, and what the sender told its owner."""
+    """A connection's two ends, a file, and the sender's calls to its owner."""
 
     def __init__(self, folder: Path) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -94,7 +94,7 @@ class Stage:
 
     async def until(self, said: list[str]) -> None:
         async with asyncio.timeout(SECONDS_MAX):
-            while self.said != said:  # noqa: ASYNC110 (what is waited for is not an event)
+            while self.said != said:  # noqa: ASYNC110 (the awaited state is not an event)
                 await asyncio.sleep(0)
 
     def close(self) -> None:

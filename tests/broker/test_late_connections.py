@@ -1,7 +1,7 @@
 """Connections that are accepted in the moment of a stop are ended like the others.
 
-An event loop tells of a connection some turns after it was accepted. One that the stop did not know
-of would hold it up until its time is over, or bring its requests to parts that are gone.
+An event loop reports a connection some turns after it was accepted. One that the stop does not know
+would delay it until its deadline, or send its requests to stopped parts.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Sockets: pipelines, addresses, limits, and a stop that finishes what was accepted."""
+"""Sockets: pipelines, addresses, limits, and a stop that finishes accepted requests."""
 
 import asyncio
 import contextlib

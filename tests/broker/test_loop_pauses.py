@@ -68,7 +68,7 @@ class Pauses:
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         with Asker(running.port) as warming:
-            # Imports and first decoders are not what is measured.
+            # Imports and first decoders are not measured.
             warming.create("warm", configs={"compression.type": "gzip"})
             assert warming.produce("warm", batch_of(b"x", codec=ZSTD)).error_code == 0
             warming.produce("warm", bomb(MEBIBYTE))

@@ -1,4 +1,4 @@
-"""What requests and connections leave behind is freed at once, without the garbage collector.
+"""Objects of requests and connections are freed at once, without the garbage collector.
 
 The collector looks at old objects only while the broker is idle (`node.garbage`), so a cycle that a
 client can cause is memory that a client can take: 56 refused batches once kept 560,000 objects.

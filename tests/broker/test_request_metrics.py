@@ -1,4 +1,4 @@
-"""What is counted of requests: how many, how long, which errors; the clock is the test's."""
+"""Metrics of requests: count, duration, errors; the clock is the test's."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A client is stalled when nothing of what waits for it moves, and not a moment earlier."""
+"""A client is stalled when no waiting byte is sent, and not a moment earlier."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Fetches from a real disk, on both event loops: records leave by sendfile and nobody notices.
+"""Fetches from a real disk, on both event loops: sendfile changes nothing for clients.
 
 The units are in test_file_sender.py; here a whole broker answers over TCP.
 """

@@ -51,7 +51,7 @@ def answer_later(text: str = "") -> DescribeClusterResponse:
 
 
 class Parked:
-    """An answer that notes what it is told, and gives `hurried` when it is in a hurry."""
+    """An answer that records its calls, and returns `hurried` when it is in a hurry."""
 
     def __init__(self, hurried: Message | None) -> None:
         self.answer = WaitingAnswer(self)

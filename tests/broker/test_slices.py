@@ -1,4 +1,4 @@
-"""`in_slices` yields everything once and in order, and gives the loop away when its time is up."""
+"""`in_slices` yields everything once and in order, and yields the loop when its time is up."""
 
 import asyncio
 
@@ -78,7 +78,7 @@ def test_many_loops_share_a_turn() -> None:
             for _ in range(loops):
                 group.create_task(work())
         assert clock.seconds == pytest.approx(loops * slices * CONNECTION_TURN_SECONDS)
-        # All that begin and all that go on in one turn.
+        # All that begin and all that continue in one turn.
         assert longest <= 2 * TURN_SECONDS + 1e-9
 
     asyncio.run(run())

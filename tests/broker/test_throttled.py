@@ -1,4 +1,4 @@
-"""The time to wait in answers that are made already, and in those that are bytes already."""
+"""The throttle time in answers that are built already, and in those that are encoded already."""
 
 import pytest
 

@@ -62,7 +62,7 @@ class Owner:
 
 
 class Loop:
-    """Turns of an event loop: first what was scheduled, then those that have something to read."""
+    """Turns of an event loop: first scheduled callbacks, then connections with data to read."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []

@@ -92,7 +92,7 @@ class OneThread:
 
 
 class Storage:
-    """What `HeavyBatches` uses of storage."""
+    """The part of storage that `HeavyBatches` uses."""
 
     def __init__(self) -> None:
         self.pool = OneThread()

@@ -1,10 +1,9 @@
 """`Asker`: one connection to a broker, with the calls that the tests of handlers repeat.
 
-Guarantees: a message goes out in the version that the test names, and the answer is what the broker
-wrote in it, decoded; nothing is retried or corrected. The same calls work against Apache Kafka, so
-that a test says what both do. The one difference is `create`: Kafka answers before its brokers have
-heard of the topic, so there it waits until each partition is led; Penstock serves a topic when it
-says so, and is held to that.
+Guarantees: a message is sent in the version that the test names, and the answer is the broker's,
+decoded; nothing is retried or corrected. The same calls work against Apache Kafka, so that a test
+describes both. The one difference is `create`: Kafka answers before its brokers know the topic, so
+there it waits until each partition has a leader; Penstock must serve a topic when it answers.
 """
 
 import itertools

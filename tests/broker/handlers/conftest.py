@@ -1,7 +1,7 @@
 """The broker that a module's tests share: Penstock in this process, or Apache Kafka as a process.
 
-Each test that takes `asker` says what both do: with Penstock it is one of the fast tests, with
-Kafka it is part of `make interop`. Where Kafka differs, a test takes `penstock` and says why.
+Each test that uses `asker` describes both: with Penstock it is one of the fast tests, with Kafka it
+is part of `make interop`. Where Kafka differs, a test uses `penstock` and says why.
 """
 
 from collections.abc import Iterator

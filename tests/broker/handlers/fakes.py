@@ -1,6 +1,6 @@
-"""`FakeServices`: what a handler is given, over replicas whose disk and clock the test moves.
+"""`FakeServices`: the services of a handler, over replicas whose disk and clock the test moves.
 
-Only what Produce and Fetch touch is real; the rest refuses to be used.
+Only the parts that Produce and Fetch use are real; the rest raises.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 class Nobody:
-    """Ports that these tests have no use for."""
+    """Ports that these tests do not use."""
 
     image = MetadataImage()
 
@@ -136,7 +136,7 @@ class Workers:
 
 
 class FakeCoordinators:
-    """Coordinators that know no group, and of transactions what the test says."""
+    """Coordinators without groups, and with the transactions that the test sets."""
 
     def __init__(self) -> None:
         self.codes: list[ErrorCode] = []
@@ -197,7 +197,7 @@ class FakeCoordinators:
 
 
 class RunAtOnce:
-    """Runs a task to its end when it is started; what it raises reaches who started it."""
+    """Runs a task to its end when it is started; its error is raised in the caller."""
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         asyncio.run(coroutine)

@@ -1,4 +1,4 @@
-"""ApiVersions: what is served, in Kafka's ranges, and common ground for any client (KIP-511)."""
+"""ApiVersions: served APIs, in Kafka's ranges, and a common version for any client (KIP-511)."""
 
 import struct
 
@@ -57,7 +57,7 @@ def test_a_version_of_the_future_is_answered_in_version_0(
     assert isinstance(answer, ApiVersionsResponse)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert ranges_in(answer)[ApiKey.API_VERSIONS] == (0, 4)
-    # The connection goes on, in a version that both know.
+    # The connection continues, in a version that both know.
     assert asker.ask(named("asker"), 4, ApiVersionsResponse).error_code == ErrorCode.NONE
 
 

@@ -1,7 +1,7 @@
 """Settings of the broker that change while it runs, on Penstock and on Apache Kafka.
 
-Kafka answers before its broker has heard of a change: there the tests wait; Penstock is held to
-what it answers.
+Kafka answers before its broker applies a change: there the tests wait; Penstock must have applied
+it.
 """
 
 import time

@@ -32,7 +32,7 @@ from tests.broker.handlers.quotas import (
     ids=str,
 )
 def test_quotas_of_every_kind_of_client_are_kept(asker: Asker, entity: Entity) -> None:
-    # High enough for whoever shares the broker.
+    # High enough for other users of the broker.
     wanted: dict[str, float | None] = {
         "producer_byte_rate": 1e12,
         "consumer_byte_rate": 2e12,

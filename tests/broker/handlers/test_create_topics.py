@@ -1,4 +1,4 @@
-"""CreateTopics: each topic is made or refused by itself, with Kafka's codes."""
+"""CreateTopics: each topic is created or rejected on its own, with Kafka's codes."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: what is deleted is gone, and what may not be is refused as Kafka does."""
+"""DeleteRecords: deleted records stay deleted, and forbidden deletions are rejected as in Kafka."""
 
 import pytest
 

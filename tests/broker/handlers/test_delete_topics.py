@@ -1,4 +1,4 @@
-"""DeleteTopics: by name or id; what is gone is gone, and its name may be used anew."""
+"""DeleteTopics: by name or id; a deleted topic stays deleted, and its name may be used again."""
 
 from uuid import UUID, uuid4
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting, where it comes from and what it means."""
+"""DescribeConfigs: every setting, its source and its documentation."""
 
 import asyncio
 from typing import cast

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directory and what each partition takes of it."""
+"""DescribeLogDirs: the data directory and the size of each partition in it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: who wrote, how far, and what is open."""
+"""DescribeProducers: the active producers, their positions, and open transactions."""
 
 import pytest
 

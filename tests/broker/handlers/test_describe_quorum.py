@@ -1,4 +1,4 @@
-"""DescribeQuorum: who keeps the metadata."""
+"""DescribeQuorum: the voters of the metadata quorum."""
 
 import pytest
 

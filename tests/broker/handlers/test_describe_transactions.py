@@ -1,4 +1,4 @@
-"""DescribeTransactions: what administrators see of a transactional id."""
+"""DescribeTransactions: the state of a transactional id for administrators."""
 
 import pytest
 

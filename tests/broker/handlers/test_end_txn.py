@@ -1,4 +1,4 @@
-"""EndTxn: commit and abort, retries, and who is refused."""
+"""EndTxn: commit and abort, retries, and rejected producers."""
 
 import pytest
 

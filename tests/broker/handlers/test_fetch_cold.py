@@ -1,6 +1,6 @@
 """Fetch from a disk that has to be waited for, and from one that fails meanwhile.
 
-What is not in the page cache is read on a thread; whatever happens there, only that fetch notices.
+Records outside the page cache are read on a thread; a failure there affects only that fetch.
 """
 
 import asyncio
@@ -146,11 +146,11 @@ def test_a_defect_in_a_woken_fetch_is_not_the_producers(
     assert "a defect" in caplog.text
 
 
-# --- What it costs ---
+# --- Cost ---
 
 
 class SlowDisk(Nobody):
-    """A disk that takes a minute, with a little work of the broker's before."""
+    """A disk that needs a minute, with a little work of the broker's before."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

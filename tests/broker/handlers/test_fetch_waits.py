@@ -1,4 +1,4 @@
-"""Fetch that waits: it is woken by what it waits for, at once, and ends when its time is up."""
+"""Fetch that waits: the awaited records wake it at once, and it ends after its timeout."""
 
 import time
 from collections.abc import Iterator

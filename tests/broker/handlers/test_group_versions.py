@@ -1,6 +1,7 @@
 """Every version of every group API does its part in the life of a group, on both brokers.
 
-Groups cannot be tested with single requests as in `test_versions`: who commits must have joined.
+Groups cannot be tested with single requests as in `test_versions`: a committing member must have
+joined.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The topics of coordinators: made when a client first asks, internal, not written to."""
+"""The topics of coordinators: created at a client's first request, internal, not writable."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has settings, by type."""
+"""ListConfigResources: the resources with settings, by type."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Metadata: all, none, by name, by id; topics that are made by asking for them."""
+"""Metadata: all, none, by name, by id; topics that are auto-created."""
 
 from uuid import UUID, uuid4
 

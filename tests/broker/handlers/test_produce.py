@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused, and what an idempotent producer is told."""
+"""Produce: accepted and rejected batches, and the answers to an idempotent producer."""
 
 import time
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Produce between append and commit: when the answer leaves, and what it says when it is no.
+"""Produce between append and commit: when the answer is sent, and the error if it fails.
 
 The disk and the clock are the test's, so every moment can be looked at.
 """
@@ -153,5 +153,5 @@ def test_when_too_many_wait_the_client_is_told_to_come_again(fake: FakeServices)
     assert second.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     fake.node.sync()
     assert first.results[0].error_code == ErrorCode.NONE
-    # The client comes again, and the batch is there already.
+    # The client retries, and the batch is stored already.
     assert one(fake, sequence=1).results[0].base_offset == 1

@@ -1,4 +1,4 @@
-"""What one Produce request may cost: names, unfolded bytes and time are bounded."""
+"""The cost of one Produce request: names, unfolded bytes and time are bounded."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets for who reads committed records: the last stable offset, and what aborted.
+"""Fetch and ListOffsets with read_committed: the last stable offset, and aborted transactions.
 
 Everything here holds for Apache Kafka as well.
 """
@@ -58,7 +58,7 @@ def write(
     def attempt() -> ErrorCode:
         answer = bank.asker.ask(request, version, ProduceResponse)
         code = answer.responses[0].partition_responses[0].error_code
-        # What a producer is told while its last transaction is still being ended.
+        # The answer to a producer while its last transaction is still being ended.
         is_busy = code == ErrorCode.NOT_ENOUGH_REPLICAS
         return ErrorCode.CONCURRENT_TRANSACTIONS if is_busy else code
 

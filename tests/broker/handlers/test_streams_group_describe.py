@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe: there is no streams group, and other groups are told apart."""
+"""StreamsGroupDescribe: there is no streams group, and other groups have their own error."""
 
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.streams_group_describe import (

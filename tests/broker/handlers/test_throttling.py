@@ -1,4 +1,4 @@
-"""Who is above a quota: answered at once, told how long to wait, and not read from meanwhile."""
+"""A client above its quota: answered at once, with a throttle time, and not read from meanwhile."""
 
 import time
 from collections.abc import Callable, Iterator

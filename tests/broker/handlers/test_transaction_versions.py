@@ -1,7 +1,7 @@
 """Every version of every transaction API does its part in the life of a transaction.
 
-Transactions cannot be tested with single requests as in `test_versions`: who ends one must have
-begun it. More of each API is in the test of its handler.
+Transactions cannot be tested with single requests as in `test_versions`: the producer that ends one
+must have begun it. More of each API is in the test of its handler.
 """
 
 import pytest

@@ -1,6 +1,6 @@
-"""Produce within a transaction: the coordinator is asked when it must be, and nobody overtakes.
+"""Produce within a transaction: the coordinator is asked when required, and the order is kept.
 
-The coordinator, the disk and the clock are the test's; what Apache Kafka does as well is in
+The coordinator, the disk and the clock are the test's; behaviour shared with Apache Kafka is in
 test_read_committed.py.
 """
 

@@ -1,7 +1,7 @@
 """Requests that name thousands of partitions are handled in slices, with the same answers.
 
-Each test compares with what the same request gives for few partitions, or provokes what only a
-sliced request could get wrong: a wake-up between its last slice and its wait.
+Each test compares with the same request for few partitions, or provokes an error that only a sliced
+request could have: a wake-up between its last slice and its wait.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ def test_a_wide_fetch_of_a_client_that_sends_no_more_is_answered(penstock: Asker
 
 
 class LaterTasks:
-    """Keeps what is started until the test runs it."""
+    """Keeps started tasks until the test runs them."""
 
     def __init__(self) -> None:
         self.kept: list[Coroutine[object, object, None]] = []

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: which markers are taken, and what they do to producers."""
+"""WriteTxnMarkers: accepted markers, and their effect on producers."""
 
 import pytest
 
@@ -112,8 +112,8 @@ def test_an_old_coordinator_is_fenced(asker: Asker, topic: str) -> None:
 def test_a_client_that_claims_to_be_a_later_coordinator_does_not_stop_ours(
     penstock: Asker,
 ) -> None:
-    # Kafka's own coordinator is fenced then, and the transaction stays open for good: only whoever
-    # may act as a broker can send this to it. Here everybody may.
+    # Kafka's own coordinator is fenced then, and the transaction stays open for good: only a peer
+    # that may act as a broker can send this to it. Here every client may.
     topic = fresh_name()
     penstock.create(topic)
     bank = Transactional(penstock, fresh_name("bank")).init()

@@ -1,8 +1,8 @@
 """`Transactional`: one transactional id on one connection, with the calls that tests repeat.
 
-Guarantees: each call is one request, except that a request which the coordinator tells to come back
-(CONCURRENT_TRANSACTIONS, or a coordinator that is being made) is sent again; a test that wants to
-see those asks by itself.
+Guarantees: each call is one request, except that a retriable answer of the coordinator
+(CONCURRENT_TRANSACTIONS, or a coordinator that is being created) is retried; a test of those sends
+its own requests.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What is remembered of clients is bounded, and the idle ones are forgotten first."""
+"""The ledger of clients is bounded, and evicts idle ones first."""
 
 from hypothesis import given
 from hypothesis import strategies as st

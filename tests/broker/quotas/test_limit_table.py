@@ -1,4 +1,4 @@
-"""Whose quota counts: Kafka's eight levels, and who shares one."""
+"""Which quota applies: Kafka's eight levels, and the clients that share one."""
 
 from itertools import product
 

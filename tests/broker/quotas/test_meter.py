@@ -1,4 +1,4 @@
-"""What a request costs: charged once, the longest wait counts, parked time is free."""
+"""The cost of a request: charged once, the longest wait counts, parked time is free."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ EVERYBODY = entity_of([("client-id", None)])
 
 
 class ManualClock:
-    """Stands still until it is told."""
+    """Moves only when the test sets it."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0
@@ -103,7 +103,7 @@ def test_time_is_charged_without_the_time_that_a_request_is_parked() -> None:
     clock.seconds += 50.0
     meter.begin()
     clock.seconds += 0.1
-    # 20 % of a second is twice what ten windows allow; nobody waits longer than a window.
+    # 20 % of a second is twice the limit of ten windows; no client waits longer than a window.
     assert meter.settle() == 1_000
     quiet = RequestMeter(quotas_of(clock, request_percentage=2.0), "a")
     clock.seconds += 0.1

@@ -1,4 +1,4 @@
-"""Sampled rates and token buckets, beside plain models of what Kafka's documentation says."""
+"""Sampled rates and token buckets, beside plain models of Kafka's documentation."""
 
 import math
 
@@ -16,7 +16,7 @@ SHAPES = st.builds(Windows, st.integers(2, 12), st.integers(100, 2_000))
 
 
 class PlainRate:
-    """Every sample that ever was, looked at anew each time."""
+    """All samples since the start, added up again each time."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
