@@ -1,8 +1,8 @@
-"""For all tests: what a slow machine makes asyncio and Hypothesis say is not what a test looks for.
+"""For all tests: warnings of asyncio and Hypothesis about a slow machine are turned off.
 
-In development mode asyncio warns about callbacks that took over 100 ms. On a loaded machine that
-is any of them, and tests that look at what was logged would find it. In the same way Hypothesis
-fails an example that took over 200 ms. How long something may take has tests of its own.
+In development mode asyncio warns about callbacks that took over 100 ms. On a loaded machine that is
+any of them, and tests that read the log would find it. In the same way Hypothesis fails an example
+that took over 200 ms. How long something may take has tests of its own.
 
 No broker of a test opens an admin port, unless the test is about it: there is one port 8080.
 """

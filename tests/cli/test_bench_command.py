@@ -1,4 +1,4 @@
-"""`penstock bench`: options become a workload, results are shown, mistakes told before a run."""
+"""`penstock bench`: options become a workload, results are shown, errors reported before a run."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.cli.conftest import Penstock
 
 
 class Ran:
-    """What was asked of the runner."""
+    """The calls to the runner."""
 
     def __init__(self) -> None:
         self.workload = Workload()

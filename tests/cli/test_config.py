@@ -1,4 +1,4 @@
-"""`penstock config`: what is wrong is said, what is right is shown with its source."""
+"""`penstock config`: errors are reported, valid settings are shown with their source."""
 
 import json
 from pathlib import Path

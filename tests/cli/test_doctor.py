@@ -1,4 +1,4 @@
-"""`penstock doctor` on this machine and against real listeners: what it finds out is so."""
+"""`penstock doctor` on this machine and against real listeners: its findings are true."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What can be read now is handed on now, and lines survive every cut."""
+"""Available input is passed on at once, and lines survive every cut."""
 
 import os
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Help, exit codes, words for failures, and what is not imported."""
+"""Help, exit codes, messages of failures, and modules that are not imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lines to records and back, and what is not text."""
+"""Lines to records and back, and bytes that are not text."""
 
 import pytest
 

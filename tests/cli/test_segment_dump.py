@@ -1,4 +1,4 @@
-"""Every kind of damage is found, at its place, and what is whole is shown."""
+"""Every kind of damage is found, at its place, and intact batches are shown."""
 
 from struct import pack
 

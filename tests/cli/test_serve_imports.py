@@ -1,4 +1,4 @@
-"""What `penstock serve` does not load: plugins that other packages register with pydantic.
+"""`penstock serve` does not load plugins that other packages register with pydantic.
 
 Looking for them reads the metadata of every installed package, while a start waits.
 """

@@ -1,4 +1,4 @@
-"""What `penstock serve` prints when it cannot start: `error:` what happened, `hint:` what to do."""
+"""Messages of `penstock serve` when it cannot start: `error:` the problem, `hint:` the remedy."""
 
 import os
 import socket
@@ -93,7 +93,7 @@ def test_the_settings_file_cannot_be_read(
     def refuse(*_: object) -> None:
         raise PermissionError(13, os.strerror(13), str(file))
 
-    # Root may read everything, so the permission is taken away here.
+    # Root may read everything, so the permission is removed here.
     monkeypatch.setattr(Path, "open", refuse)
     outcome = penstock("serve", *ALONE, "--config", str(file))
     assert outcome.code == USAGE

@@ -23,7 +23,7 @@ def test_a_signal_ends_a_start_that_verifies_logs(
 
     def slow_start(self: LogManager, settings_for: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        # The loop hears of it while this thread goes on reading its log.
+        # The loop gets the signal while this thread continues to read its log.
         assert is_told.wait(SECONDS_MAX)
         start(self, settings_for)  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
-"""What a broker imports before it answers: most of a cold start is imports.
+"""The imports of a broker before it answers: most of a cold start is imports.
 
-A module that is added here costs every start. If a start needs it, add it to the lists and say in
-the commit what it costs; if only some requests or commands need it, import it where they begin.
+A module that is added here costs every start. If a start needs it, add it to the lists and name its
+cost in the commit; if only some requests or commands need it, import it where they begin.
 """
 
 import subprocess

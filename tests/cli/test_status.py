@@ -1,4 +1,4 @@
-"""`penstock status` on an admin port that says what the test wants."""
+"""`penstock status` on a scripted admin port."""
 
 import json
 import re

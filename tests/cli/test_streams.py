@@ -1,4 +1,4 @@
-"""Closed and broken standard streams: no traceback, and no output into somebody else's file."""
+"""Closed and broken standard streams: no traceback, and no output into another file."""
 
 import subprocess
 import sys

@@ -57,7 +57,7 @@ def test_a_topic_without_a_near_one(at_broker: Penstock) -> None:
     hint = at_broker("topic", "describe", "shipments-eu").errors.splitlines()[1]
     assert "`penstock topic list`" in hint
     assert "Did you mean" not in hint
-    # A partition that does not exist is no wrong name.
+    # A partition that does not exist is not a wrong name.
     missing = at_broker("consume", "orders", "--partition", "5").errors
     assert missing == "error: orders has no partition 5; it has 0 to 0.\n"
 

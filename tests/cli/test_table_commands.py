@@ -1,4 +1,4 @@
-"""`penstock table` without Spark: check, status, bad records and care, as a person sees them."""
+"""`penstock table` without Spark: the output of check, status, bad records and maintenance."""
 
 import json
 import re
@@ -390,7 +390,7 @@ def test_care(penstock: Penstock, world: World) -> None:
     assert [one["files"] for one in document] == [1, 1]
     assert document[0]["problem"] is None
     after = json.loads(penstock("table", "status", str(world.file), "--json").output)
-    assert after["pipelines"][0]["epoch"] == 1  # nobody was pushed aside
+    assert after["pipelines"][0]["epoch"] == 1  # no driver was fenced
 
 
 def test_a_backfill_says_how_far_it_is() -> None:

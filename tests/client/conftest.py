@@ -16,7 +16,7 @@ from tests.client.fake_broker import FakeCluster
 
 
 class StepClock:
-    """A clock that moves only when somebody sleeps."""
+    """A clock that moves only during a sleep."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

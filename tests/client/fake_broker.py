@@ -1,7 +1,7 @@
-"""A cluster in memory that answers calls, and fails as it is told to.
+"""A cluster in memory that answers calls, and fails as the test sets it.
 
-It stands behind the `Connection` port of `penstock.client.call`: no socket, no bytes of the
-protocol. Batches are kept as they come; of idempotence it knows what a client can see.
+It implements the `Connection` port of `penstock.client.call`: no socket, no bytes of the protocol.
+Batches are stored unchanged; of idempotence it has the part that a client can see.
 """
 
 import uuid

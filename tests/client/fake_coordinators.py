@@ -1,7 +1,7 @@
 """Coordinators for the cluster in memory: groups, their offsets, transactions.
 
-It knows what a client can see of them: who coordinates what, which group has members, what is
-committed. A broker that does not coordinate a group says so.
+It has the state that a client can see: the coordinator of each id, members of groups, committed
+offsets. A broker that does not coordinate a group returns that error.
 """
 
 from collections.abc import Callable

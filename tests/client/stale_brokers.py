@@ -1,4 +1,4 @@
-"""Brokers that have not caught up: what they say of topics is old, for a while or for ever."""
+"""Brokers that have not caught up: their metadata is old, for a while or for ever."""
 
 import uuid
 from collections.abc import Collection

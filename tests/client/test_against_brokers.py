@@ -84,8 +84,8 @@ def test_what_is_written_is_read(cluster: Cluster, topic: str, codec: int, acks:
 
 
 def test_acks_zero(cluster: Cluster, topic: str) -> None:
-    # A broker that does not lead the new partition yet drops what nobody waits for: first a record
-    # that is acknowledged, then those that are not.
+    # A broker that does not lead the new partition yet drops records without acknowledgement: first
+    # a record that is acknowledged, then those that are not.
     for acks, values in ((1, [b"0"]), (0, [b"1", b"2", b"3"])):
         writer = TopicWriter(cluster, topic, partition=0, acks=acks)
         for value in values:

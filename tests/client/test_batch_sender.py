@@ -30,7 +30,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Leader:
-    """Appends as a broker does for an idempotent producer, and fails as it is told to."""
+    """Appends as a broker does for an idempotent producer, and fails as the test sets it."""
 
     def __init__(self, fake: FakeCluster) -> None:
         self.fake = fake

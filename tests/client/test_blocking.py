@@ -229,7 +229,7 @@ def test_whether_an_answer_is_here_is_told_without_waiting(
     assert not negotiated.has_answer(first)
     answer_metadata(peer, "first")
     answer_metadata(peer, "second")
-    # The second came in the same bytes: `select` would not tell of it any more.
+    # The second came in the same bytes: `select` would not report it any more.
     assert negotiated.has_answer(first)
     assert negotiated.has_answer(second)
     assert negotiated.receive(second).cluster_id == "second"
@@ -275,7 +275,7 @@ def test_what_has_come_is_given_although_the_rest_is_lost(
     answer_metadata(peer, "a")
     answer_metadata(peer, "b")
     peer.end.close()
-    for _ in range(2):  # who waits on a broken connection is told each time
+    for _ in range(2):  # a broken connection raises at each wait
         with pytest.raises(AnswerLostError):
             negotiated.receive(third)
     assert negotiated.receive(first).cluster_id == "a"
@@ -341,7 +341,7 @@ def test_a_large_request_of_many_parts_arrives_whole(
     assert received[4 + head :] == codec.encode_request(call.request, 12)
 
 
-# --- What a broker may answer ---
+# --- Unusual answers of a broker ---
 
 
 @pytest.mark.parametrize("length", [-1, 3, 268_435_457, 2_147_483_647])

@@ -1,4 +1,4 @@
-"""Finding brokers, and what is repeated and what is not."""
+"""Finding brokers, and which calls are retried."""
 
 import pytest
 

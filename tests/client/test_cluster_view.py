@@ -1,4 +1,4 @@
-"""What is known of a cluster, from the answers to Metadata."""
+"""The view of a cluster, from the answers to Metadata."""
 
 import uuid
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The asyncio transport: many calls at once, and the same two kinds of failure as the blocking one.
 
-The broker is a server in the same event loop that answers when it is told to.
+The broker is a server in the same event loop that answers when the test lets it.
 """
 
 import asyncio
@@ -350,7 +350,7 @@ def test_who_waits_while_it_is_closed_is_told(run: Run) -> None:
 
 def test_an_error_in_the_answer_keeps_the_connection(run: Run) -> None:
     async def scenario(peer: Peer) -> None:
-        # Version 12 has no code for the whole answer; a topic that nobody reads is as good.
+        # Version 12 has no code for the whole answer; a topic without readers is as good.
         await peer.answer_metadata("a")
         await peer.answer_metadata("b")
 

@@ -1,7 +1,7 @@
 """`penstock group` and `penstock txn` on real brokers, beside Kafka's own tools on the same ones.
 
-Groups and transactions are made by a real client. What our commands show of them is what Kafka's
-tools show; a plan that one writes, the other reads.
+Groups and transactions are created by a real client. Our commands show the same of them as Kafka's
+tools; a plan that one writes, the other reads.
 """
 
 import time

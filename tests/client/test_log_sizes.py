@@ -1,4 +1,4 @@
-"""Sizes of logs: one call for each leader, and silence from those who do not tell."""
+"""Sizes of logs: one call for each leader, and no size from leaders that report none."""
 
 import pytest
 

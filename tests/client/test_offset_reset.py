@@ -1,4 +1,4 @@
-"""The plan of a reset, as a function of what is known."""
+"""The plan of a reset, as a function of the group's and the topics' state."""
 
 import pytest
 from hypothesis import given

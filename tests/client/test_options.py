@@ -1,4 +1,4 @@
-"""Kafka's own names; what cannot be honoured is refused by name, with a remedy."""
+"""Kafka's own names; unsupported options are rejected by name, with a remedy."""
 
 import pickle
 

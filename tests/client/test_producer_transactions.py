@@ -1,4 +1,4 @@
-"""Transactions that one process writes and another one ends: what both brokers answer.
+"""Transactions that one process writes and another one ends: the answers of both brokers.
 
 The table in `client.transaction_outcomes` is this file's subject: each line of it happens here, on
 Penstock in memory, and with the marker on a Penstock process and on Apache Kafka.
@@ -66,14 +66,14 @@ def at(cluster: Cluster) -> TopicPartition:
     name = f"written-{uuid.uuid4()}"
     cluster.create_topic(NewTopic(name, 1))
     deadline = time.monotonic() + 10
-    while name not in cluster.describe([name]):  # Kafka tells its brokers a moment later
+    while name not in cluster.describe([name]):  # Kafka informs its brokers a moment later
         assert time.monotonic() < deadline, f"{name} does not appear"
         time.sleep(0.05)
     return TopicPartition(name, 0)
 
 
 class Writer:
-    """Somebody who writes one record in a transaction and goes away."""
+    """A producer that writes one record in a transaction and disconnects."""
 
     def __init__(self, cluster: Cluster, at: TopicPartition, version: int) -> None:
         self.cluster = cluster

@@ -437,7 +437,7 @@ def test_metadata_that_fails_while_the_next_is_started(fake: FakeCluster, cluste
     ]
 
 
-# --- What a broker may answer ---
+# --- Unusual answers of a broker ---
 
 
 def batch(first: int, count: int = 1) -> bytes:

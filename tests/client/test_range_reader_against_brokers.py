@@ -371,7 +371,7 @@ def test_the_asyncio_cluster_outlives_a_restart(broker: RunningBroker, at: Topic
             wanted = {at: LATEST_TIMESTAMP}
             before = await shared.look_up_offsets(wanted, is_read_committed=False)
             broker.kill()
-            broker.start()  # on this thread: a child lives as long as the thread that made it
+            broker.start()  # on this thread: a child lives as long as the thread that started it
             after = await shared.look_up_offsets(wanted, is_read_committed=False)
             assert after[at].offset == before[at].offset == 0
 

@@ -1,4 +1,4 @@
-"""The file of a reset plan: what is written is read, and what Kafka's tool wrote is read too."""
+"""The file of a reset plan: our own files and those of Kafka's tool are read."""
 
 import string
 

@@ -1,4 +1,4 @@
-"""The table of what may be repeated, row by row, and the pauses between."""
+"""The table of retriable errors, row by row, and the pauses between."""
 
 import pytest
 

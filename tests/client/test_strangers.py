@@ -1,4 +1,4 @@
-"""Servers that are not brokers: the message names what answered, and where the broker may be."""
+"""Servers that are not brokers: the message names the server, and where the broker may be."""
 
 import asyncio
 import socket

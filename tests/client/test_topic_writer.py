@@ -1,4 +1,4 @@
-"""Each record once with acks=all; ambiguity told without it; partitions by key and in turns."""
+"""Each record once with acks=all; ambiguity reported without it; partitions by key and in turns."""
 
 import pytest
 

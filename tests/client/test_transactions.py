@@ -1,4 +1,4 @@
-"""Transactions over a cluster in memory: what is known, what hangs, what is aborted."""
+"""Transactions over a cluster in memory: listed, hanging and aborted ones."""
 
 import pytest
 

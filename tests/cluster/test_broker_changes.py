@@ -1,4 +1,4 @@
-"""Settings of brokers that change while they run: what is taken, and what is refused and how."""
+"""Settings of brokers that change while they run: accepted and rejected changes."""
 
 from uuid import UUID
 

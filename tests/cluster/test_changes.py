@@ -1,4 +1,4 @@
-"""Values and keys read back, and what a damaged store makes of an image."""
+"""Values and keys read back, and the image of a damaged store."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Decisions on an image: what is created, what is refused and how, and what the writes guard."""
+"""Decisions on an image: creations, rejections, and the conditions of the writes."""
 
 from collections.abc import Mapping
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Declared topics: what a plan does, that it never takes anything away, and that one is enough."""
+"""Declared topics: the changes of a plan; it never deletes anything, and one plan is enough."""
 
 from uuid import UUID
 
@@ -109,7 +109,7 @@ def test_a_right_declaration_has_no_problem() -> None:
     assert list(check_declaration(right)) == []
 
 
-# --- Properties, over a cluster that does what a plan says ---
+# --- Properties, over a cluster that applies a plan ---
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SETTINGS = st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from("12"), max_size=3)

@@ -1,4 +1,4 @@
-"""Where a setting's value comes from: the layers of a broker, and who follows them."""
+"""The source of a setting's value: the layers of a broker, and the resources that use them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of single groups: what is decided, what is written, and lost answers."""
+"""Settings of single groups: decisions, writes, and lost answers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -99,7 +99,7 @@ def test_only_so_many_groups_have_settings(monkeypatch: pytest.MonkeyPatch) -> N
     edit = (SESSION_TIMEOUT, EditKind.SET, "51000")
     with pytest.raises(PolicyViolationError, match="1 groups have settings already"):
         decide_group_settings(image_with(), change(edit, group="h"), RULES)
-    # Who has some may change them, and to set nothing needs no room.
+    # A group with settings may change them, and an empty change needs no room.
     assert decide_group_settings(image_with(), change(edit), RULES)
     nothing = change((SESSION_TIMEOUT, EditKind.DELETE, ""), group="h")
     assert decide_group_settings(image_with(), nothing, RULES) == {}

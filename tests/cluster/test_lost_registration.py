@@ -1,7 +1,7 @@
-"""A broker that was not run for longer than its session lasts goes on as if nothing had been.
+"""A broker that was suspended for longer than its session continues as before.
 
-Its registration is gone by then. Whatever comes first, a request or the task that keeps the
-session, must register it again: nobody is told that there is no broker.
+Its registration has expired by then. The first event, a request or the task that keeps the session,
+must register it again: no client gets an answer without brokers.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)
 
 
 class ManualClock:
-    """A clock that moves when it is told to."""
+    """A clock that moves when the test sets it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

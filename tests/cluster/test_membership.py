@@ -16,7 +16,7 @@ BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)
 
 
 class StepClock:
-    """A clock that moves when somebody sleeps, and ends the sleeper after some steps."""
+    """A clock that moves during a sleep, and ends the sleeper after some steps."""
 
     def __init__(self, steps: list[float]) -> None:
         self.seconds = 0.0

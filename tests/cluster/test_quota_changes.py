@@ -1,4 +1,4 @@
-"""Quotas: what is decided, what is written, which entities a filter means, and lost answers."""
+"""Quotas: decisions, writes, the entities that a filter matches, and lost answers."""
 
 import math
 import time

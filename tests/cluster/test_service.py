@@ -346,7 +346,7 @@ def test_a_watch_that_lost_its_place_loads_again_and_tells_subscribers() -> None
         heard: list[Change] = []
         service.subscribe(lambda before, after, changes: heard.extend(changes))
         store._hub.lose_track()
-        # Written while nobody is told: the watchers that would hear of it have just ended.
+        # Written while no watcher is notified: the watchers have just ended.
         await store.transact((), (Delete(Keys().topic("t")),))
         await settled(service, store)
         assert heard == [TopicRemoved("t")]
@@ -510,7 +510,7 @@ def test_following_gives_what_loading_gives(
             await settled(service, store)
             after = await loaded(store)
             assert service.image == after
-            # A reader that was told only the difference arrives at the same topics and groups.
+            # A reader that got only the difference arrives at the same topics and groups.
             told = apply(before, difference(before, after), after.revision)
             assert told.topics == after.topics
             assert told.groups == after.groups

@@ -1,4 +1,4 @@
-"""What only the SQLite store promises: the file, its lock, its history, and errors of the disk."""
+"""Promises of the SQLite store alone: the file, its lock, its history, and errors of the disk."""
 
 import asyncio
 import sqlite3
@@ -217,7 +217,7 @@ def test_an_error_at_the_commit_is_ambiguous_and_ends_watches(applied: bool) -> 
 
 
 class HeldClock:
-    """A clock that holds whoever asks it, until it is let go."""
+    """A clock that blocks its callers, until the test releases it."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()

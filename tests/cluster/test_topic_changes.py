@@ -1,4 +1,4 @@
-"""More partitions and other settings: what is refused, what is written, and lost answers."""
+"""More partitions and other settings: rejections, writes, and lost answers."""
 
 import asyncio
 from collections.abc import Mapping

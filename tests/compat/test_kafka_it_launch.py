@@ -1,4 +1,4 @@
-"""What the shim tells a launch script, and what the script makes of it; no broker is started."""
+"""The shim's arguments to a launch script, and the script's settings; no broker is started."""
 
 import os
 import subprocess

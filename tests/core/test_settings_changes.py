@@ -1,4 +1,4 @@
-"""What differs between two trees, and which differences need a restart."""
+"""The differences between two trees, and those that need a restart."""
 
 from hypothesis import given
 from hypothesis import strategies as st

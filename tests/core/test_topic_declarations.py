@@ -1,4 +1,4 @@
-"""`[[topics]]`: what is right becomes a declaration, what is wrong is told with its line."""
+"""`[[topics]]`: valid entries become declarations, errors are reported with their line."""
 
 import pytest
 
