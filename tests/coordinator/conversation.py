@@ -7,9 +7,9 @@
     timer classic-heartbeat g a-1 in 10000 ms
 
 A reaction is everything that leaves the shard: replies, records, timers, effects. Commands that are
-the same for every shard are here (`advance`, `restart`, `topics`, `marker`); what clients say, how
-effects end and settings are a `Vocabulary`'s. `pytest --rewrite` writes the reactions anew: read
-the difference before you commit it. The rig checks every invariant after every command.
+the same for every shard are here (`advance`, `restart`, `topics`, `marker`); requests of clients,
+results of effects and settings are in a `Vocabulary`. `pytest --rewrite` writes the reactions
+again: read the difference before you commit it. The rig checks every invariant after every command.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ Arguments = Mapping[str, str]
 
 
 class Spoken(NamedTuple):
-    """A request that a command stands for."""
+    """The request of a command."""
 
     request: Any
     version: int
@@ -37,7 +37,7 @@ class Spoken(NamedTuple):
 
 
 class Vocabulary(Kind[ShardT], Protocol[ShardT]):
-    """What one kind of shard adds: how it is made, what clients say, how effects end."""
+    """The part of one kind of shard: its creation, its requests, the results of its effects."""
 
     commands: Mapping[str, Callable[[Arguments], Spoken]]
     """What clients can say, by the first word of the line."""

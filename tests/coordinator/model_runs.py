@@ -1,8 +1,8 @@
 """How many runs the models make, and whether they are the same each time.
 
-CI takes the same runs for the same code (with `PYTHONHASHSEED=0`: the order of sets counts), so
-that it fails for what was changed and for nothing else. `PENSTOCK_MODEL_RANDOM=1` looks for new
-ones: what it finds becomes a test of its own.
+CI uses the same runs for the same code (with `PYTHONHASHSEED=0`: the order of sets counts), so that
+it fails only for changes of the code. `PENSTOCK_MODEL_RANDOM=1` looks for new ones: each finding
+becomes a test of its own.
 """
 
 import os

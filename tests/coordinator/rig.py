@@ -52,7 +52,7 @@ class Topics:
 
 
 class TopicsMaker:
-    """Makes views; a topic keeps its id while it exists, and gets another when it is made anew."""
+    """Creates views; a topic keeps its id while it exists, and a recreated one gets another."""
 
     def __init__(self) -> None:
         self._revision = 0
@@ -73,7 +73,7 @@ class TopicsMaker:
 
 
 class Kind(Protocol[ShardT]):
-    """What a rig must know of a kind of shard."""
+    """The functions of a kind of shard that a rig needs."""
 
     def make_shard(self) -> ShardT:
         """A new one, with nothing replayed."""

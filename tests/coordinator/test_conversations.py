@@ -1,7 +1,7 @@
-"""Every golden conversation is played and must read as it is written.
+"""Every golden conversation is replayed and must give the written reactions.
 
 The name of a file begins with the kind of shard: `transaction_`, or anything else for groups.
-`pytest tests/coordinator/test_conversations.py --rewrite` writes them anew.
+`pytest tests/coordinator/test_conversations.py --rewrite` writes them again.
 """
 
 from pathlib import Path

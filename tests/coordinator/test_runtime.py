@@ -1,4 +1,4 @@
-"""The runtime keeps what `coordinator.shard` promises, whatever the log does meanwhile."""
+"""The runtime keeps the promises of `coordinator.shard`, whatever the log does meanwhile."""
 
 import pytest
 from hypothesis import given

@@ -30,7 +30,7 @@ from penstock.protocol.codec import Message
 
 @dataclass(frozen=True)
 class Toy:
-    """What makes a value a message."""
+    """The base of messages."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = None
@@ -48,7 +48,7 @@ class Add(Toy):
 
 @dataclass(frozen=True)
 class Join(Toy):
-    """Add one to a total; all who joined are answered when the timer fires.
+    """Add one to a total; all joined requests are answered when the timer fires.
 
     When the log refuses it, the others hear of that at once.
     """
@@ -73,14 +73,14 @@ class Park(Toy):
 
 @dataclass(frozen=True)
 class Unpark(Toy):
-    """Who is parked waits for ever; the answer comes at once."""
+    """A parked request waits for ever; the answer is sent at once."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Delegate(Toy):
-    """Somebody else knows the amount to add; the answer is the total."""
+    """An effect returns the amount to add; the answer is the total."""
 
     key: str
 
@@ -204,7 +204,7 @@ class ToyShard:
 
 
 class Pause:
-    """Awaiting it gives the turn away once."""
+    """Awaiting it yields the loop once."""
 
     def __await__(self) -> Generator[None]:
         yield
@@ -314,7 +314,7 @@ class ManualTime:
 
 
 class ManualTasks:
-    """Runs tasks when it is told to."""
+    """Runs tasks when the test says so."""
 
     def __init__(self) -> None:
         self.running: list[Coroutine[object, object, None]] = []

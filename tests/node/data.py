@@ -1,4 +1,4 @@
-"""What the tests of the node repeat: a broker on a directory, and what was in it after a crash."""
+"""Helpers for the tests of the node: a broker on a directory, and its content after a crash."""
 
 import shutil
 from collections.abc import Iterator

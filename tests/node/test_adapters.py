@@ -13,7 +13,7 @@ from penstock.storage.filesystem import Space
 
 
 class Blocks:
-    """A metadata service that hands out blocks of three ids, and fails when told to."""
+    """A metadata service that returns blocks of three ids, and fails when the test says so."""
 
     def __init__(self) -> None:
         self.next = 0

@@ -1,4 +1,4 @@
-"""The admin port of a broker in this process: when it answers, what it refuses, when it ends."""
+"""The admin port of a broker in this process: when it answers, its rejections, when it ends."""
 
 import asyncio
 import socket
@@ -53,7 +53,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_it_answers_and_asks_the_broker_by_the_address_it_listens_on() -> None:
     async def work() -> None:
-        # Nobody can connect to what is advertised: the admin port must not need it.
+        # No client can connect to the advertised address: the admin port must not need it.
         settings = config(advertised_host="broker.invalid", advertised_port=1)
         async with BrokerServer(settings) as server:
             await server.wait_for_admin()
@@ -112,7 +112,7 @@ def test_a_port_that_was_asked_for_may_not() -> None:
 
 def test_only_a_taken_port_is_forgiven() -> None:
     async def work() -> None:
-        # An address of nobody's machine (RFC 5737).
+        # An address of no machine (RFC 5737).
         admin_settings = {"host": "192.0.2.1"}
         settings = Settings.model_validate({**MEMORY.model_dump(), "admin": admin_settings})
         with pytest.raises(ConfigError, match="Cannot assign requested address") as raised:

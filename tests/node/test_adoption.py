@@ -48,7 +48,7 @@ def test_an_adopted_log_may_lack_offsets_for_ever(tmp_path: Path) -> None:
     with broker_on(path) as asker:
         assert_served(asker)
         crashed = crash(path)
-    # So that all of it is verified, and not only what is past the recovery point.
+    # So that all of it is verified, and not only the part after the recovery point.
     (crashed / "recovery-point-offset-checkpoint").unlink()
     with broker_on(crashed) as asker:
         assert_served(asker)
@@ -88,7 +88,7 @@ def test_the_loop_turns_while_logs_are_loaded() -> None:
         logs = SlowLogs()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load_logs(logs, MetadataImage(), {}))
-            while not logs.is_begun.is_set():  # noqa: ASYNC110 (that it turns is what is tested)
+            while not logs.is_begun.is_set():  # noqa: ASYNC110 (the test is that the loop turns)
                 await asyncio.sleep(0)
             logs.may_go_on.set()
         return logs.loaded

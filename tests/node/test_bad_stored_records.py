@@ -60,7 +60,7 @@ POISON: list[Pair] = [
 
 
 class Effects:
-    """Starts nothing: what a shard wants done after a load is not looked at here."""
+    """Starts nothing: effects of a shard after a load are not checked here."""
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         coroutine.close()

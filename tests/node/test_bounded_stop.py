@@ -1,4 +1,4 @@
-"""A stop ends within five seconds whatever the broker is doing: a hanging disk stands for the work.
+"""A stop ends within five seconds whatever the broker is doing: a hanging disk simulates the work.
 
 Each test makes one kind of work hang on a worker thread, as a scan of a huge batch or a dead disk
 would, and stops the broker meanwhile. `tests/hostile` does the same with real floods.

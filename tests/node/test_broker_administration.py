@@ -89,7 +89,7 @@ def test_stored_settings_that_contradict_the_defaults_stop_no_start(tmp_path: Pa
     for _ in range(2):
         with Broker(on_disk(tmp_path)) as broker, Asker(broker.port) as asker:
             assert asker.produce("orders", batch_of(b"x")).error_code == ErrorCode.NONE
-            # What contradicts is left out; what the topic says else still counts.
+            # Contradictory settings are left out; the topic's other settings still count.
             assert retention(asker, "orders") == ("-1", 1)
 
 

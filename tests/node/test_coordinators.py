@@ -1,4 +1,4 @@
-"""The shards of this node follow their topic: none is made for a topic that is gone."""
+"""The shards of this node follow their topic: none is created for a deleted topic."""
 
 import asyncio
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Metadata:
 
 @dataclass
 class Context:
-    """Who asks."""
+    """The caller of a request."""
 
     api_version: int = 5
     client_id: str = "client"

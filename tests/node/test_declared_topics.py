@@ -18,7 +18,7 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 
 class Memory(DeclarationMemory):
-    """Lets something happen right after what is planned has been noted."""
+    """Runs a callback right after the plan has been recorded."""
 
     meanwhile: Meanwhile | None = None
 
@@ -30,7 +30,7 @@ class Memory(DeclarationMemory):
 
 
 class Rig:
-    """The topic `t`, what a file declares of it, and who else changes it."""
+    """The topic `t`, its declaration in a file, and other clients that change it."""
 
     def __init__(self, topics: Topics) -> None:
         self.topics = topics

@@ -11,7 +11,7 @@ from penstock.node.pace import Pace
 
 
 class Storage:
-    """Counts what is asked of it."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

@@ -16,7 +16,7 @@ TOPIC = "records"
 
 
 class WatchedDisk(FaultyDisk):
-    """Counts the syncs of data files, and tells when there is one."""
+    """Counts the syncs of data files, and signals each."""
 
     def __init__(self) -> None:
         super().__init__(MemoryDisk())

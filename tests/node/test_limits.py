@@ -1,4 +1,4 @@
-"""What the machine gives: descriptors are shared out, and a topic that finds no room is refused."""
+"""Limits of the machine: descriptors are divided, and a topic without room is rejected."""
 
 import errno
 import logging

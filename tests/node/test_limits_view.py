@@ -1,4 +1,4 @@
-"""Every limit is shown with what is used of it, and what is refused for it is counted there."""
+"""Every limit is shown with its usage, and rejections by it are counted there."""
 
 import errno
 import threading
@@ -99,7 +99,7 @@ def test_connections_are_counted_in_all_and_for_the_busiest_address() -> None:
 
 
 class HeldDisk(FaultyDisk):
-    """A disk whose syncs wait until they may go on."""
+    """A disk whose syncs wait until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__(MemoryDisk())
@@ -119,7 +119,7 @@ def test_requests_in_flight_hold_the_next_ones_back() -> None:
         with Asker(broker.port) as writer, Asker(broker.port) as other:
             writer.create(TOPIC)
             disk.hold()
-            # Above what the event loop syncs itself.
+            # Above the size that the event loop syncs itself.
             writer.send(produce_request(TOPIC, {0: batch_of(bytes(20_000))}), NAMED)
             assert comes_to(broker, "limit_used", "requests_in_flight", 1)
             # One small request at a time is read anyway; behind one in flight, reading pauses.

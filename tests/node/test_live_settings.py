@@ -327,7 +327,7 @@ def test_a_change_is_read_when_it_rests_and_a_question_at_once(
     run(scenario, caplog)
 
 
-# --- What goes with it ---
+# --- Related changes ---
 
 
 def test_more_connections_than_there_are_descriptors_for_are_told(

@@ -1,4 +1,4 @@
-"""What a running broker tells of itself: one of each kind, after it was used."""
+"""The metrics of a running broker: one of each kind, after it was used."""
 
 import asyncio
 import errno

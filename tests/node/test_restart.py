@@ -1,4 +1,4 @@
-"""Starting again on the same directory: everything is there, after a stop and after a crash."""
+"""Starting again on the same directory: everything is kept, after a stop and after a crash."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Transactions that a stop or a failing coordinator leaves behind: they end, and nobody waits.
+"""Transactions that a stop or a failing coordinator leaves behind: they end, and no client waits.
 
-What a client could hang on: a transactional id that is CONCURRENT_TRANSACTIONS for ever, or offsets
+A client could hang on a transactional id that is CONCURRENT_TRANSACTIONS for ever, or on offsets
 that stay UNSTABLE_OFFSET_COMMIT because their marker was never written.
 """
 

@@ -1,4 +1,4 @@
-"""The watermark follows what is durable, and a caller must mean this leader in this epoch."""
+"""The watermark follows the durable records, and a caller must name this leader and epoch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Transactions through the replica manager: the last stable offset, markers, who is woken when."""
+"""Transactions through the replica manager: the last stable offset, markers, wake-ups."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Parked requests: each is woken by exactly what satisfies it, once, and none is forgotten."""
+"""Parked requests: each is woken by exactly the event that satisfies it, once, and none is lost."""
 
 import pytest
 

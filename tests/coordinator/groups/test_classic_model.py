@@ -1,11 +1,11 @@
 """Classic groups against a simple model: five clients that join, sync, leave, die and come back.
 
-The model knows what a client can know: what it was told. It holds the coordinator to what members
-rely on: one leader, one protocol and one assignment in a generation; generations that only grow;
-nobody of an old generation commits; every request is answered. The disk may be full for a while:
-what cannot be written is refused, and nobody else pays for it. After every step the shard is
-validated and a reload gives the same replicated state (the rig checks both); at the end each prefix
-of the log is loaded.
+The model knows only the answers that a client got. It checks the promises that members rely on: one
+leader, one protocol and one assignment in a generation; generations that only grow; no member of an
+old generation commits; every request is answered. The disk may be full for a while: requests that
+cannot be written are rejected, without effect on others. After every step the shard is validated
+and a reload gives the same replicated state (the rig checks both); at the end each prefix of the
+log is loaded.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ REBALANCE_MS = 20_000
 
 @dataclass
 class Client:
-    """What one client knows."""
+    """The state of one client."""
 
     name: str
     instance: str | None
@@ -45,7 +45,7 @@ class Client:
 
 @dataclass
 class Generation:
-    """What was told to anybody about a generation."""
+    """All answers to members about a generation."""
 
     leader: str
     protocol: str | None
@@ -70,7 +70,7 @@ class ClassicModel(RuleBasedStateMachine):
         self.newest = 0
         self.waiting: dict[int, Client] = {}
 
-    # --- What clients do ---
+    # --- Requests of clients ---
 
     def say(self, client: Client, command: str, **arguments: object) -> int:
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
@@ -152,7 +152,7 @@ class ClassicModel(RuleBasedStateMachine):
         given = {member: f"{client.generation}/{member}".encode() for member in client.members}
         text = ",".join(f"{member}:{value.decode()}" for member, value in given.items())
         generation = self.generations.get(client.generation)
-        # A coordinator that crashed may count anew: who led then does not lead now.
+        # A coordinator that crashed may count again: the leader of then does not lead now.
         leads = generation is not None and generation.leader == client.member_id
         if given and generation is not None and leads and not generation.assignments:
             generation.assignments = given
@@ -208,7 +208,7 @@ class ClassicModel(RuleBasedStateMachine):
         self.newest = 0 if stored is None else stored.generation
         self.generations = {k: v for k, v in self.generations.items() if k <= self.newest}
 
-    # --- What they hear ---
+    # --- Answers to clients ---
 
     def hear(self) -> None:
         for ticket in self.waiting.keys() & self.rig.refused:
@@ -292,7 +292,8 @@ class ClassicModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.rig.refuses = False
-        # Nobody says anything any more: everybody who waits is answered, and the group is empty.
+        # No client sends anything any more: all waiting requests are answered, and the group is
+        # empty.
         self.rig.advance(1_000_000)
         self.hear()
         assert not self.waiting, "a request was never answered"

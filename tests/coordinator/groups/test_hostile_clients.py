@@ -1,7 +1,7 @@
-"""What clients may say to a group coordinator without costing others theirs.
+"""Hostile requests to a group coordinator that must not affect other groups.
 
-A request that the shard cannot bear makes it fail, and everybody in it must come again; so each of
-these is answered, and what it leads to can be written.
+A request that the shard cannot handle fails the shard, and all its clients must retry; so each of
+these is answered, and its records can be written.
 """
 
 import pytest

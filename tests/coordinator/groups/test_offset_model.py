@@ -1,7 +1,7 @@
 """Offsets against a simple model: commits, transactions, deletions, expiry, crashes, a full disk.
 
 The model is two dictionaries and a counter. After every step the shard is validated, a reload gives
-the same state (the rig checks both), and whoever fetches reads what the model says. At the end each
+the same state (the rig checks both), and a fetch returns the model's offsets. At the end each
 prefix of the log is loaded: a crash can come after any record.
 """
 

@@ -81,7 +81,7 @@ def test_a_transaction_of_an_unknown_member_cannot_commit_offsets() -> None:
         (leader, 1, ErrorCode.NONE),
         (leader, 2, ErrorCode.ILLEGAL_GENERATION),
         ("stranger", 1, ErrorCode.UNKNOWN_MEMBER_ID),
-        # An old producer that does not say who it is is believed, as in Kafka.
+        # An old producer without a member id is accepted, as in Kafka.
         ("", -1, ErrorCode.NONE),
     ):
         response = talk.ask(
@@ -156,7 +156,7 @@ def test_offsets_of_a_deleted_topic_go_in_portions() -> None:
     written = len(talk.rig.log)
     talk.rig.set_topics({})
     assert len(talk.rig.log) - written == COORDINATOR_PORTION_RECORDS_MAX
-    # The topic is made anew, and a new offset is committed before the second portion.
+    # The topic is recreated, and a new offset is committed before the second portion.
     talk.rig.set_topics({"t": count})
     talk.ask("commit", partition=count - 1, offset=77)
     talk.rig.advance(0)

@@ -1,4 +1,4 @@
-"""What is forgotten goes out in batches that fit, however long the names are."""
+"""Tombstones are written in batches that fit, however long the names are."""
 
 import pytest
 

@@ -1,7 +1,8 @@
 """A log that takes nothing (the disk is full) costs requests, and never the shard.
 
-The rig fails when an outcome with records cannot be taken back, and compares with a reload after
-every step. Here: what is told, what stays, and that everything goes on when there is room again.
+The rig fails when an outcome with records cannot be reverted, and compares with a reload after
+every step. Here: the answers, the remaining state, and that all work continues when there is room
+again.
 """
 
 from collections.abc import Iterator
@@ -284,7 +285,7 @@ def test_a_group_whose_members_died_is_empty_also_when_that_cannot_be_written() 
     talk.stable("b")
 
 
-# --- What is forgotten ---
+# --- Expired state ---
 
 
 def test_a_group_that_cannot_be_deleted_is_there() -> None:

@@ -1,4 +1,4 @@
-"""What clients say to a group shard, in golden conversations and in other tests.
+"""The requests of clients to a group shard, in golden conversations and in other tests.
 
 `join client=a group=g topics=t1,t2` and so on; the member id is the client's last one unless it is
 given. Embedded metadata and assignments are those of Kafka's consumers, so that topics can be read.

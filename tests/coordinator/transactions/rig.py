@@ -161,7 +161,7 @@ class Rig:
             self._do(self.shard.timer_fired(key, self.now_ms))
         self.now_ms = until_ms
 
-    # --- What clients do ---
+    # --- Requests of clients ---
 
     def init(
         self,

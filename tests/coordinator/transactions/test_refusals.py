@@ -1,4 +1,4 @@
-"""A log that takes nothing costs no transaction shard its life; what is forgotten fits into it."""
+"""A log that rejects writes fails no transaction shard; tombstones fit into it."""
 
 import pytest
 

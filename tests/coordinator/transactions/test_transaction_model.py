@@ -1,8 +1,8 @@
 """Random histories of one transactional id against a model that a person can check.
 
-The model knows what producers may believe: who is the newest, whether its transaction is open, and
-which outcome was promised. The shard is reloaded from its bytes after every event (by the rig), is
-crashed at any time, and from any prefix of its log.
+The model has the state that producers may rely on: the newest producer, whether its transaction is
+open, and the promised outcome. The shard is reloaded from its bytes after every event (by the rig),
+is crashed at any time, and from any prefix of its log.
 """
 
 import itertools
@@ -64,7 +64,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.is_open = False
         self.added.clear()
 
-    # --- What producers do ---
+    # --- Requests of producers ---
 
     @rule()
     def a_new_producer_starts(self) -> None:
@@ -151,11 +151,11 @@ class TransactionMachine(RuleBasedStateMachine):
         (code,) = self.rig.add(zombie, PARTITIONS[0])
         assert code in REFUSALS
         code, *_ = self.rig.end(zombie, commits=commits)
-        # A zombie may be told again how its own transaction ended; it changes nothing.
+        # A zombie may get the outcome of its own transaction again; it changes nothing.
         assert code in REFUSALS | {ErrorCode.NONE}
         assert len(self.rig.log) == records
 
-    # --- What happens to them ---
+    # --- Events ---
 
     @rule(fails=st.booleans())
     def effects_end(self, fails: bool) -> None:
@@ -193,7 +193,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.rig.start()
         self.kept.clear()
 
-    # --- What always holds ---
+    # --- Invariants ---
 
     @invariant()
     def every_move_was_lawful(self) -> None:

@@ -1,4 +1,4 @@
-"""What producers say to a transaction shard, in golden conversations.
+"""The requests of producers to a transaction shard, in golden conversations.
 
 `init`, `add t-0,u-1 producer=1000/0`, `end commit producer=1000/0`, `describe`, `list`. The first
 effect that waits ends with `effect id=1000` or `effect done` or `effect failed`. `settings epoch=N`
@@ -79,7 +79,7 @@ class TransactionVocabulary:
     def render_bytes(self, value: bytes) -> str | None:
         return None
 
-    # --- What producers say ---
+    # --- Requests of producers ---
 
     def _init(self, arguments: Arguments) -> Spoken:
         producer_id, epoch = _producer(arguments, "-1/-1")

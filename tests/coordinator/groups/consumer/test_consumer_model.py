@@ -1,11 +1,11 @@
 """Consumer groups against a simple model: clients of both protocols that come, go, die and return.
 
-The model knows what a client can know: what it was told. It holds the coordinator to what members
-rely on: nobody reads a partition that another member of the group reads; epochs only grow; who is
-fenced starts again; when nothing happens any more, everything is assigned and the group is stable.
-Answers may get lost, and the disk may be full for a while. After every step the shard is validated
-and a reload gives the same replicated state (the rig checks both); at the end each prefix of the
-log is loaded.
+The model knows only the answers that a client got. It checks the promises that members rely on: no
+member reads a partition that another member of the group reads; epochs only grow; a fenced member
+starts again; when nothing happens any more, everything is assigned and the group is stable. Answers
+may get lost, and the disk may be full for a while. After every step the shard is validated and a
+reload gives the same replicated state (the rig checks both); at the end each prefix of the log is
+loaded.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ SETTLING_ROUNDS = 30
 
 @dataclass
 class Client:
-    """What one client of KIP-848 knows."""
+    """The state of one client of KIP-848."""
 
     name: str
     instance: str | None = None
@@ -80,7 +80,7 @@ class Client:
 
 @dataclass
 class ClassicClient:
-    """What one eager consumer of the classic protocol knows."""
+    """The state of one eager consumer of the classic protocol."""
 
     name: str
     member_id: str = ""
@@ -352,7 +352,7 @@ class ConsumerModel(RuleBasedStateMachine):
                 client.begin_again()
         self.rig.restart()
 
-    # --- What must hold ---
+    # --- Invariants ---
 
     @property
     def group(self) -> ConsumerGroup | None:
