@@ -1,10 +1,10 @@
-"""Every message, every version: what we write is what kio writes, and what we read is what it says.
+"""Every message, every version: our bytes are those of kio, and we read the same values.
 
 A message of ours with random values in the fields of one version is encoded; kio's own classes read
 the bytes, must show the same values, and write the same bytes again; our decoder must give the
-message back. So our codec and kio's agree in both directions, for all 625 versions. kio is NOT
-asked about bytes from a peer here (`tests/protocol/test_codec.py`), and values are those that kio
-can hold: known error codes, whole seconds.
+message back. So our codec and kio's agree in both directions, for all 625 versions. Bytes from a
+peer are NOT tested here (`tests/protocol/test_codec.py`), and values are those that kio can hold:
+known error codes, whole seconds.
 """
 
 import dataclasses

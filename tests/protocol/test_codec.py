@@ -1,7 +1,7 @@
 """The codec with bad bytes, lost fields and old versions.
 
-Every hostile body ends in the one declared error, quickly and without memory for what it announces.
-Where Apache Kafka is lax the choice is pinned here. Well-formed bodies are NOT the subject:
+Every hostile body ends in the one declared error, quickly and without memory for its announced
+size. Where Apache Kafka is lax the choice is pinned here. Well-formed bodies are NOT the subject:
 `test_golden` and `tests/properties/test_messages` have them.
 """
 

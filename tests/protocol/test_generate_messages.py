@@ -1,7 +1,7 @@
 """The generator of `messages/`: deterministic, and the files in the repository are its output.
 
 All files are compared by `tools/generate_messages.py --check` in `make check`; here one API with
-everything in it stands for them.
+everything in it represents them.
 """
 
 from penstock.protocol.messages import describe_topic_partitions, fetch

@@ -1,7 +1,7 @@
 """Bytes that Apache Kafka 4.3.1's own message classes wrote, and the messages behind them.
 
-The fields are those of every version at once: the codec must drop what a version lacks, as Kafka
-does. kio is NOT asked here; these bytes are the second witness.
+The fields are those of every version at once: the codec must drop the fields that a version lacks,
+as Kafka does. kio is NOT used here; these bytes are a second reference.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""The short cut for a produce of one batch says what the general codec says, or nothing.
+"""The short cut for a produce of one batch returns the result of the general codec, or nothing.
 
 Whatever `read_single` takes, the decoder takes with the same values; whatever the decoder reads as
 one batch without transaction and tags, `read_single` takes. The answers have the same bytes.

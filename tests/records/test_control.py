@@ -1,4 +1,4 @@
-"""Transaction markers: Kafka's bytes, and refusal of what is none."""
+"""Transaction markers: Kafka's bytes, and rejection of other bytes."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""Batches that cost much: what the event loop refuses to do, and what an error keeps in memory.
+"""Expensive batches: work that the event loop refuses, and the memory that an error keeps.
 
-A client chooses what its batch unfolds to and how many records it has. With `on_loop` a check stops
-before the work (`HeavyBatchError`); a recompression stops when its result is too large; and an
-error refers to nothing that was unfolded.
+A client chooses the unfolded size of its batch and its number of records. With `on_loop` a check
+stops before the work (`HeavyBatchError`); a recompression stops when its result is too large; and
+an error refers to nothing that was unfolded.
 """
 
 import gc
@@ -197,7 +197,7 @@ def test_a_batch_that_is_too_large_plain_is_not_copied() -> None:
         validated(data, rules, on_loop=False)
 
 
-# --- What an error keeps ---
+# --- The memory of an error ---
 
 
 def test_an_error_keeps_nothing_of_what_was_unfolded() -> None:

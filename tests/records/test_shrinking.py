@@ -1,4 +1,4 @@
-"""Batches with fewer records: everything else stays what it was."""
+"""Batches with fewer records: everything else stays unchanged."""
 
 import pytest
 

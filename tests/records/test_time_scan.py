@@ -1,4 +1,4 @@
-"""The walker of searches by time: slices give what a decoder gives, compiled or not."""
+"""The walker of searches by time: slices have the result of a decoder, compiled or not."""
 
 import importlib.util
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What a producer may send: each bad input and the error it gets, and what is changed on the way.
+"""Validation of a producer's batches: each bad input with its error, and changes of good ones.
 
 The numbers are those of the list of bad inputs that the broker is held to: 19 framing, 20 counts
-and records, 21 what only a broker may write, 22 compression, 23 sizes and timestamps.
+and records, 21 batches that only a broker may write, 22 compression, 23 sizes and timestamps.
 """
 
 import struct
@@ -399,7 +399,7 @@ def test_refused_batch_is_left_as_it_was() -> None:
         assert sent == data
 
 
-# --- What a request may unfold to ---
+# --- The unfolded size of a request ---
 
 
 def unfold(data: bytearray, allowance: UnfoldAllowance) -> None:

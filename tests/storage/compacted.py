@@ -1,7 +1,7 @@
-"""Compacted logs for tests: written from steps, cleaned without threads, and what a reader sees.
+"""Compacted logs for tests: written from steps, cleaned without threads, and read back.
 
-`Model` says what must be there: a list of records with what became of each. It knows nothing of
-segments or batches, so it cannot make the cleaner's mistakes.
+`Model` has the required content: a list of records with the state of each. It has no segments or
+batches, so it cannot make the cleaner's mistakes.
 """
 
 from dataclasses import dataclass, field
@@ -196,7 +196,7 @@ def all_records(log: PartitionLog, *, committed: bool = True) -> list[Seen]:
 
 @dataclass
 class Model:
-    """What a log should hold."""
+    """The required content of a log."""
 
     records: list[Seen] = field(default_factory=list)
     """Data that is committed, in order of offsets."""

@@ -32,7 +32,7 @@ class Clock:
 
 
 class Batch(NamedTuple):
-    """What an append takes."""
+    """The input of an append."""
 
     header: BatchHeader
     buffer: memoryview

@@ -1,4 +1,4 @@
-"""A clean close syncs only what is owed, ends at its deadline, and then leaves no clean marker."""
+"""A clean close syncs only unsynced data, ends at its deadline, and then leaves no clean marker."""
 
 from uuid import UUID
 

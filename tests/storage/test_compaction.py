@@ -1,4 +1,4 @@
-"""Compaction of one log: what stays, what goes, and what a reader sees."""
+"""Compaction of one log: kept and removed records, and the view of a reader."""
 
 from dataclasses import replace
 
@@ -322,13 +322,13 @@ def test_cleaning_twice_is_cleaning_once() -> None:
         manager.home_of(PARTITION).cleaned_offsets[PARTITION] = 0
         clean(manager, log)
     assert [records for records, _ in found[1:]] == [found[0][0]] * 3
-    # What was the last batch of its segment may not be so any more when segments are joined.
+    # The last batch of its segment may not be the last any more when segments are joined.
     assert found[-1][1] == found[-2][1]
     assert len(found[-1][1]) <= len(found[0][1])
 
 
 class Plain:
-    """A segment for the choice of what to clean."""
+    """A segment for the choice of segments to clean."""
 
     def __init__(self, base_offset: int, size: int, max_timestamp_ms: int) -> None:
         self.base_offset = base_offset

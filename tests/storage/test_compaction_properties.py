@@ -1,7 +1,7 @@
 """Compaction against a model: any records, any batches, any transactions, any passes.
 
 The model is a list of committed records. However the log was cut into batches, segments and passes,
-a reader sees what the model says: below the boundary the last record of each key, above it all.
+a reader sees the model's records: below the boundary the last record of each key, above it all.
 """
 
 from collections.abc import Iterator
@@ -217,7 +217,7 @@ def test_a_reader_sees_the_last_record_of_each_key(steps: list[NamedTuple]) -> N
     world.check()
     found = []
     for _ in range(3):
-        # What was due at this moment goes in the first of them.
+        # Records due at this moment are removed in the first of them.
         world.manager.home_of(PARTITION).cleaned_offsets[PARTITION] = 0
         world.clean(Clean(1_000, 0))
         found.append(all_records(world.log))

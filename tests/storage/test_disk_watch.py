@@ -1,4 +1,4 @@
-"""Free space is measured at the start and later; a change is told once, with what to do."""
+"""Free space is measured at the start and later; a change is logged once, with the remedy."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ PATH = "/data"
 
 
 class Gauge(FaultyDisk):
-    """A disk of 1,000 GiB that has as much room as it is told."""
+    """A disk of 1,000 GiB with the free space that the test sets."""
 
     def __init__(self, free_bytes: int) -> None:
         super().__init__(MemoryDisk())
@@ -61,7 +61,7 @@ def test_it_knows_a_full_disk_before_the_first_sample(watch: DiskWatch, disk: Ga
     disk.free_bytes = MIB
     watch.measure_all()
     assert watch.guards[PATH].state is DiskState.FULL
-    # Nobody was asked for room yet.
+    # Free space has not been measured yet.
     assert sampled(watch, disk, 1)
 
 

@@ -1,4 +1,4 @@
-"""Group commit: who syncs, in which order, what a failure means."""
+"""Group commit: which thread syncs, in which order, and the effect of a failure."""
 
 import errno
 import threading

@@ -1,8 +1,8 @@
 """A mapped page that can no longer be read ends a connection, never the process.
 
-A file that is cut under its mapping stands for a page whose read fails: both are SIGBUS for who
-touches the page in the process, and EFAULT for a system call that is given it. Each case runs in a
-process of its own, because it may end it.
+A file that is cut under its mapping simulates a page whose read fails: both are SIGBUS for a thread
+that touches the page, and EFAULT for a system call that gets it. Each case runs in a process of its
+own, because it may end it.
 """
 
 import subprocess

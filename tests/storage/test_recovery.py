@@ -173,7 +173,7 @@ def test_only_what_is_past_the_recovery_point_is_read() -> None:
             read_bytes += 1
 
     watched.hook = count
-    # A clean stop leaves a snapshot, which saves the replay of what is below it.
+    # A clean stop leaves a snapshot, which saves the replay of the records below it.
     manager, _ = reopened(disk)
     manager.close()
     disk.remove_file("/data/.kafka_cleanshutdown")

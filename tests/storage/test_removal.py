@@ -141,7 +141,7 @@ def test_deleting_renames_on_a_worker() -> None:
 
 
 class Taken(list[str]):
-    """What a worker sees when another one is faster: there was something, and it is gone."""
+    """A queue as a worker sees it when another one is faster: not empty, then empty."""
 
     def __len__(self) -> int:
         return 1

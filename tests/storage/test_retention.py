@@ -1,4 +1,4 @@
-"""What retention lets go: by time, by size, by start; never what is not committed."""
+"""Retention deletes by time, by size, by start; never uncommitted records."""
 
 from typing import NamedTuple
 

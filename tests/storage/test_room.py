@@ -1,7 +1,7 @@
-"""Zeros behind the last batch: small appends do not change the size of their file, nobody sees it.
+"""Zeros after the last batch: small appends do not change the size of their file, invisibly.
 
-What is guarded: a sealed segment and a stopped log end with their last batch; after a crash zeros
-are no damage, but what was durable and is zero now is; a disk without room for zeros is no error.
+Guarded: a sealed segment and a stopped log end with their last batch; after a crash zeros are no
+damage, but durable records that are zero now are; a disk without room for zeros is no error.
 """
 
 import errno
@@ -222,7 +222,7 @@ def test_a_crash_before_the_end_of_a_sealed_segment_was_synced() -> None:
     assert not manager.problems
     assert again.end_offset == log.segments[1].base_offset
     assert len(headers(read_all(again))) == again.end_offset
-    # The cut is durable: after a clean stop nobody looks at a sealed segment again.
+    # The cut is durable: after a clean stop a sealed segment is not read again.
     lost = recording.after(len(recording.changes), Fate.LOST)
     assert lost.file_size(path_of(again, 0)) == log.segments[0].size
 

@@ -28,7 +28,7 @@ from tests.storage.logs import (
 
 
 class Scene:
-    """A service over a faulty memory disk, and what it reported."""
+    """A service over a faulty memory disk, and its reports."""
 
     def __init__(
         self, settings: LogSettings = SMALL, flush_mode: FlushMode = FlushMode.ALWAYS

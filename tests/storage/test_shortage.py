@@ -1,4 +1,4 @@
-"""Too few descriptors or too little memory: what waits, what is refused, and that nothing dies."""
+"""Too few descriptors or too little memory: work waits or is rejected, and nothing dies."""
 
 import asyncio
 import errno
@@ -60,7 +60,7 @@ def test_a_roll_that_cannot_open_its_file_is_tried_again() -> None:
     disk = FaultyDisk(MemoryDisk())
     manager, log = new_log(disk, LogSettings(segment_bytes=200, retention_ms=-1))
     log.append(batch(size=100), leader_epoch=0)
-    # Both indexes are made when the segment is sealed, then the next segment.
+    # Both indexes are created when the segment is sealed, then the next segment.
     for successes in range(3):
         numbers = iter([*[0] * successes, errno.EMFILE])
 

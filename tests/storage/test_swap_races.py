@@ -1,4 +1,4 @@
-"""A swap of segments meets what goes on in the same log: reads, flushes, truncation, settings."""
+"""A swap of segments during other work in the same log: reads, flushes, truncation, settings."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""A swap that finds no room waits for it, and stands in nobody's way meanwhile."""
+"""A swap that finds no room waits for it, and blocks no other work meanwhile."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ DECIDING, FINISHING = ".log.swap", ".log"
 
 
 class Scene:
-    """A log whose swap finds no room, another log, and a cleaner that rests when it is told."""
+    """A log whose swap finds no room, another log, and a cleaner that the test pauses."""
 
     def __init__(self, half: str) -> None:
         disk = FaultyDisk(MemoryDisk())

@@ -1,7 +1,7 @@
 """A state machine: transactions in a log against a list, through flushes, crashes and cuts.
 
 After each step: the last stable offset is the model's, the index gives exactly the aborted
-transactions of any range, and a client that filters by it keeps what was committed.
+transactions of any range, and a client that filters by it keeps the committed records.
 """
 
 import pytest
@@ -31,7 +31,7 @@ PRODUCERS = st.integers(1, 3)
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Three producers, and records of nobody between theirs."""
+    """Three producers, and records without a producer between theirs."""
 
     @initialize()
     def begin(self) -> None:

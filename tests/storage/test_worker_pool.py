@@ -51,7 +51,7 @@ def start(work: Coroutine[None, None, Result]) -> asyncio.Task[Result]:
 
 
 class Blocked:
-    """A job that runs until the test lets it go on."""
+    """A job that blocks until the test releases it."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

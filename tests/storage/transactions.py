@@ -1,4 +1,4 @@
-"""Transactional batches and markers for the tests of storage, and what a reader makes of them.
+"""Transactional batches and markers for the tests of storage, and a reader's view of them.
 
 `Writer` writes as a client and its coordinator do together, so that every batch that may be
 appended is verified first. `Model` is the same partition as a list.

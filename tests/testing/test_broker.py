@@ -1,4 +1,4 @@
-"""The in-process broker: answers a real client, stops cleanly, tells what went wrong."""
+"""The in-process broker: answers a real client, stops cleanly, reports errors."""
 
 import asyncio
 import socket

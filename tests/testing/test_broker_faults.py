@@ -1,4 +1,4 @@
-"""Faults on demand: what a client sees of each, what is left afterwards, and that nothing hangs."""
+"""Faults on demand: their effect on a client, the state afterwards, and no hanging calls."""
 
 import contextlib
 import os
@@ -177,7 +177,7 @@ def test_settings_of_topics_and_the_cluster_survive(broker: Broker) -> None:
 def test_it_can_crash_many_times_and_leaves_no_thread_and_no_descriptor() -> None:
     answers_once = Broker()
     answers_once.start()
-    answers_once.stop()  # What is made once and kept, such as a resolver's files, is made now.
+    answers_once.stop()  # Creates objects that are kept, such as a resolver's files.
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     with Broker() as broker:
         for number in range(3):

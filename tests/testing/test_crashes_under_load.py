@@ -1,7 +1,7 @@
 """Crashes in the middle of requests, many times: nothing acknowledged is lost or doubled, no hang.
 
 A thread produces, another reads with a long poll, and the broker crashes, is paused and crashes,
-drops connections, and comes back, at moments that nobody chose.
+drops connections, and restarts, at random moments.
 """
 
 import os
@@ -26,7 +26,7 @@ SEED = 7
 
 
 class Load:
-    """Produces numbers until it is told to end; knows which were acknowledged."""
+    """Produces numbers until it is stopped; knows which were acknowledged."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,7 +1,7 @@
 """The plugin in projects of its own: each test here is a small project that pytest runs.
 
 In this process, where the broker is imported already. Plugins are loaded by name and not by entry
-points, so that nothing depends on what is installed.
+points, so that nothing depends on installed packages.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reading as tests do, of Apache Kafka and of Penstock: what librdkafka wrote, what it reads."""
+"""Reading as tests do, from Apache Kafka and Penstock: records that librdkafka writes and reads."""
 
 from collections.abc import Iterator
 

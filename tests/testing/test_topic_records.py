@@ -1,4 +1,4 @@
-"""Reading and waiting: what is shown and hidden, what a failure says, what is waited through."""
+"""Reading and waiting: shown and hidden records, messages of failures, errors that are retried."""
 
 import asyncio
 import threading

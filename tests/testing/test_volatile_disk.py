@@ -1,4 +1,4 @@
-"""The disk that forgets: after a cut it holds what the recording disk says was durable."""
+"""The volatile disk: after a cut it holds the data that was durable on the recording disk."""
 
 from collections.abc import Callable
 
