@@ -7,7 +7,7 @@ from tests.checker.history import Op
 
 @dataclasses.dataclass(frozen=True)
 class Anomaly:
-    """`name` is its kind; `text` says what is wrong; `ops` show it."""
+    """`name` is its kind; `text` describes it; `ops` show it."""
 
     name: str
     text: str

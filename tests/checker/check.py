@@ -33,7 +33,7 @@ CASES_SHOWN_MAX = 3
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """How the history was made, as far as it decides what is allowed."""
+    """How the history was recorded, as far as it decides which outcomes are allowed."""
 
     with_subscribe: bool = False
     with_ww: bool = False

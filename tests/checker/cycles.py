@@ -77,7 +77,7 @@ def _time_edges(edges: _Edges, derived: Derived, number: Mapping[Op, int]) -> No
         last_of_process[one.op.process] = vertex
         events.append((one.invoked.time_ns, 0, vertex))
         if one.op.type == "ok":
-            # What has no known end is before nothing.
+            # An operation without a known end is before nothing.
             events.append((one.op.time_ns, 1, vertex))
     newest: set[int] = set()
     before: dict[int, set[int]] = {}

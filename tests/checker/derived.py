@@ -1,4 +1,4 @@
-"""What a history tells about the log: who wrote and read what, and the order of each key.
+"""The log as a history shows it: the writer and readers of each value, and the order of each key.
 
 Guarantees: the log of a key is fed from every poll, of failed operations too (a consumer must never
 be shown bad data), and from sends with a known offset that must have happened. The order of a key
@@ -30,7 +30,7 @@ class KeyOrder:
 
 
 class Derived:
-    """All structures that the rules need, made once."""
+    """All structures that the rules need, built once."""
 
     def __init__(self, history: Sequence[Op]) -> None:
         self.completions: list[Completion] = completions(history)

@@ -1,4 +1,4 @@
-"""What a history is worth, in numbers. Nothing here is right or wrong (rule 12)."""
+"""The coverage of a history, in numbers. Nothing here is right or wrong (rule 12)."""
 
 import dataclasses
 from collections import Counter

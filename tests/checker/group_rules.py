@@ -1,8 +1,8 @@
 """Rules about the positions of the group. They are Penstock's own addition to the known rules.
 
-One history has one group. Its committed positions are one register for each key: a read returns
-what some commit wrote, and no commit that was over before the read began lies wholly behind that
-one. Going back is legal when somebody committed it (a member with an older position may).
+One history has one group. Its committed positions are one register for each key: a read returns the
+value of some commit, and no commit that was over before the read began is wholly after that one.
+Going back is legal when a member committed it (one with an older position may).
 """
 
 import dataclasses

@@ -1,10 +1,10 @@
-"""Operations: what a client asked, when, and what it was told. Saved as JSON lines.
+"""Operations: a client's request, its time, and the answer. Saved as JSON lines.
 
 Each operation is two entries of one process: `invoke`, and one of
 
 - `ok`: it happened;
 - `fail`: it did not happen, and never will;
-- `info`: nobody knows.
+- `info`: its outcome is unknown.
 
 A process has one operation at a time. An `invoke` without a completion (the client was killed) is
 completed as `info` by `completions`. A key is one partition; values are unique within a key.
@@ -49,7 +49,7 @@ class Send:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Poll:
-    """What one poll returned: for each key offsets with their values, in the order returned."""
+    """The result of one poll: for each key offsets with their values, in the order returned."""
 
     records: Records
 
@@ -63,7 +63,7 @@ class Commit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Committed:
-    """Positions that the group was told to have; None where there is none."""
+    """Committed positions that the group got; None where there is none."""
 
     positions: Mapping[int, int | None]
 

@@ -1,4 +1,4 @@
-"""Rules about the log itself: what is in it, once, at one place, and read by everybody."""
+"""Rules about the log itself: each value is in it once, at one place, and every reader gets it."""
 
 from collections import defaultdict
 from collections.abc import Iterator

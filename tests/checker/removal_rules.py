@@ -1,4 +1,4 @@
-"""Rules about removals: what nobody removed is still there, and what was removed stays away."""
+"""Rules about removals: values without a removal still exist, and removed values stay removed."""
 
 from collections.abc import Iterator
 

@@ -2,7 +2,7 @@
 
 Guarantees: a seed gives one history. Without a fault it keeps every promise that the checker knows:
 transactions with markers and a last stable offset, unknown outcomes that happened or not, crashed
-clients, a group whose keys move. With a fault, `fired` tells how often it came to bear.
+clients, a group whose keys move. With a fault, `fired` counts how often it took effect.
 
 It is NOT a model of Kafka's protocol: no requests, no replicas, no time.
 """
@@ -318,7 +318,7 @@ class Simulation:
         try:
             yield
         except GeneratorExit:
-            # The run ends here, as a client is killed: what it knew is noted.
+            # The run ends here, as a client is killed: its knowledge is recorded.
             self.note(process, "info", "txn", actions, rebalanced=moved)
             raise
         self.note(process, type_, "txn", actions, rebalanced=moved)

@@ -1,4 +1,4 @@
-"""Removals: what may vanish does so unpunished, and each rule bites on the smallest history."""
+"""Removals: allowed removals are no anomaly, and each rule fails on the smallest bad history."""
 
 from collections.abc import Sequence
 

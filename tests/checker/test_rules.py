@@ -248,7 +248,7 @@ def test_writes_and_reads_in_a_circle_are_allowed_only_with_edges_between_writes
 
 
 def test_a_circle_through_the_order_of_a_process_is_found() -> None:
-    # Process 0 reads a value before the same process has sent what led to it.
+    # Process 0 reads a value before the same process has sent its cause.
     entries = history(
         op("ok", poll(k1=[(0, B)]), process=0),
         op("ok", send(X, A, 0), process=0),

@@ -1,4 +1,4 @@
-"""`Vanishing`: which values may be gone from a log, because somebody removed them.
+"""`Vanishing`: which values may be missing from a log, because they were removed.
 
 Operations that remove say so in the history, from the moment they are invoked:
 
@@ -7,7 +7,7 @@ Operations that remove say so in the history, from the moment they are invoked:
 - `compact`: from its beginning on, a value whose record key has a later value in its partition;
 - `recreate`: the topic is deleted and created again: everything written before its end.
 
-One that failed removed nothing. One whose end is unknown may go on for ever. The last value of a
+One that failed removed nothing. One whose end is unknown may continue for ever. The last value of a
 record key never vanishes by compaction. The key of a record is `record_key` of its value.
 """
 
@@ -29,7 +29,7 @@ def record_key(value: int) -> int:
 
 
 class Vanishing:
-    """What was removed in one history."""
+    """The removals of one history."""
 
     def __init__(self, completions: Sequence[Completion]) -> None:
         self.cuts: dict[int, list[tuple[int, float]]] = defaultdict(list)

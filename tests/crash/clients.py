@@ -1,7 +1,7 @@
 """The test's end of the clients that run through crashes (`load`), and the reader of everything.
 
-Each client is a child process, so that its threads, warnings and memory are its own. What it tells
-goes into the ledger as it comes. librdkafka is imported when it is first used: the fast tests
+Each client is a child process, so that its threads, warnings and memory are its own. Its output
+goes into the ledger as it arrives. librdkafka is imported when it is first used: the fast tests
 collect this file too.
 """
 

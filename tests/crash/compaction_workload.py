@@ -1,4 +1,4 @@
-"""Compaction on a recording disk, with what the log held after each step; and the check of a cut.
+"""Compaction on a recording disk, with the log's content after each step; and the check of a cut.
 
 Everything that is appended is synced before a pass begins. So a cut inside a pass must leave
 exactly one of the logs that were there in that pass: the one before it, or one with the first so
@@ -34,7 +34,7 @@ SETTINGS = replace(COMPACTED, segment_bytes=900)
 
 
 class Content(NamedTuple):
-    """What a log holds."""
+    """The content of a log."""
 
     batches: list[bytes]
     records: list[Seen]

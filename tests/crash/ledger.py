@@ -1,4 +1,4 @@
-"""`Ledger`: what was acknowledged and seen; and what a log that was read back breaks of it.
+"""`Ledger`: acknowledged and consumed records; and the violations of a log that was read back.
 
 The rules, for each partition of a log that was read from its beginning to its end:
 
@@ -6,7 +6,7 @@ The rules, for each partition of a log that was read from its beginning to its e
 - every record that a consumer was ever shown is there, at the offset it was shown at;
 - no record is there twice: producers are idempotent;
 - the records of one producer are in the order in which it sent them;
-- nothing is there that nobody can have sent to this partition, byte for byte;
+- every record was sent to this partition by a producer, byte for byte;
 - offsets have no gaps: these topics know neither compaction nor transactions.
 
 A record whose fate the client does not know (not acknowledged yet, or given up) may be there once
@@ -62,7 +62,7 @@ def sent_of(value: bytes) -> Sent | None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What must be in a log that is read from now on."""
+    """The required content of a log that is read from now on."""
 
     acknowledged: Mapping[Sent, Placed]
     seen: Mapping[Placed, Sent]

@@ -1,10 +1,10 @@
 """A client that runs through crashes, as a process of its own: `load.py CLIENT BOOTSTRAP SEED`.
 
-A producer is idempotent, sends values that nobody else sends, and tells on its output what it was
-told: `a NUMBER PARTITION OFFSET` for an acknowledgement, `f NUMBER PARTITION REASON` for a record
-that it gave up. It goes on through a dead broker by its own retries: nothing here opens a second
-producer. `watcher` is a consumer that tells everything that it is shown: `w PARTITION OFFSET
-VALUE`. It ends when its input ends, after what is in flight is settled.
+A producer is idempotent, sends unique values, and prints the answers that it gets: `a NUMBER
+PARTITION OFFSET` for an acknowledgement, `f NUMBER PARTITION REASON` for a record that it
+abandoned. It survives a dead broker by its own retries: nothing here opens a second producer.
+`watcher` is a consumer that prints everything that it reads: `w PARTITION OFFSET VALUE`. It ends
+when its input ends, after requests in flight are settled.
 
 The rate is bounded on purpose: a round is about where the crash falls, not about speed.
 """

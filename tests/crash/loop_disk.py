@@ -1,12 +1,12 @@
 """`LoopDisk`: an ext4 file system in a file, whose power can be cut.
 
 The cut is the kernel's own: `FS_IOC_SHUTDOWN` without flushing the journal. From then on every
-write and sync fails with EIO; after unmounting and mounting, what was synced is there and what was
-not is gone, names included. It does not tear or reorder single sectors: the enumeration of crash
-points (`workload`) does that.
+write and sync fails with EIO; after unmounting and mounting, synced data exists and unsynced data
+is lost, names included. It does not tear or reorder single sectors: the enumeration of crash points
+(`workload`) does that.
 
 It needs root, loop devices and mkfs.ext4. Where they are missing it is an error that says so, never
-a skip: a proof that did not run is no proof.
+a skip: a proof that did not run proves nothing.
 """
 
 import fcntl

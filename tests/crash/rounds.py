@@ -1,7 +1,8 @@
 """`Run`: one broker, three producers, a consumer, one ledger; crash after crash, checked each time.
 
-A test brings the crash (`kill -9`, a power cut); this brings everything around it. After each crash
-the same clients must go on by themselves: `wait_for_progress` fails when one of them does not.
+A test causes the crash (`kill -9`, a power cut); this module does everything around it. After each
+crash the same clients must continue by themselves: `wait_for_progress` fails when one of them does
+not.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Each safeguard taken out of a running broker makes the crash check fail (marker `crash`).
 
-The same rounds as in `test_kill` and `test_power_cut`, one crash each, on a broker that
-`unguarded` has changed. Without the sync, the watermark, the sequence check or the checksum the
-ledger must report a violation of the kind that the guard is there for. With only the dangerous
-moments made longer it must report none: then it is the missing guard that was seen, not the delay.
+The same rounds as in `test_kill` and `test_power_cut`, one crash each, on a broker that `unguarded`
+has changed. Without the sync, the watermark, the sequence check or the checksum the ledger must
+report a violation of the kind that the guard is there for. With only the dangerous moments extended
+it must report none: this shows that the missing guard was detected, not the delay.
 
 The sync of directories is missing here: ext4 keeps the name of a file whose data is synced, which
 POSIX does not promise. `test_guards_bite` takes it out on a disk that keeps no more than POSIX.

@@ -1,9 +1,9 @@
 """Crash-point enumeration: a cut after every single change of a workload, with every fate.
 
-A cut is right when everything acknowledged is there, nothing else than what was appended is there,
-producers are remembered as a replay would, recovering twice is recovering once, and a cut inside
-recovery changes none of this. The fast test takes a sample; `make crash` takes more; with
-PENSTOCK_CRASH_FULL=1 every prefix is taken for several workloads and seeds.
+A cut is right when all acknowledged records exist, all records were appended, the state of
+producers is that of a replay, recovering twice is recovering once, and a cut inside recovery
+changes none of this. The fast test uses a sample; `make crash` uses more; with
+PENSTOCK_CRASH_FULL=1 every prefix is used for several workloads and seeds.
 """
 
 import os

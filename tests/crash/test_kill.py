@@ -2,8 +2,9 @@
 
 Three real clients produce with idempotence on, and a consumer follows. In each round the broker is
 killed at a moment that a seed chooses; in every third round it is killed again, up to three times,
-while it starts and recovers. The clients are not told: they must go on by their own retries. After
-each round everything is read back and compared with what was acknowledged and seen (`ledger`).
+while it starts and recovers. The clients get no signal: they must continue by their own retries.
+After each round everything is read back and compared with the acknowledged and consumed records
+(`ledger`).
 
 CI runs 5 rounds; PENSTOCK_PROOF=1 runs 50. PENSTOCK_SEED repeats a failure.
 """

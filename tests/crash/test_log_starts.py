@@ -1,4 +1,4 @@
-"""DeleteRecords: once answered, no cut brings the records back; and the sync is what does it."""
+"""DeleteRecords: once answered, no cut restores the records; the sync guarantees it."""
 
 import asyncio
 from collections.abc import Callable

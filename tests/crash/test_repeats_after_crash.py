@@ -1,4 +1,4 @@
-"""A producer repeats after a crash what it was not told about: five batches, none is doubled.
+"""A producer repeats unacknowledged batches after a crash: five batches, none is duplicated.
 
 A client keeps up to five batches in flight. When the broker dies after writing them and before
 answering, the client sends all of them again, the oldest first. Every one must be known again,

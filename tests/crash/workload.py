@@ -1,10 +1,10 @@
-"""A workload on a recording disk, with what was acknowledged when; and the check of any cut of it.
+"""A workload on a recording disk, with its acknowledgements in order; and the check of any cut.
 
 The workload has everything that writes: rolls, two leader epochs, idempotent producers,
 transactions that commit and that abort, snapshots, retention, a second partition, deletion and
-creation under the same name, a clean stop, a new start and more appends. After each flush it notes
-how many changes were on the disk's record and what was acknowledged by then: whatever a cut after
-that number of changes leaves must contain all of it.
+creation under the same name, a clean stop, a new start and more appends. After each flush it
+records the number of changes on the disk and the acknowledged records by then: a cut after that
+number of changes must leave all of them.
 """
 
 import random
@@ -45,7 +45,7 @@ class Acknowledged(NamedTuple):
 
 @dataclass
 class History:
-    """What happened, by number of changes on the disk."""
+    """The events, by number of changes on the disk."""
 
     disk: RecordingDisk
     acknowledged: list[Acknowledged] = field(default_factory=list)
@@ -69,7 +69,7 @@ class History:
 
 
 class Recorder:
-    """Runs the workload and notes what it promised."""
+    """Runs the workload and records its promises."""
 
     def __init__(self, disk: RecordingDisk) -> None:
         self.history = History(disk)

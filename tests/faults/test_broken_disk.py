@@ -1,11 +1,11 @@
 """A disk that fails (EIO): the directory goes offline and nothing is acknowledged after it.
 
-A failed sync is final: the kernel may have dropped the dirty pages, and a second sync would say
-that all is well. What was durable before is still served; the broker lives, so that consumers can
-read it and an operator can look; a restart on a healthy disk resumes with everything that was
-acknowledged.
+A failed sync is final: the kernel may have dropped the dirty pages, and a second sync would report
+success. Records that were durable before are still served; the broker lives, so that consumers can
+read them and an operator can investigate; a restart on a healthy disk resumes with everything that
+was acknowledged.
 
-Also here: what is not durable yet is not visible.
+Also here: records that are not durable yet are not visible.
 """
 
 import errno

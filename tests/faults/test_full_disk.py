@@ -1,4 +1,4 @@
-"""A full disk and short writes: a retriable error, nothing half kept, fetch goes on, room resumes.
+"""A full disk and short writes: a retriable error, no partial write, fetch continues, room resumes.
 
 The whole broker runs in this process over a disk that fails on demand. Real file systems and real
 clients are in `test_clients_on_full_disk`.

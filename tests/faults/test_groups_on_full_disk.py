@@ -1,4 +1,4 @@
-"""A full disk and groups: who needs a record is told to come back, and nobody else notices.
+"""A full disk and groups: requests that write get a retriable error, and no others are affected.
 
 One partition holds all groups, so that one shard would take all of them with it.
 """

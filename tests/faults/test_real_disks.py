@@ -1,9 +1,9 @@
 """The same faults on real file systems under a real broker process (marker `crash`).
 
-A tmpfs of a few megabytes that somebody else fills, and an ext4 that the kernel shuts down, so that
-every sync fails with EIO. Six real clients must wait out the full disk by their own retries: the
-error they are told, KAFKA_STORAGE_ERROR, is one that they all repeat. It needs root; where a file
-system cannot be mounted that is an error, never a skip.
+A tmpfs of a few megabytes that another file fills, and an ext4 that the kernel shuts down, so that
+every sync fails with EIO. Six real clients must wait out the full disk by their own retries: they
+all retry their error, KAFKA_STORAGE_ERROR. It needs root; where a file system cannot be mounted
+that is an error, never a skip.
 """
 
 import errno
@@ -39,7 +39,7 @@ MIB = b"y" * 1_000_000
 
 
 class SmallDisk:
-    """A tmpfs, and a file of somebody else's that fills it to the last byte."""
+    """A tmpfs, and another file that fills it to the last byte."""
 
     def __init__(self, path: Path) -> None:
         if os.geteuid() != 0:

@@ -1,7 +1,7 @@
 """`Wire`: one connection to a broker, with the two calls that faults are seen by.
 
-It repeats nothing: an error code is what a test wants to see. `FaultyRoom` is a disk whose faults
-do not show in the free space, so that the guard against a filling disk stays out of the way.
+It retries nothing: a test checks the error code. `FaultyRoom` is a disk whose faults do not show in
+the free space, so that the guard against a filling disk does not interfere.
 """
 
 from types import TracebackType

@@ -1,7 +1,7 @@
 """Every decoder of the protocol: garbage is accepted or raises the one declared error.
 
 Each `fuzz_*` takes any bytes and returns, or lets a bug escape; a runner may call them for minutes.
-What is accepted must also survive being written again. The tests here run each target on a small,
+Accepted input must also survive being written again. The tests here run each target on a small,
 repeatable sample: random bytes, and good messages with a few bytes changed.
 """
 

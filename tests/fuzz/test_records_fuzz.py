@@ -1,6 +1,6 @@
 """Every decoder of records: any bytes are accepted or raise the one declared error.
 
-Each `fuzz_…` function takes bytes and can be handed to a fuzzer as it is; the tests below feed them
+Each `fuzz_…` function takes bytes and can be passed to a fuzzer directly; the tests below feed them
 with damaged batches from a fixed seed, because purely random bytes never get past the header.
 """
 

@@ -1,6 +1,6 @@
-"""The kernels of Spark: any bytes are what the plain decoder, or the reference, makes of them.
+"""The kernels of Spark: for any bytes the result is that of the plain decoder, or the reference.
 
-Each `fuzz_…` function takes bytes and can be handed to a fuzzer as it is. A compiled kernel that
+Each `fuzz_…` function takes bytes and can be passed to a fuzzer directly. A compiled kernel that
 reads or writes outside of its buffers shows here as a crash or as rows that differ.
 """
 

@@ -196,7 +196,7 @@ class AiokafkaClient:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Notes what moved."""
+    """Records the moved partitions."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves

@@ -1,4 +1,4 @@
-"""Brokers as runs of seconds need them: quick to notice who is gone, guards in or out.
+"""Brokers for runs of seconds: quick to notice dead clients, with or without guards.
 
 The settings only shorten waits; they switch no promise off. `changes` names safeguards that
 `unguarded` takes out before Penstock starts.

@@ -1,4 +1,4 @@
-"""The port between a worker and a client library, and how outcomes are told.
+"""The port between a worker and a client library, and the reports of outcomes.
 
 Guarantees that every adapter keeps: a call returns when its effect is certain; it raises `Refused`
 when the effect certainly did not and will not happen, and `Unknown` in every other case. When in

@@ -50,7 +50,7 @@ def _quiet(bootstrap: str) -> dict[str, Any]:
         "topic.metadata.refresh.fast.interval.ms": BACKOFF_MS,
         # With `rebootstrap`, the default, librdkafka 2.16 throws its brokers away when all are
         # gone, but not the group coordinator that it remembers: after a restart of the broker
-        # `send_offsets_to_transaction` waits for a connection that nobody opens any more, longer
+        # `send_offsets_to_transaction` waits for a connection that is never opened again, longer
         # than its timeout. It does so on Apache Kafka too.
         "metadata.recovery.strategy": "none",
         "log_level": 0,

@@ -141,7 +141,7 @@ class KafkaPythonClient:
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000), max_records=records_max)
         except KafkaError:
             return {}
-        # What comes from a position that is not the group's does not count.
+        # Records from a position that is not the group's do not count.
         unsettled = set(self._unsettled)
         with contextlib.suppress(KafkaError):
             self._settle()
@@ -221,7 +221,7 @@ class KafkaPythonClient:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Notes what moved."""
+    """Records the moved partitions."""
 
     def __init__(self, moves: Moves, unsettled: set[int]) -> None:
         self._moves = moves

@@ -1,7 +1,7 @@
 """The faults, one after the other, chosen by a seed; at the end everything is healed.
 
 The mix of faults changes a few times in a run, and a quarter of the periods is quiet, so that a
-fault also meets a system at rest. `zombie` stops a client in the middle of what it does, gives its
+fault also meets a system at rest. `zombie` stops a client in the middle of an operation, gives its
 transactional id to a successor, and wakes it up afterwards.
 """
 

@@ -1,4 +1,4 @@
-"""What one run is: its seed, length, mode, clients and faults. A plan is JSON for the workers."""
+"""The plan of one run: its seed, length, mode, clients and faults. It is JSON for the workers."""
 
 import dataclasses
 import json

@@ -1,7 +1,7 @@
-"""Starts, stops, kills and replaces workers, and makes one history of what they tell.
+"""Starts, stops, kills and replaces workers, and merges their output into one history.
 
 Guarantees: whatever happens to a worker, its operation in hand ends up in the history: completed by
-itself, or as `info` with what it knew when it was killed. All workers read the same clock of the
+itself, or as `info` with its last update when it was killed. All workers read the same clock of the
 machine, so their entries are put in order by it. Only own children are signalled, by process id.
 """
 

@@ -33,7 +33,7 @@ KEPT = Path(__file__).resolve().parents[2] / "build" / "histories"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run gave."""
+    """The result of a run."""
 
     plan: Plan
     history: list[Op]

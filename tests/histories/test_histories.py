@@ -2,7 +2,7 @@
 
 CI runs a seeded sample of each mode on Penstock; PENSTOCK_PROOF=1 runs ten times three minutes.
 PENSTOCK_SEED changes the choices. The workload itself is held to Apache Kafka by
-`test_against_kafka` (marker `interop`): what fails there is a fault of the workload.
+`test_against_kafka` (marker `interop`): a failure there is a fault of the workload.
 """
 
 import dataclasses

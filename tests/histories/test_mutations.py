@@ -1,9 +1,9 @@
 """Each safeguard taken out of a broker makes the checker find something (marker `crash`).
 
 A row is the change, the run that leads into the dangerous moment, and the anomalies of which at
-least one must be found, in one of a few runs: whether a client is there at the moment that matters
-is chance. With only the dangerous moments made longer nothing may be found: then it
-is the missing guard that was seen, not the delay.
+least one must be found, in one of a few runs: whether a client is active at the critical moment is
+chance. With only the dangerous moments extended nothing may be found: this shows that the missing
+guard was detected, not the delay.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What becomes of plans and of the offsets that the final phase must reach."""
+"""Plans, and the offsets that the final phase must reach."""
 
 from tests.checker.writing import history, op, poll, send
 from tests.histories.plan import Plan, key_of, partition_of, plan_from_json

@@ -175,7 +175,7 @@ def slower_sync() -> None:
         original(self, flush_round)
 
     replace(Flusher, "execute", execute)
-    # The pool is not reached by what is changed here.
+    # The changes here do not reach the pool.
     replace(group_commit, "open_sync_pool", lambda _threads_max: None)
 
 

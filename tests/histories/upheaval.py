@@ -1,8 +1,8 @@
-"""What operators do while clients work: settings, deletions, compaction, retention, new topics.
+"""Actions of operators while clients work: settings, deletions, compaction, retention, new topics.
 
-Each is noted in the history as an operation of a process of its own, so that the checker knows what
-may be gone; one that fails or is not answered is noted as that. Every topic has its own lot:
-removals of different kinds in one topic would explain each other away.
+Each is recorded in the history as an operation of a process of its own, so that the checker knows
+which values may be missing; one that fails or is not answered is recorded as that. Every topic has
+its own lot: removals of different kinds in one topic would explain each other away.
 
 The settings of a topic change all the time, and none of them may cost a record.
 """
@@ -49,7 +49,7 @@ HARMLESS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class Upheaval:
-    """Does and notes what the nemesis asks for."""
+    """Does and records the actions that the nemesis requests."""
 
     def __init__(self, plan: Plan, bootstrap: str) -> None:
         self._plan = plan
@@ -66,8 +66,8 @@ class Upheaval:
         }
 
     def _admin(self) -> AdminClient:
-        # A client that saw the broker gone may wait for long: a new one asks at once. The caller
-        # keeps it until the answer is there: a client that is gone never answers.
+        # A client that lost the broker may wait for long: a new one sends at once. The caller keeps
+        # it until the answer has arrived: a closed client never answers.
         return AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
     @contextlib.contextmanager
@@ -106,7 +106,7 @@ class Upheaval:
         ).values():
             future.result(CALL_SECONDS)
 
-    # --- What operators do ---
+    # --- Actions of operators ---
 
     def change_settings(self, _highest: Mapping[int, int]) -> None:
         """A setting that no record depends on, of any topic that stays."""

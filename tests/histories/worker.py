@@ -3,9 +3,9 @@
     python -m tests.histories.worker PLAN BOOTSTRAP LIBRARY SLOT NUMBER TARGETS
 
 It prints one JSON line for each entry of the history, and besides `invoke` and the completions a
-line `update`: what the operation knows so far, for the case that the process is killed. The slot
-gives the transactional id, which a worker's successor takes over; the number is unique in a run and
-makes processes and values unique. It ends when its input ends, after the operation in hand.
+line `update`: the operation's state so far, for the case that the process is killed. The slot gives
+the transactional id, which a worker's successor takes over; the number is unique in a run and makes
+processes and values unique. It ends when its input ends, after the operation in hand.
 
 With TARGETS (`{key: offset}`) it is a reader of the final phase: it reads every key from the
 beginning until the last target is reached.
@@ -398,7 +398,8 @@ class Worker:
         client.assign(dict.fromkeys(keys, 0))
         self.teller.complete("ok")
         left, empty_polls = dict(targets), 0
-        # Nobody writes and nothing is open any more: what stays empty for so long is the end.
+        # No client writes and nothing is open any more: a poll that stays empty for so long is at
+        # the end.
         while (left or empty_polls < EMPTY_POLLS_AT_THE_END) and time.monotonic() < deadline:
             self.teller.invoke(self.process, "poll")
             found = client.poll(FINAL_POLL_SECONDS, RECORDS_MAX * 5)
