@@ -3,7 +3,7 @@
 It answers `prepare NAME`, `start NAME` and `stop NAME` (`tests.soak.worker`). Several attacks may
 run at once, each on a thread. It yields the processor to the broker and to the measured client, and
 it uses one processor at most. `start burning` uses as much without any attack: the latencies that
-attacks are compared with are measured beside it, so that they differ by what the broker does.
+attacks are compared with are measured beside it, so that they differ by the broker's work alone.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Attacks on produce, fetch and administration: the client chooses the price, the broker pays it.
 
 `prepare` runs once, before the measurement. `strike` runs again and again on a thread of its own
-until the attack is over; it may be refused, delayed or disconnected, and counts what it sent.
+until the attack is over; it may be rejected, delayed or disconnected, and counts its requests.
 """
 
 import contextlib

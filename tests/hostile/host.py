@@ -2,9 +2,9 @@
 
 A client that connects to the socket file DOOR receives every metric and the pauses of the loop as
 JSON. A pause is the CPU time of the loop's thread between two ticks of a timer that is due every
-few milliseconds: what one turn of the loop costs, however busy the machine is. Time
-that the host took away meanwhile is subtracted. Only Penstock and the standard library are
-imported, so that it also runs on an installed, compiled package.
+few milliseconds: the cost of one turn of the loop, however busy the machine is. Time that the host
+took meanwhile is subtracted. Only Penstock and the standard library are imported, so that it also
+runs on an installed, compiled package.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 1. Unloaded: the neighbours, beside a process that computes as much as the attackers do.
 2. Each attack in turn, or random mixes of two to four for some seconds each.
-3. The neighbours compare what was acknowledged with the log. Then SIGTERM, in the middle of the
+3. The neighbours compare the acknowledged records with the log. Then SIGTERM, in the middle of the
    last attack.
 """
 

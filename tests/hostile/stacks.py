@@ -1,4 +1,4 @@
-"""`Stacks`: what the event loop did during a long pause, for the one who has to shorten it.
+"""`Stacks`: the stacks of the event loop during a long pause, for its analysis.
 
 A thread looks at the stack of the loop's thread every few milliseconds, which costs the broker
 some CPU time; it runs only with PENSTOCK_STACKS=1. Compiled functions have no frames, so it says

@@ -1,8 +1,8 @@
 """Each bound removed from the broker makes an attack succeed (marker `chaos`).
 
 A short siege of a broker that `unguarded` has changed: the verdict must have the sentence that the
-bound is there to prevent. Pauses are CPU time, so a busy machine changes nothing. CI removes one of
-the bounds; PENSTOCK_PROOF=1 removes each in turn. `test_hostile` is the same with all of them.
+bound prevents. Pauses are CPU time, so a busy machine changes nothing. CI removes one of the
+bounds; PENSTOCK_PROOF=1 removes each in turn. `test_hostile` is the same with all of them.
 """
 
 from typing import Final

@@ -13,7 +13,7 @@ SAMPLES_MIN: Final = 50
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a neighbour has to bear."""
+    """The limits for a neighbour."""
 
     pause_ms: float = 50.0
     """CPU time of one turn of the event loop."""

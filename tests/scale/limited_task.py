@@ -1,10 +1,10 @@
-"""A Spark task's reading in a process with little memory: what it read, as one line of JSON.
+"""A Spark task's reading in a process with little memory: its result, as one line of JSON.
 
     python -m tests.scale.limited_task ADDRESS TOPIC UNTIL_OFFSET MEMORY_BYTES
 
-The limit is on the address space, as Spark's own `spark.executor.pyspark.memory`: whoever needs
-more gets an error instead of memory. Rows are counted and thrown away, as Spark's worker does once
-it has passed a batch on.
+The limit is on the address space, as Spark's own `spark.executor.pyspark.memory`: a larger
+allocation fails. Rows are counted and thrown away, as Spark's worker does once it has passed a
+batch on.
 """
 
 import json

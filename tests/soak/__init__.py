@@ -7,7 +7,7 @@ others. `python -m tests.soak --minutes 30`, or `make soak`.
 `scene` has the numbers: small limits, so that little load reaches them. `host` is `penstock serve`
 with a door for its metrics. Three kinds of client run as processes of their own (`worker`): one is
 measured (`well_behaved`), real clients have groups and transactions (`real_clients`), and others
-break rules and count what it costs them (`abuse`). `run` leads them through the phases, and
-`verdict` says what was broken. It needs root: the disk that fills up is a real one. `unguarded` is
-the broker with a safeguard taken out, which the verdict must notice (`test_soak_guards`).
+break rules and count the broker's reactions (`abuse`). `run` leads them through the phases, and
+`verdict` names the broken promises. It needs root: the disk that fills up is a real one.
+`unguarded` is the broker without a safeguard, which the verdict must notice (`test_soak_guards`).
 """

@@ -1,7 +1,7 @@
-"""Clients that break rules, and count what it costs them: `abuse.py PORT`.
+"""Clients that break rules, and count the broker's reactions: `abuse.py PORT`.
 
 Each kind of abuse runs on its own thread, again and again, and is finished before the client
-reports: what it saw refused, dropped and ended, by reason. The names are those of the broker's
+reports: rejected, dropped and ended connections, by reason. The names are those of the broker's
 metrics, so that the two can be compared. One address (the crowd's) is at its cap all the time; now
 and then the whole broker is, while the others open no connections. Bulk data keeps retention at
 work. A connection that should have been ended and was not is `unexpected`.
@@ -61,7 +61,7 @@ class Abuse:
         self.done: Counter[str] = Counter()
         self.unexpected: list[str] = []
 
-    # --- What the leader says ---
+    # --- Commands of the leader ---
 
     def fill(self) -> dict[str, bool]:
         """Put the data in place that slow readers ask for."""
@@ -112,7 +112,7 @@ class Abuse:
             try:
                 action()
                 self._count(self.done, action.__name__)
-            except Exception as error:  # noqa: BLE001 (told at the end)
+            except Exception as error:  # noqa: BLE001 (reported at the end)
                 self._tell(f"{action.__name__}: {type(error).__name__}: {error}")
                 self._is_over.wait(1.0)
             self._is_over.wait(pause_seconds)

@@ -1,4 +1,4 @@
-"""What real clients were told and shown, compared with a log that was read back. Pure."""
+"""Compares the acknowledged and consumed records of real clients with the log. Pure."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""`penstock serve` with a door: whoever connects to a socket file is told every metric as JSON.
+"""`penstock serve` with a door: a client of a socket file gets every metric as JSON.
 
     python host.py DOOR serve --config penstock.toml ...
 
@@ -17,7 +17,7 @@ from penstock.node import server
 
 
 class WatchedServer(server.BrokerServer):
-    """A broker that tells its metrics."""
+    """A broker that reports its metrics."""
 
     door = ""
 

@@ -1,11 +1,11 @@
 """Real clients at a low rate: `real_clients.py PORT [forgetful]`. All are librdkafka: it retries.
 
 An idempotent producer (acks=all), a producer of transactions of which every third is aborted, and
-two groups that read the ledger and commit, one by each group protocol. At the end everything that
-was acknowledged is compared with what is in the log, what readers of committed records get with
-what was committed, and each group must have been shown every record. `hold` stops what writes and
-waits until it is settled, `go` lets it go on: librdkafka does not tell of refusals it repeats.
-`forgetful` readers leave some records out of what they report: for the test of the check alone.
+two groups that read the ledger and commit, one by each group protocol. At the end all acknowledged
+records are compared with the log, the records of read_committed consumers with the committed ones,
+and each group must have read every record. `hold` stops the writers and waits until they are
+settled, `go` lets them continue: librdkafka does not report errors that it retries. `forgetful`
+readers leave some records out of their report: for the test of the check alone.
 """
 
 import os
@@ -77,7 +77,7 @@ class RealClients:
     def _on_error(self, error: KafkaError) -> None:
         self.errors[error.name()] += 1
 
-    # --- What the leader says ---
+    # --- Commands of the leader ---
 
     def start(self) -> dict[str, bool]:
         """Begin, all at once; returns when everybody is at work."""
@@ -139,7 +139,7 @@ class RealClients:
     def _guarded(self, work: Callable[..., None], *arguments: str) -> None:
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001 (told at the end)
+        except Exception as error:  # noqa: BLE001 (reported at the end)
             self.unexpected.append(f"{work.__name__}: {type(error).__name__}: {error}")
 
     def _produce(self) -> None:

@@ -1,9 +1,9 @@
-"""`soak`: leads a broker and its clients through the phases, and says what was found.
+"""`soak`: leads a broker and its clients through the phases, and reports the findings.
 
 1. Unloaded: only the measured clients.
-2. Loaded: everybody; the settings file is written anew each minute; twice the disk is filled to
-   below its mark for a while by a file of somebody else's, and freed again.
-3. The end: each client finishes what it does and compares; the broker's counts are read; it stops.
+2. Loaded: all clients; the settings file is rewritten each minute; twice the disk is filled to
+   below its mark for a while by another file, and freed again.
+3. The end: each client finishes its work and compares; the broker's counts are read; it stops.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ class Soak:
             time.sleep(unloaded_seconds)
             for one in measured:
                 one.ask("phase-loaded")
-            # Real clients do not say how often they were turned away, so they come first.
+            # Real clients do not report how often they were rejected, so they are first.
             real.ask("start")
             abuse.ask("start")
             self._load(minutes * 60, measured, (abuse, real))
@@ -164,7 +164,7 @@ class Soak:
             os.posix_fallocate(file.fileno(), 0, size)
         time.sleep(seconds)
         filler.unlink()
-        # It looks every second; then what writes may go on.
+        # It checks every second; then the writers may continue.
         time.sleep(2.5)
         refused = self.metrics().get(STORAGE_ERRORS, 0.0) - before
         self.found.full_refusals.append(round(refused))

@@ -1,7 +1,7 @@
-"""`StolenTime`: how long the host took processors away from this machine.
+"""`StolenTime`: how long the host took processors from this machine.
 
 A virtual machine shares its processors. While the host uses them for others, every process stands
-still, and clocks of CPU time go on: such a moment says nothing about a broker. The kernel counts
+still, and clocks of CPU time continue: such a moment says nothing about a broker. The kernel counts
 stolen time in hundredths of a second, over all processors; on a machine of one's own it stays 0,
 and elsewhere than on Linux it is taken for 0.
 """

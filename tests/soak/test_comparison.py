@@ -1,4 +1,4 @@
-"""The check of what consumers saw: fed with a good run it finds nothing, and each fault is found.
+"""The check of consumed records: it finds nothing in a good run, and finds each fault.
 
 It was never fed: the figures of the soak said "0 seen", and the verdict was good.
 """
@@ -16,7 +16,7 @@ SENT = [Sent("librdkafka", number, number % 2) for number in range(20)]
 
 
 class Run:
-    """What one soak has at its end: a log, and what its clients were told and shown."""
+    """The result of one soak: a log, and the acknowledged and consumed records of its clients."""
 
     def __init__(self) -> None:
         self.log = {

@@ -1,8 +1,8 @@
 """A sample of the soak for every change (marker `chaos`): seventy seconds, looser on time.
 
 Losses and counts are judged as in the whole one. Memory has no time to settle, and the machine may
-be busy with other tests, so those two bounds are wide: half an hour on a quiet machine is what
-`make soak` is for.
+be busy with other tests, so those two bounds are wide: `make soak` runs half an hour on a quiet
+machine.
 """
 
 import pytest

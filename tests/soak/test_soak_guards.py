@@ -1,8 +1,8 @@
 """Each safeguard taken out of the broker makes a soak say so (marker `chaos`).
 
 A short soak on a broker that `unguarded` has changed: the verdict must have the sentence that the
-guard is there to prevent. CI takes one of them out; PENSTOCK_PROOF=1 takes out each in turn.
-`test_soak` is the same with all of them in.
+guard prevents. CI removes one of them; PENSTOCK_PROOF=1 removes each in turn. `test_soak` is the
+same with all of them.
 """
 
 from typing import Final

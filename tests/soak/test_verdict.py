@@ -1,4 +1,4 @@
-"""The judge of a soak: each broken promise is told, and a good run has none."""
+"""The verdict of a soak: each broken promise is reported, and a good run has none."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a soak found, and what of it is broken. Pure: figures in, sentences out."""
+"""The verdict of a soak: its broken promises. Pure: figures in, sentences out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,14 +1,14 @@
 """A client that behaves, paced and measured: `well_behaved.py PORT produce|fetch`.
 
-The producer is idempotent, waits for each answer (acks=all), and repeats what a full disk refused.
-It remembers what was acknowledged and compares that with the log at the end. The reader fetches
-from the start of the log. Each answer's time is noted under the phase of the moment (`phase-NAME`).
-Only answers that brought what was asked for count: a refusal is quick and no service.
+The producer is idempotent, waits for each answer (acks=all), and retries after a full disk. It
+keeps the acknowledged records and compares them with the log at the end. The reader fetches from
+the start of the log. Each answer's time is recorded under the current phase (`phase-NAME`). Only
+successful answers count: an error is quick and no service.
 
 A request that had to wait for the answer before it is timed from the moment it was due, and one
 that was never sent for that reason counts with the wait: a broker that stands still for a second is
-not one slow request but fifty. A request during which the host took the processor away is counted
-and not timed (`stolen_time`).
+not one slow request but fifty. A request during which the host took the processor is counted and
+not timed (`stolen_time`).
 """
 
 import statistics
@@ -45,7 +45,7 @@ CLOCK = SystemClock()
 
 
 class Paced:
-    """Requests at their moments, on a thread, until told to stop."""
+    """Requests at their due times, on a thread, until it is stopped."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Paced:
                     self._plan_anew()
                     continue
                 self._work(self._connection)
-            except Exception as error:  # noqa: BLE001 (a client that behaves has none: it is told)
+            except Exception as error:  # noqa: BLE001 (a well-behaved client has none: reported)
                 if len(self.unexpected) < UNEXPECTED_MAX:
                     self.unexpected.append(f"{type(error).__name__}: {error}")
                 self._connection = None
@@ -117,7 +117,7 @@ class Paced:
         self._due = self._plan
         if now < self._plan:
             time.sleep(self._plan - now)
-            # That this process woke up late is nothing that the broker did.
+            # A late wake-up of this process is not the broker's doing.
             self._due = time.perf_counter()
             self._host.seconds()
 

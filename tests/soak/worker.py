@@ -1,8 +1,8 @@
 """Both ends of a client process: words go in, one line of JSON comes back for each.
 
 A client has its work on threads; its main thread waits for words and answers them (`serve`). The
-leader's end is `Worker`. What a client prints besides goes to its own log file, whose end is shown
-when it dies.
+leader's end is `Worker`. Other output of a client goes to its own log file, whose end is shown when
+it dies.
 """
 
 import contextlib
