@@ -1,4 +1,4 @@
-"""What clients send is what a broker accepts, with the keys, sizes and stamps asked for."""
+"""A broker accepts the clients' batches, with the configured keys, sizes and stamps."""
 
 import random
 from collections import Counter

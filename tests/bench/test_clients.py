@@ -1,4 +1,4 @@
-"""Each kind of client in this process, against a broker in this process: what it saw is true."""
+"""Each kind of client in this process, against a broker in this process: its report is true."""
 
 import resource
 import threading

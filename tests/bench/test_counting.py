@@ -1,4 +1,4 @@
-"""What a reader counts: records, not offsets."""
+"""A reader counts records, not offsets."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a client's observer counts: the measured part only, and latency from the due time."""
+"""A client's observer counts the measured part only, and latency from the due time."""
 
 from penstock.bench.assignment import Progress
 from penstock.bench.observing import Observer, waited_for_processor_ns

@@ -64,7 +64,7 @@ def test_the_page_is_as_it_was_looked_at(name: str, text: str) -> None:
 
 
 class _Loads(HTMLParser):
-    """Everything that would make a browser ask somebody, and whether tags are closed."""
+    """Collects everything that a browser would load from elsewhere, and whether tags are closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small runs with client processes against a broker in this process: who reads what."""
+"""Small runs with client processes against a broker in this process: what each client reads."""
 
 from collections.abc import Iterator
 

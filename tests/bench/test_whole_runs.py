@@ -77,7 +77,7 @@ def test_two_brokers_are_compared_in_turns(both: BothBrokers) -> None:
 
 
 def penstock(*arguments: str) -> "subprocess.Popen[str]":
-    # A shell lets what it runs in the background ignore Ctrl-C, and children inherit that.
+    # Background processes of a shell ignore Ctrl-C, and children inherit that.
     listens = ["env", "--default-signal=INT"]
     return subprocess.Popen(
         [*listens, sys.executable, "-m", "penstock", "bench", *arguments],

@@ -1,4 +1,4 @@
-"""Verdicts of the comparison: what is met, what is missed, and what the rounds disagree on."""
+"""Verdicts of the comparison: targets met, missed, and those on which the rounds disagree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The comparison: which rows run, how a busy machine and failures are handled, what is reported."""
+"""The comparison: selected rows, a busy machine, failures, and the report."""
 
 import pytest
 

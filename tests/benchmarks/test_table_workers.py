@@ -1,4 +1,4 @@
-"""A contestant in a process of its own: it answers, and how it failed is told."""
+"""A contestant in its own process: it answers, and its failure is reported."""
 
 import sys
 from pathlib import Path

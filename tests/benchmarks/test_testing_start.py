@@ -1,4 +1,4 @@
-"""The table of what a broker costs a test: medians, p95, and what is missed."""
+"""The table of a broker's cost in a test: medians, p95, and missed targets."""
 
 import pytest
 

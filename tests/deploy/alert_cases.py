@@ -12,7 +12,7 @@ GIGABYTE = 1_000_000_000
 
 
 class Case(NamedTuple):
-    """What one alert sees, each as (selector, values)."""
+    """The series of one alert, each as (selector, values)."""
 
     fires: dict[str, str]
     stays: dict[str, str]

@@ -1,4 +1,4 @@
-"""Alerts and dashboard name only what a broker exports, and every alert has words for its reader.
+"""Alerts and dashboard name only exported metrics, and every alert has a description.
 
 That the alerts fire, and that Prometheus takes all of it, is in `test_prometheus`.
 """
@@ -132,5 +132,5 @@ def test_documents_tell_metrics_by_their_exported_names(
 ) -> None:
     for path in GUIDE.parents[1].rglob("*.md"):
         found = bare_names(path.read_text(), exported)
-        # A gauge may be named as what it shows; a counter is nothing but a metric.
+        # A gauge may be named by its quantity; a counter is always a metric.
         assert not [name for name in found if name.endswith("_total")], path.name

@@ -1,4 +1,4 @@
-"""Prometheus itself judges what is shipped for it, and scrapes a running broker.
+"""Prometheus itself checks the shipped files, and scrapes a running broker.
 
 promtool checks the rules, the settings and the page; each alert fires on its series and stays quiet
 on others that come near. A real Prometheus reads a broker that was used, takes every rule, and

@@ -1,7 +1,7 @@
 """The commands and the program of the guide on benchmarking run as they are printed, only shorter.
 
 Times are replaced by short ones (an option that is given twice counts as given last), addresses by
-those of brokers that run here. Figures are not compared: they are of whoever reads the guide.
+those of brokers that run here. Figures are not compared: they depend on the reader's machine.
 """
 
 import os

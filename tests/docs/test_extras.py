@@ -1,4 +1,4 @@
-"""The extras bring what pipelines need, in the versions that are developed on."""
+"""The extras install the requirements of pipelines, in the versions that are developed on."""
 
 import re
 import tomllib

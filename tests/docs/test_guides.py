@@ -1,7 +1,7 @@
 """The guides' examples, run as they are printed, in their order, on a broker of their own.
 
-In a console block a line after `$ ` is a command and the lines below are what it prints, on both
-streams. Only what cannot be the same is not compared: addresses, ids of topics, and in tables of
+In a console block a line after `$ ` is a command and the lines below are its output, on both
+streams. Only values that always differ are not compared: addresses, ids of topics, and in tables of
 transactions the numbers that a broker chooses. Pages about Spark, tables and metrics have tests of
 their own.
 """
@@ -82,7 +82,7 @@ def compared(text: str, command: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_example_does_what_it_says(page: str, broker: RunningBroker, tmp_path: Path) -> None:
     text = (DOCS / page).read_text()
-    names: dict[str, object] = {}  # what a program made, such as an open transaction, stays
+    names: dict[str, object] = {}  # a program's objects, such as an open transaction, stay
     for language, block in BLOCK.findall(text):
         if language == "python":
             exec(block.replace(ADDRESS, broker.bootstrap), names)

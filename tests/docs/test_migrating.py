@@ -1,4 +1,4 @@
-"""What the guide on migrating copies is the same afterwards: nulls, in its program also times."""
+"""Copies by the guide on migrating are the same afterwards: nulls, in its program also times."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """The guide for operators cannot go stale: its commands run in their order, on their own broker.
 
-Compared is everything that a command prints, without what cannot be the same: ids, addresses, the
-version, times, and how full the disk is. The table of reasons is the one in `admin.health`.
+All output of a command is compared, except values that always differ: ids, addresses, the version,
+times, and how full the disk is. The table of reasons is the one in `admin.health`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The example project's own tests, run as its README says, on the plugin of this tree.
 
-And they can fail: without what a promise rests on, the test of that promise does.
+And they can fail: without the basis of a promise, the test of that promise does.
 """
 
 import os

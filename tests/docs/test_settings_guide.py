@@ -1,4 +1,4 @@
-"""The guide to settings, run as it is printed, on a broker that follows the guide's own file.
+"""The guide to settings, run as printed, on a broker with the guide's own file.
 
 The first block of TOML is the file. A command that writes it is followed by the broker before the
 next one runs, as the guide's reader would wait.

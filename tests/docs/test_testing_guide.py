@@ -1,4 +1,4 @@
-"""The guide on testing and the README's section: pytest runs each program as it is printed."""
+"""The guide on testing and the README's section: pytest runs each program as printed."""
 
 import re
 from pathlib import Path

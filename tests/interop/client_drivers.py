@@ -1,9 +1,9 @@
 """How each client's driver is built and started, and the test's end of the line.
 
-Guarantees: `DriverProcess(client, bootstrap)` is a driver that answers. What it needs is fetched
-and built by the language's own tool (npm, go, Maven and javac) into the cache folder, under the
-hash of its sources, so that a second run starts at once. A missing tool is an error that says what
-to install, never a skip.
+Guarantees: `DriverProcess(client, bootstrap)` is a driver that answers. Its dependencies are
+fetched and built by the language's own tool (npm, go, Maven and javac) into the cache folder, under
+the hash of its sources, so that a second run starts at once. A missing tool is an error that names
+it, never a skip.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ DRIVERS = Path(__file__).resolve().parent / "drivers"
 
 
 class DriverError(Exception):
-    """The client reported a failure; `error` is what it told."""
+    """The client reported a failure; `error` is its report."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(f"{error.kind} ({error.code}): {error.message}")
@@ -134,7 +134,7 @@ class DriverProcess:
             cwd=ROOT,
             env={**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONDEVMODE": ""},
         )
-        # A full pipe would stop the client; so somebody reads what it complains about.
+        # A full pipe would stop the client; so a thread reads its standard error.
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 

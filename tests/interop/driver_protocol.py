@@ -1,11 +1,11 @@
-"""What a test and a client driver say to each other: one JSON line each way.
+"""The protocol between a test and a client driver: one JSON line each way.
 
-A driver is a small program around one real client. It is started with the broker's address, reads
-a call from each line of its input and answers on its output, either `{"ok": result}` or
-`{"error": {"class": the client's own error class, "code": Kafka's number or null}}`. Bytes are
-base64. The calls are the methods of `Driver`; the drivers in other languages have the same ones,
-under the same names. What a client cannot do at all is answered with the class `Unsupported`, and
-the tests name each such gap, so that nothing is skipped in silence.
+A driver is a small program around one real client. It is started with the broker's address, reads a
+call from each line of its input and answers on its output, either `{"ok": result}` or `{"error":
+{"class": the client's own error class, "code": Kafka's number or null}}`. Bytes are base64. The
+calls are the methods of `Driver`; the drivers in other languages have the same ones, under the same
+names. Calls that a client does not support are answered with the class `Unsupported`, and the tests
+name each such gap, so that nothing is skipped silently.
 
 It is NOT a client library: nothing here retries, batches or hides an error.
 """
@@ -40,7 +40,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Produce:
-    """Send the records in order with one producer made for this call, and wait for them all."""
+    """Send the records in order with one producer created for this call, and wait for them all."""
 
     topic: str
     records: tuple[Record, ...]
@@ -68,7 +68,7 @@ class Fetch:
 
 @dataclasses.dataclass(frozen=True)
 class Error:
-    """How a client reported a failure: its own class, and Kafka's number where it tells it."""
+    """How a client reported a failure: its own class, and Kafka's number where it has one."""
 
     kind: str
     code: int | None
@@ -85,7 +85,7 @@ class Partition(TypedDict):
 
 
 class Topic(TypedDict):
-    """A topic's description; the id only where the client tells it."""
+    """A topic's description; the id only where the client returns it."""
 
     name: str
     topic_id: str | None

@@ -1,8 +1,8 @@
 """A log with a past: every codec, many rolls, a clean stop, a kill -9 under load, a recovery.
 
-Guarantees: `write_history(broker, folder)` leaves three copies of the broker's data folder, one
-for each moment at which a log must be readable, and tells for each what had been acknowledged by
-then. One idempotent producer lives through the kill, so that its retries meet the recovered log.
+Guarantees: `write_history(broker, folder)` leaves three copies of the broker's data folder, one for
+each moment at which a log must be readable, and returns for each the records acknowledged by then.
+One idempotent producer lives through the kill, so that its retries meet the recovered log.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ Acknowledged = dict[tuple[int, int], tuple[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """The data folder at one moment, and what had been acknowledged by then."""
+    """The data folder at one moment, and the records acknowledged by then."""
 
     data_dir: Path
     acknowledged: Acknowledged
@@ -61,7 +61,7 @@ class History:
 
 
 class _Load:
-    """Sends records and keeps what was acknowledged."""
+    """Sends records and keeps the acknowledged ones."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

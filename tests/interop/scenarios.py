@@ -1,8 +1,8 @@
-"""What every client does with every broker: the calls, and what must come back.
+"""The scenarios of every client with every broker: the calls, and the required answers.
 
-Each scenario is a function over a `Stage`: one driver, one topic name of its own. It asserts what
-Kafka's protocol promises; the whole transcript is compared between the brokers afterwards, so that
-an answer nobody thought of asserting must still be the same.
+Each scenario is a function over a `Stage`: one driver, one topic name of its own. It asserts the
+promises of Kafka's protocol; the whole transcript is compared between the brokers afterwards, so
+that an answer without an assertion must still be the same.
 
 Timestamps lie in the hour before the run, the same ones for both brokers: older ones would fall to
 retention while the test runs.
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What is the client's own and not the broker's; everything else must be alike."""
+    """Behaviour of the client and not of the broker; everything else must be alike."""
 
     sends_null_header: bool = True
     sends_neither_key_nor_value: bool = True
@@ -70,7 +70,7 @@ TRAITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What a scenario works with."""
+    """The input of a scenario."""
 
     driver: DriverProcess
     bootstrap: str
@@ -250,7 +250,7 @@ def acks(stage: Stage) -> None:
         if level != "0":
             assert places == [(0, end + index) for index in range(4)]
         end += 4
-        # With acks=0 a client goes on before the broker has the records.
+        # With acks=0 a client continues before the broker has the records.
         assert stage.read(0, end) == expected(records[:end])
 
 

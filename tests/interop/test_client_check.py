@@ -1,9 +1,9 @@
 """ClientCheck, the checks of the Java client that the project is measured by, on both brokers.
 
-All of its checks are run, one after another, and what fails is held exact: a check that fails and
-is not listed is a defect, and one that is listed and passes is to be taken off the list. On Apache
-Kafka the checks of ACLs fail too, because these tests start it without an authorizer; with one it
-passes them all (compat/client_check).
+All of its checks are run, one after another, and the list of failures is exact: a check that fails
+and is not listed is a defect, and one that is listed and passes must be removed from the list. On
+Apache Kafka the checks of ACLs fail too, because these tests start it without an authorizer; with
+one it passes them all (compat/client_check).
 """
 
 import re

@@ -1,8 +1,8 @@
 """Real clients, unchanged, on Penstock and on Apache Kafka: the same calls, the same results.
 
-Each scenario is run once for each client and broker; then the whole transcripts are compared. What
-only the server decides (ids, ports, its own clock) is replaced by a word first. Last, every client
-reads what every other one wrote.
+Each scenario is run once for each client and broker; then the whole transcripts are compared.
+Values of the server alone (ids, ports, its own clock) are replaced by a word first. Last, every
+client reads the records of every other one.
 """
 
 import functools
@@ -42,7 +42,7 @@ def played(broker_named: BrokerNamed, driver_on: DriverOn) -> Played:
         stage.driver.transcript.clear()
         try:
             scenario(stage)
-        except (pytest.fail.Exception, Exception) as error:  # noqa: BLE001  kept for whoever asks again
+        except (pytest.fail.Exception, Exception) as error:  # noqa: BLE001  kept for the next call
             return error
         return list(stage.driver.transcript)
 

@@ -1,4 +1,4 @@
-"""Compaction is Kafka's: its tool reads what Penstock cleaned, and its broker serves it.
+"""Compaction is Kafka's: its tool reads the logs that Penstock cleaned, and its broker serves them.
 
 Its own cleaner keeps the same records of the same log, and it finishes a swap that Penstock began.
 """

@@ -1,9 +1,9 @@
 """DescribeConfigs of a topic, a group and a broker, field by field, on Penstock and Apache Kafka.
 
 Every setting that both have has the same type, default, synonyms and rights, or the tables below
-say where not and why. What only Apache Kafka has is named below, by the reason; a setting that is
-named and is there on both fails the test, so that the tables stay true. Documentation is each
-project's own: it must be there.
+say where not and why. Settings of Apache Kafka alone are named below, by the reason; a named
+setting that both have fails the test, so that the tables stay true. Documentation is each project's
+own: it must exist.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Settings of single groups on Penstock and on Apache Kafka, by librdkafka, Kafka's tool and ours.
 
-What one sets, the others show; what is wrong is refused with the same code; a member that falls
-silent is out after the session of its own group.
+Settings of one tool are shown by the others; wrong settings are rejected with the same code; a
+silent member is removed after the session timeout of its own group.
 """
 
 import time

@@ -1,8 +1,8 @@
 """Groups of real clients, on Penstock and on Apache Kafka: join, grow, shrink, die, resume, seek.
 
-Members are processes, so that one can be killed. What is asserted is what an application relies on:
-every partition has one owner, every record is seen, and what was committed is not seen again by who
-comes later. Then Apache Kafka's own tool reads the offsets that Penstock wrote.
+Members are processes, so that one can be killed. The assertions are those that an application
+relies on: every partition has one owner, every record is read, and committed records are not read
+again by later members. Then Apache Kafka's own tool reads the offsets that Penstock wrote.
 """
 
 import itertools

@@ -1,9 +1,9 @@
 """Apache Kafka's own command-line tools print the same on Penstock as on Apache Kafka.
 
 The same script of commands (tool_script.py) runs on a fresh broker of each kind, both at the same
-time, and each command's exit code and both of its streams are compared. What two runs never share
-is taken out by name (tool_texts.py). What differs beyond that is in one table with its reason
-(tool_differences.py), which is held exact in both directions.
+time, and each command's exit code and both of its streams are compared. Values that always differ
+between two runs are removed by name (tool_texts.py). Other differences are in one table with the
+reason (tool_differences.py), which is exact in both directions.
 """
 
 from collections.abc import Iterator, Sequence

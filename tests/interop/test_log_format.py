@@ -1,7 +1,7 @@
-"""The log on disk is Kafka's: its own tool reads what Penstock wrote, and Penstock what it wrote.
+"""The log on disk is Kafka's: its own tool reads the logs of Penstock, and Penstock those of Kafka.
 
-Everything is asked of both brokers' logs, so that the questions themselves are tested: what fails
-on Apache Kafka's own log is a wrong question. The moments are those of `log_history`.
+All checks run on both brokers' logs, so that the checks themselves are tested: one that fails on
+Apache Kafka's own log is wrong. The moments are those of `log_history`.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Batches between Penstock, kafka-python, aiokafka and Apache Kafka's own classes, both ways.
 
-Two questions: do the others read what we write, and we what they write, for each codec; and does
-Apache Kafka's leader decide as we do about good and damaged batches. Where it does not, the
-difference must be one that docs/formats/record-batch.md lists.
+Two questions: do others read our batches, and we theirs, for each codec; and does Apache Kafka's
+leader decide as we do about good and damaged batches. Where it does not, the difference must be one
+that docs/formats/record-batch.md lists.
 
 The clients are imported in the tests: the fast run collects this file too, and needs none of them.
 """

@@ -1,6 +1,7 @@
 """A broker process follows its settings file: edited, renamed over, behind a link, wrong, right.
 
-The real watcher on a real file system, told from outside: what is in force is asked over the wire.
+The real watcher on a real file system, changed from outside: the active settings are read over the
+wire.
 """
 
 import os

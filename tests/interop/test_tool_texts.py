@@ -1,4 +1,4 @@
-"""What counts as a difference between two outputs, and that the table of known ones is exact."""
+"""Differences between two outputs, and the exactness of the table of known ones."""
 
 from tests.interop.tool_differences import Difference, judge
 from tests.interop.tool_runner import Output

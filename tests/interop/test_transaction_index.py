@@ -1,8 +1,8 @@
 """Aborted transactions on disk: both brokers leave the same index, and Kafka's tool reads it.
 
 The same conversation is held with both: transactions that overlap, commit and abort. The broker is
-killed in the middle of one and goes on with it after the start. Penstock then serves the folder
-that Apache Kafka wrote, and leaves the same records out.
+killed in the middle of one and continues it after the start. Penstock then serves the folder that
+Apache Kafka wrote, and leaves the same records out.
 """
 
 import shutil

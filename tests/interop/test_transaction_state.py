@@ -1,4 +1,4 @@
-"""What is stored of transactions: Kafka's own tool reads it, and both brokers tell the same story.
+"""The stored state of transactions: Kafka's own tool reads it, and both brokers store the same.
 
 A producer commits, aborts and goes; the broker stops. `DumpLogSegments` then decodes
 `__transaction_state` as Penstock wrote it, and as Apache Kafka did.

@@ -28,7 +28,7 @@ _REFUSED = r"err: (?:java\.util\.concurrent\.ExecutionException|Caused by): org\
 
 
 class Difference(NamedTuple):
-    """What one command prints on one broker only."""
+    """Output of one command on one broker only."""
 
     command: str
     reason: str
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is wrong with two outputs, or with the table; nothing is, when both are empty."""
+    """The problems of two outputs, or of the table; none, when both are empty."""
 
     unknown: list[str]
     """Lines of one broker only that the table does not have, marked `-` for Kafka's."""

@@ -1,8 +1,8 @@
 """Apache Kafka's command-line tools on one broker, in one Java process: commands in, outputs out.
 
-Guarantees: a command gives the exit code and both streams that it gives in a shell of its own. Only
-what Kafka's logger writes is not in them: that goes to `tools.log` of the folder. Whoever asks
-waits for each command, and no longer than `COMMAND_SECONDS_MAX`.
+Guarantees: a command has the same exit code and streams as in its own shell. Only the output of
+Kafka's logger is not in them: that goes to `tools.log` of the folder. The caller waits for each
+command, and no longer than `COMMAND_SECONDS_MAX`.
 
 It does NOT judge outputs; see tool_texts.py and tool_differences.py.
 """
@@ -55,7 +55,7 @@ IN_A_PROCESS_OF_THEIR_OWN = frozenset({"kafka-verifiable-producer"})
 
 
 class Output(NamedTuple):
-    """What one command gave."""
+    """The result of one command."""
 
     code: int
     out: str
@@ -118,7 +118,7 @@ class ToolRunner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Leaves the process, its pipes closed: it has nothing to tell any more.
+        # Leaves the process, its pipes closed: it has no more output.
         self._process.kill()
         self._process.communicate()
 

@@ -1,11 +1,12 @@
 """The script of commands that both brokers get: Apache Kafka's tools as people use them.
 
-A line is what is typed after the shell's prompt, without the address of the broker, which is added.
-`{folder}` stands for a folder with the files that `FILES` names. Lines run in this order on an
-empty broker, and each may rely on what the ones before have done. `Held` lines need a client that
-is connected meanwhile: see test_kafka_tools.py.
+A line is a command in a shell, without the address of the broker, which is added. `{folder}` is a
+folder with the files that `FILES` names. Lines run in this order on an empty broker, and each may
+rely on the results of the earlier ones. `Held` lines need a client that is connected meanwhile: see
+test_kafka_tools.py.
 
-It says nothing about what is printed: both brokers print the same, or tool_differences.py has it.
+It does not define the output: both brokers print the same, or tool_differences.py has the
+difference.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The whole script on one broker: every command in its turn, with the clients that some need.
 
-Guarantees: who is `held` is connected during its steps and gone after them. After each command
-there is a moment's rest: Apache Kafka answers before its broker has heard of a change.
+Guarantees: a `held` client is connected during its steps and closed after them. After each command
+there is a short pause: Apache Kafka answers before its broker applies a change.
 """
 
 import shlex

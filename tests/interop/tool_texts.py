@@ -1,4 +1,4 @@
-"""What is no difference between two outputs: ids, times, addresses, sizes, and the like. Pure.
+"""Ignored differences between two outputs: ids, times, addresses, sizes, and the like. Pure.
 
 Each rule has a name and replaces one kind of text that no two runs share, on two Apache Kafkas
 neither. Whatever is not named here counts.

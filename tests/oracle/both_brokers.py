@@ -1,9 +1,9 @@
 """One running broker of each kind, started at its first use and stopped at the end.
 
 Guarantees: `both.named("kafka")` and `both.named("penstock")` are brokers with the same settings as
-far as both have them, and no topic is made by asking for it. It starts what is asked for and no
-more. `running_bootstrap` adds a third kind, Penstock in this process and in memory, for tests that
-run fast by default and on both brokers with a marker (`kinds_of_brokers`).
+far as both have them, and no topic is auto-created. It starts only the requested brokers.
+`running_bootstrap` adds a third kind, Penstock in this process and in memory, for tests that run
+fast by default and on both brokers with a marker (`kinds_of_brokers`).
 """
 
 from collections.abc import Callable, Iterator, Mapping

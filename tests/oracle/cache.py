@@ -1,9 +1,9 @@
-"""The user's cache folder: what tests download or compile lives there, not in the repository.
+"""The user's cache folder: downloads and builds of tests are there, not in the repository.
 
 Guarantees: a folder that `built` returns is whole. It is built beside its final place and renamed
 when it is done, under a file lock, so that two test runs at once build once and a run that was
-killed leaves no half. Names carry a hash of what the content was made from, so that nothing stale
-is ever used.
+killed leaves no half. Names carry a hash of the content's sources, so that nothing stale is ever
+used.
 
 It is NOT cleaned: old entries stay until the user removes the folder.
 """
@@ -23,7 +23,7 @@ COMMAND_TIMEOUT_SECONDS = 900
 
 
 class OracleError(RuntimeError):
-    """A real part could not be fetched, built or started; the message says what to do."""
+    """A real part could not be fetched, built or started; the message has the remedy."""
 
 
 def cache_folder() -> Path:

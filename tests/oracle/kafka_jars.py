@@ -2,11 +2,11 @@
 
 Guarantees: `kafka_jars()` is a folder with the server, the tools and the Java client of one pinned
 version. `java_command` names the jars one by one in sorted order, because a class-data archive is
-only valid for the very class path it was made with, and a wildcard expands in whatever order the
-folder has.
+only valid for the very class path it was created with, and a wildcard expands in the order of the
+folder.
 
 The class-data archive (JEP 350) holds the classes a broker loads, parsed once: a start takes about
-one second instead of three. It is made at the first use and kept for this Java and these jars.
+one second instead of three. It is created at the first use and kept for this Java and these jars.
 """
 
 import functools

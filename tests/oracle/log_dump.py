@@ -1,4 +1,4 @@
-"""What Kafka's own DumpLogSegments says about a partition's folder, parsed.
+"""The output of Kafka's own DumpLogSegments for a partition's folder, parsed.
 
 Guarantees: nothing here judges bytes; Kafka's tool does. A complaint of it (a batch that is not
 valid, an index entry that does not fit the log, offsets or timestamps out of order) is in
@@ -31,8 +31,8 @@ _PRODUCER = re.compile(
     r"lastSequence: (?P<last_sequence>\d+) lastOffset: (?P<last_offset>\d+) ",
     re.MULTILINE,
 )
-# "-1 is followed by 320" is what the tool says of any segment whose first offset is not 0, Kafka's
-# own too: that is no complaint.
+# The tool prints "-1 is followed by 320" for any segment whose first offset is not 0, Kafka's own
+# too: that is not a complaint.
 _COMPLAINT = re.compile(
     r"^.*(?:Mismatches in|(?<!-)\b\d+ is followed by \d+|Found timestamp mismatch"
     r"|out of order timestamp|isvalid: false|invalid bytes|corrupt|Exception).*$",
@@ -113,7 +113,7 @@ def dump_log(partition: Path) -> Dump:
 
 @dataclasses.dataclass(frozen=True)
 class IndexReport:
-    """What Kafka found in the offset and time indexes of a partition."""
+    """Kafka's findings in the offset and time indexes of a partition."""
 
     passed: set[str]
     entries: int

@@ -1,7 +1,7 @@
 """One broker process of either kind: start it, look at it, stop or kill it, start it again.
 
 Guarantees: after `start()` the broker has answered a Metadata request that names itself. `stop()`
-ends it the polite way and tells the exit code; `kill()` is kill -9. The process is asked to die
+ends it with SIGTERM and returns the exit code; `kill()` is kill -9. The process is asked to die
 with the one that started it (`setpriv --pdeathsig`), so that a test run that is itself killed
 leaves nothing behind. Only the own child is ever signalled, by its process id.
 
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What the process has used so far."""
+    """The resources that the process has used so far."""
 
     cpu_seconds: float
     rss_bytes: int

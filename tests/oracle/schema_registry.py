@@ -1,8 +1,8 @@
 """Apicurio as a schema registry with Confluent's API, one Java process, no container.
 
 Guarantees: `schema_registry(folder)` gives a registry without any schema that listens on a free
-port of 127.0.0.1 and keeps what it has in memory; it has answered when the block begins, and is
-gone when it ends.
+port of 127.0.0.1 and keeps its schemas in memory; it has answered when the block begins, and is
+stopped when it ends.
 """
 
 import contextlib

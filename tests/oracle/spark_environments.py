@@ -3,10 +3,10 @@
     python -m tests.oracle.spark_environments --spark 4.3.0 --python 3.12 -- -m pytest -m spark
 
 Guarantees: `interpreter(wanted)` is a Python of the wanted version that has PySpark of the wanted
-version and everything else that the tests import. This interpreter is taken when it is such a one;
-otherwise the environment lies in the user's cache folder, made at its first use (0.9 GB, two
+version and everything else that the tests import. This interpreter is used when it is such a one;
+otherwise the environment is in the user's cache folder, created at its first use (0.9 GB, two
 minutes). Penstock is NOT installed there, so that one environment serves every checkout: `src` is
-on the module path, and the kernels are compiled beside their source for that Python, anew when the
+on the module path, and the kernels are compiled beside their source for that Python, again when the
 source has changed.
 
 Where a Python version is not installed, this one takes its place, and the output says so.
@@ -35,7 +35,7 @@ GROUPS = ("dev", "interop", "tables")
 
 @dataclasses.dataclass(frozen=True)
 class SparkEnvironment:
-    """What is wanted: versions as in `4.3.0` and `3.12`."""
+    """The wanted versions, as in `4.3.0` and `3.12`."""
 
     spark: str
     python: str
@@ -102,8 +102,8 @@ def interpreter(wanted: SparkEnvironment) -> str:
 
     def build(folder: Path) -> None:
         progress(f"making an environment for {wanted}: 0.9 GB, about two minutes")
-        # Moved afterwards: `python` finds its packages from where it lies, only the scripts beside
-        # it remember another place, and nobody calls those.
+        # Moved afterwards: `python` finds its packages from its own path, only the scripts beside
+        # it have another path, and those are not used.
         run([base, "-m", "venv", folder])
         python = folder / "bin" / "python"
         run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"])

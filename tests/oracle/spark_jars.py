@@ -1,9 +1,9 @@
 """Jars for Spark by Maven, for comparison: Kafka, Delta and Iceberg. Penstock itself needs none.
 
 Guarantees: each function names exactly the jars that a connector needs beside those of a PySpark
-wheel. They are fetched one by one and not with what they depend on: the Kafka connector asks for a
-token provider of its own version, and no later one than that of 4.1.0-preview1 is published.
-The Kafka jars of 4.2.0 serve Spark 4.2 and 4.3. There is no Iceberg runtime for 4.2.
+wheel. They are fetched one by one and without their dependencies: the Kafka connector requires a
+token provider of its own version, and no later one than that of 4.1.0-preview1 is published. The
+Kafka jars of 4.2.0 serve Spark 4.2 and 4.3. There is no Iceberg runtime for 4.2.
 """
 
 import functools

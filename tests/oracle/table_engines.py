@@ -2,7 +2,7 @@
 
 Guarantees: `engine_python()` is a Python that has PySpark 4.1.3 (the last one with jars for Kafka,
 Delta and Iceberg at once) and DuckDB 1.5.5 with its own extensions `delta`, `iceberg` and `avro`.
-It lies in the user's cache folder, made at its first use (0.8 GB, two minutes).
+It is in the user's cache folder, created at its first use (0.8 GB, two minutes).
 
 DuckDB fetches its extensions from extensions.duckdb.org, which a test machine may not reach. The
 same binaries are on PyPI, packed by a third party: DuckDB loads one only when it carries DuckDB's

@@ -1,7 +1,8 @@
 """aiokafka behind the driver's calls; consumers have no group id and assign.
 
-Its admin client hands out the raw responses, so that errors inside them are raised here, as the
-client's own classes. It tells no topic ids and cannot ask for the offset of the largest timestamp.
+Its admin client returns the raw responses, so that errors inside them are raised here, as the
+client's own classes. It returns no topic ids and cannot request the offset of the largest
+timestamp.
 """
 
 import asyncio
@@ -159,7 +160,7 @@ class AiokafkaDriver:
             told = await asyncio.gather(*sent)
         finally:
             await producer.stop()
-        # With acks=0 nothing is told back.
+        # With acks=0 there is no answer.
         return [(-1, NO_OFFSET) if t is None else (t.partition, t.offset) for t in told]
 
     def fetch(self, call: Fetch) -> list[Record]:

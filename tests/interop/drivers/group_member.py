@@ -2,9 +2,9 @@
 
     python -m tests.interop.drivers.group_member CLIENT BOOTSTRAP GROUP TOPIC
 
-It prints a line of JSON whenever its assignment changes and for each record, and commits what it
-has printed. A commit that a rebalance overtakes is refused by either broker; whoever gets the
-partition next sees these records again. A line on its standard input makes it read its partitions
+It prints a line of JSON whenever its assignment changes and for each record, and commits the
+printed records. A commit that a rebalance overtakes is rejected by either broker; the next owner of
+the partition reads these records again. A line on its standard input makes it read its partitions
 from their beginning again; when the input ends it leaves the group and goes.
 """
 

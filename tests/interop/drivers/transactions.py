@@ -1,9 +1,9 @@
 """Transactions with one of the Python clients, as a program of its own.
 
 Arguments: client, bootstrap, source topic, target topic. It fills the source with transactions of
-which some abort, copies what is committed to the target exactly once, and lets one producer fence
-another. It prints one line with `>` for each thing found out; the test compares.
-`Transactions.java` does the same with the Java client.
+which some abort, copies committed records to the target exactly once, and lets one producer fence
+another. It prints one line with `>` for each result; the test compares. `Transactions.java` does
+the same with the Java client.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class FencedError(Exception):
 
 
 class TransactionalClient(Protocol):
-    """A transactional producer, and a group of one consumer that reads what is committed."""
+    """A transactional producer, and a group of one consumer with read_committed."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         """Connect and take over the transactional id."""
