@@ -1,8 +1,8 @@
 """Random Avro schemas as producers make them over time, and values of them.
 
-`Evolution` changes one record's schema step by step, or leaps aside: fields come, go, get wider,
-narrower or another type, are renamed, clash with others by name or case, and have the names that
-rows need themselves. A value comes with what a table has to show for it.
+`Evolution` changes one record's schema step by step, or leaps aside: fields are added, removed,
+widened, narrowed or get another type, are renamed, clash with others by name or case, and have
+reserved names. A value comes with the required value in a table.
 """
 
 import io
@@ -168,7 +168,7 @@ def _turned(kind: object, random: Random) -> object:
 
 
 class Values:
-    """Values of a schema, each beside what a table shows of it."""
+    """Values of a schema, each beside its value in a table."""
 
     def __init__(self, random: Random, schema: dict[str, Any]) -> None:
         self._random = random

@@ -1,9 +1,9 @@
 """A pipeline without Spark: its driver of batches over two tables, to be crashed at any operation.
 
-Everything is the product's own from the judgement of records on: files, committers, the driver of
-batches and the replay of rejects. Only the topic is invented: partition and offset say what a
-record is. A `Drama` counts what is done to both tables, and lets something happen at one of these
-operations: a crash before or after it, a lost answer, or the whole life of somebody else.
+Everything starting at the judgement of records is the product's own: files, committers, the driver
+of batches and the replay of rejects. Only the topic is invented: partition and offset define a
+record. A `Drama` counts the operations on both tables, and causes an event at one of them: a crash
+before or after it, a lost answer, or the whole run of another driver.
 """
 
 import json
@@ -63,12 +63,12 @@ KINDS: dict[str, Callable[..., Kind]] = {
 
 
 class CrashError(BaseException):
-    """The process is gone: nobody catches this."""
+    """The process has crashed: no code catches this."""
 
 
 @dataclass
 class Drama:
-    """What happens at which operation on the tables; by default nothing."""
+    """The event at each operation on the tables; by default none."""
 
     at: int = -1
     before: Callable[[], object] | None = None

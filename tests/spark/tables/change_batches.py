@@ -1,4 +1,4 @@
-"""Changes for tests of upserts, and what a table has to be after them: a plain dictionary.
+"""Changes for tests of upserts, and the required table after them: a plain dictionary.
 
 A key is a number; a change is one record: an amount, or None for a deletion. Offsets follow each
 other in one partition.

@@ -2,8 +2,8 @@
 
     python -m tests.spark.tables.commit_app delta|iceberg FOLDER RUN BATCHES
 
-It takes the table, asks it where to go on, and commits batches of ten offsets, with a compaction
-now and then. It ends when it has made its batches or when another driver has taken the table.
+It acquires the table, continues at the table's position, and commits batches of ten offsets, with a
+compaction now and then. It ends after its batches or when another driver has acquired the table.
 """
 
 import sys

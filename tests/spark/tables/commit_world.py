@@ -1,8 +1,8 @@
 """A world in which drivers commit to one table: small enough to try every order of events.
 
-Rows are offsets. A file is what a driver read, not what its note says: whether both agree is what
-the tests find out. Commits can be refused, lose their answer, or arrive late; each guard of the
-real thing can be taken away (`Guards`), and then the model must find the order that breaks it.
+Rows are offsets. A file has the offsets that a driver read, not those of its note: the tests check
+that both agree. Commits can be rejected, lose their answer, or arrive late; each guard of the
+product can be removed (`Guards`), and then the model must find the order that breaks it.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ Positions = dict[TopicPartition, int]
 
 
 class Fate(Enum):
-    """What becomes of a commit that a driver sends."""
+    """The fate of a commit that a driver sends."""
 
     ANSWERED = "answered"
     ANSWER_LOST = "answer lost"
@@ -62,7 +62,7 @@ class Fate(Enum):
 
 @dataclass
 class Guards:
-    """What makes it right; a test takes one away to see that it is needed."""
+    """The guards of a commit; a test removes one to show that it is needed."""
 
     commits_are_conditional: bool = True
     keeps_a_copy_of_notes: bool = True
@@ -163,7 +163,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.table = ModelTable(self.guards)
-        self.table.push(None, Counter())  # the table is made, by nobody's pipeline
+        self.table.push(None, Counter())  # the table is created, without a pipeline
 
     def arrive(self, index: int) -> None:
         commit, rows = self.under_way.pop(index)

@@ -1,4 +1,4 @@
-"""What several suites of tables begin with."""
+"""Shared fixtures of the suites of tables."""
 
 from collections.abc import Callable
 from itertools import count

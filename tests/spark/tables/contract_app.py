@@ -4,8 +4,8 @@
 
 The job is JSON. Its `catalog` names the SQLite file and the warehouse of Iceberg tables, which are
 those of the catalog `default` then. Its `statements` are run in order. The rows of each of its
-`queries` lie in `FOLDER/<name>.json` afterwards, or the error as a text. Its statement `repeat` is
-then run over and over until the file `FOLDER/stop` is there; what came of each run is counted in
+`queries` are in `FOLDER/<name>.json` afterwards, or the error as a text. Its statement `repeat` is
+then run over and over until the file `FOLDER/stop` exists; the result of each run is counted in
 `FOLDER/repeated.json`. Imports nothing of ours: the environment has neither Penstock nor the tests.
 """
 

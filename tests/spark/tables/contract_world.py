@@ -1,7 +1,7 @@
 """Tables of other owners for the contract suite: how one is created, written to and read back.
 
-A `Contract` describes a table that Spark creates and what Penstock must do with it. `brought` is
-what every table that is written goes through: two batches with a compaction in between.
+A `Contract` describes a table that Spark creates and Penstock's required behaviour. `brought`
+writes every writable table: two batches with a compaction in between.
 """
 
 import json
@@ -32,7 +32,7 @@ Row = tuple[int, float | None]
 
 @dataclass(frozen=True)
 class Contract:
-    """A table of Spark's, and what becomes of it."""
+    """A table of Spark, and the required outcome."""
 
     columns: str = PLAIN
     properties: str = ""

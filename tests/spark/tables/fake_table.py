@@ -1,8 +1,8 @@
 """A table in memory: the port `Table` with everything a test wants to happen to it.
 
-It behaves as a real one does at its seams: a commit is refused when anything was committed since
-what it was decided from; snapshots expire and take their notes with them; a copy of each newest
-note stays. Its files are real, so that they can be orphans.
+It behaves as a real one does at its seams: a commit is rejected when anything was committed since
+the state of its decision; snapshots expire with their notes; a copy of each newest note stays. Its
+files are real, so that they can be orphans.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -44,7 +44,7 @@ class Snapshot:
 
 @dataclass
 class Store:
-    """What is shared by everybody who has the table open."""
+    """The state that all handles of the table share."""
 
     directory: str
     snapshots: dict[int, Snapshot] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """A pipeline without Spark into a table that another writer created.
 
-Everything is the product's own from the judgement of records on, as in `batch_world`. Records are
-given as JSON values, and their offsets count up, so a test says what comes and reads what is there.
+Everything starting at the judgement of records is the product's own, as in `batch_world`. Records
+are JSON values, and their offsets count up, so a test sends records and reads the table.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the JSON kernel gives beside what the reference gives, and values that are hard to read."""
+"""Results of the JSON kernel beside those of the reference, and values that are hard to read."""
 
 import functools
 import json

@@ -1,6 +1,6 @@
-"""A topic with a few records, and a pipeline of it whose table somebody has filled up to a point.
+"""A topic with a few records, and a pipeline of it whose table is filled up to a point.
 
-No Spark: the commit is made as a driver makes it, by the committer.
+No Spark: the committer commits as for a driver.
 """
 
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def fill_topic(bootstrap: str, values: list[bytes], partitions: int = 2) -> None
 
 
 def new_world(folder: Path, bootstrap: str, format_: str) -> World:
-    # Delta's catalog is its warehouse; what else is there goes to its storage.
+    # Delta's catalog is its warehouse; other properties go to its storage.
     text = FILE.format(bootstrap=bootstrap, folder=folder, format=format_)
     if format_ == "delta":
         text = text.replace(f'type = "sql", uri = "sqlite:///{folder}/catalog.db", ', "")

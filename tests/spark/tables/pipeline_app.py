@@ -3,9 +3,9 @@
     python -m tests.spark.tables.pipeline_app SETTINGS
 
 SETTINGS is a JSON object with the fields of `AppSettings`. It prints a line for each batch and each
-care of the table. What ends it is printed as `stopped REASON`, when the tables say that it must not
-go on, or as `failed ERROR`, and it ends with 1. With `is_care` it looks after the tables once, as
-`penstock table care` does. `without` names a guard that is taken out (`GUARDS`).
+maintenance of the table. Its end is printed as `stopped REASON`, when the tables stop it, or as
+`failed ERROR`, and it ends with 1. With `is_care` it maintains the tables once, as `penstock table
+care` does. `without` names a guard that is removed (`GUARDS`).
 """
 
 import json
@@ -45,7 +45,7 @@ TASKS_MIN = "2"
 
 @dataclass(frozen=True)
 class AppSettings:
-    """What a process is told."""
+    """The settings of a process."""
 
     folder: str
     format: str
@@ -91,7 +91,7 @@ class AppSettings:
 
 
 class Printer:
-    """Tells what happens, for the one who watches the output."""
+    """Prints the events, for the test that watches the output."""
 
     def batch_done(self, event: BatchDone) -> None:
         skipped = " skipped" if event.was_skipped else ""
@@ -176,7 +176,7 @@ def run(settings: AppSettings) -> int:
             running.await_end()
     except CommitStoppedError as error:
         print(f"stopped {error.reason.name}: {error}", flush=True)
-    except Exception as error:  # noqa: BLE001 - whoever watches decides whether it was expected
+    except Exception as error:  # noqa: BLE001 - the watching test decides whether it was expected
         print(f"failed {type(error).__name__}: {error}", flush=True)
     return 1
 

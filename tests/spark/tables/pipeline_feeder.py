@@ -1,9 +1,9 @@
-"""What goes into a topic while pipelines are killed, and the judge of what came out of them.
+"""Feeds a topic while pipelines are killed, and judges their tables.
 
 `Feeder` produces until it is stopped, whatever happens to the broker: transactions, a third of
 which are aborted, and records outside of any. `Ledger` reads the topic by librdkafka with
-read_committed: what that gives is what the tables must hold, up to the offsets that their note
-says, each offset once, with the same values. It knows nothing of the code under test but its names.
+read_committed: the tables must hold the same records, up to the offsets of their note, each offset
+once, with the same values. It uses nothing of the code under test but its names.
 """
 
 import json
@@ -59,7 +59,7 @@ class Feeder:
             try:
                 work(dice)
             except KafkaException:
-                time.sleep(0.2)  # the broker is down, or the producer is to be made anew
+                time.sleep(0.2)  # the broker is down, or the producer must be recreated
 
     def _plain(self, dice: random.Random) -> None:
         producer = new_producer(self._bootstrap)
@@ -102,7 +102,7 @@ def value_of(number: int, dice: random.Random) -> bytes:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a look at the tables found."""
+    """The findings of a check of the tables."""
 
     records: int
     rejects: int

@@ -1,9 +1,9 @@
 """Rounds of faults around one pipeline: a supervisor that keeps it running and does harm to it.
 
-Guarantees: a fault happened, or the round fails; what a driver must not end with is an error at
-once. A driver that ended because of a fault is started again, as in production, with another mode,
-another rule and sometimes one more column, so that records are judged and batches cut otherwise
-than before. It only ever kills processes that it started.
+Guarantees: a fault happened, or the round fails; a driver with a forbidden ending fails at once. A
+driver that ended because of a fault is started again, as in production, with another mode, another
+rule and sometimes one more column, so that records are judged and batches cut otherwise than
+before. It only ever kills processes that it started.
 """
 
 import os
@@ -93,7 +93,7 @@ class App:
 
 @dataclass
 class Supervisor:
-    """Keeps one pipeline running, and does to it what it is told to."""
+    """Keeps one pipeline running, and applies faults to it."""
 
     broker: RunningBroker
     world: World

@@ -1,4 +1,4 @@
-"""A pipeline's surroundings for tests: a definition in a folder, and what its tables hold."""
+"""A pipeline's surroundings for tests: a definition in a folder, and the content of its tables."""
 
 import json
 import time

@@ -1,7 +1,7 @@
-"""A registry in this process, for what a real one does not do on demand: fail, loop, talk nonsense.
+"""A registry in this process, for faults that a real one lacks: errors, loops, nonsense.
 
-It serves prepared answers by path and counts the calls. What a registry really answers is shown by
-`test_registry_apicurio.py`.
+It serves prepared answers by path and counts the calls. `test_registry_apicurio.py` tests the
+answers of a real registry.
 """
 
 import http.server

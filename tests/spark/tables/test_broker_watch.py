@@ -17,7 +17,7 @@ WAIT_SECONDS_MAX = 30
 
 
 class Heard:
-    """What was told, in order."""
+    """The listener's calls, in order."""
 
     def __init__(self) -> None:
         self.told: list[object] = []

@@ -1,4 +1,4 @@
-"""What care a table needs: decided by the clock, by files and by snapshots."""
+"""The maintenance of a table: decided by the clock, by files and by snapshots."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,8 +1,8 @@
 """The rule of commitment under crashes, zombies, lost answers and set-back checkpoints: a model.
 
-What must hold at every moment: no offset is in the table twice, and the table holds exactly what
-its notes say. At the end a driver that nobody disturbs brings the rest, and every offset is there.
-Then the same with one guard taken away at a time: the model must find what goes wrong.
+Invariants at every moment: no offset is in the table twice, and the table holds exactly the offsets
+of its notes. At the end an undisturbed driver commits the rest, and the table has every offset.
+Then the same with one guard removed at a time: the model must find the failure.
 """
 
 import os
@@ -27,7 +27,7 @@ fates = st.sampled_from([Fate.ANSWERED, Fate.ANSWERED, *Fate])
 
 
 class CommitModel(RuleBasedStateMachine):
-    """Drivers of one pipeline, and a backfill, that do what they like."""
+    """Drivers of one pipeline, and a backfill, in any order of steps."""
 
     guards = Guards()
 

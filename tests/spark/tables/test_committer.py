@@ -28,7 +28,7 @@ from tests.spark.tables.table_kinds import (
 
 
 class CrashError(Exception):
-    """The driver is gone."""
+    """The driver has crashed."""
 
 
 class Unreliable:

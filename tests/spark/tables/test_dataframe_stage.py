@@ -1,4 +1,4 @@
-"""What becomes of rows that Spark hands on, without Spark: times, keys, rules and rejects."""
+"""Rows that Spark passes on, without Spark: times, keys, rules and rejects."""
 
 import pickle
 from pathlib import Path
@@ -74,7 +74,7 @@ def read(folder: Path, report: StageReport, name: str) -> list[dict[str, Any]]:
 
 
 class Returned(DataFrame):
-    """What a function returns, as far as its columns go."""
+    """The result of a function, with its columns alone."""
 
     columns = ("id", "_kafka", "_commit_version")  # type: ignore[assignment]
 

@@ -1,8 +1,8 @@
-"""A day of a pipeline in some minutes: a batch every 60 simulated seconds, and care of the table.
+"""A day of a pipeline in some minutes: a batch every 60 simulated seconds, and maintenance.
 
 Real files, the real committer and the real caretaker; only the clock is set. Files, snapshots and
-what a scan costs to plan must stay as they were in the first hours. Every half hour a batch is
-abandoned after its files were written, as a crash does it. Without care the same bounds are passed.
+the cost of planning a scan must stay as in the first hours. Every half hour a batch is abandoned
+after its files were written, as by a crash. Without maintenance the same bounds are exceeded.
 
 `make crash` runs three hours, `python tools/prove.py --only table-day` the whole day.
 """
@@ -76,7 +76,7 @@ PLANNINGS = 7
 
 @dataclass(frozen=True)
 class Hour:
-    """What a table is like at the end of an hour."""
+    """The state of a table at the end of an hour."""
 
     number: int
     live_files: int

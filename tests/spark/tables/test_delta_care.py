@@ -1,4 +1,4 @@
-"""Care of Delta tables: what an expiry leaves to others."""
+"""Maintenance of Delta tables: the files that an expiry leaves to others."""
 
 import os
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_an_expiry_leaves_how_long_removed_files_stay(tmp_path: Path, setting: s
     assert table.expire(older_than_ms=2**42, keep_count=1).removed_count > 0
     assert DeltaTable(kind.uri).metadata().configuration.get(RETENTION_KEY) == setting
 
-    # A batch has written its files, and somebody vacuums before it commits.
+    # A batch has written its files, and another process vacuums before it commits.
     files = written(table, (0, 30, 40))
     hour_ago = SystemClock().now_ms() / 1_000 - 3_600
     for one in (tmp_path / "orders").glob("*.parquet"):

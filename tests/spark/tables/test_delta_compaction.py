@@ -221,7 +221,7 @@ def append_rounds(kind: DeltaKind, is_enough: Callable[[], bool]) -> int:
     for number in range(ROUNDS_MAX):
         if number >= ROUNDS_MIN and is_enough():
             break
-        pause.wait(0.05)  # a compaction commits when nobody else does meanwhile
+        pause.wait(0.05)  # a compaction commits when no other writer does meanwhile
         files = written(table, (0, start, start + 10))
         while True:
             try:

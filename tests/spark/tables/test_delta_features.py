@@ -1,7 +1,7 @@
 """Delta tables that `deltalake` created, with every feature that it can set: written or refused.
 
 The quick half of the contract with tables of others; `test_table_contracts` is the other, with
-Spark. What was written is read back by `deltalake` and, file by file, by DuckDB.
+Spark. The tables are read back by `deltalake` and, file by file, by DuckDB.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""A filter over a Delta table finds what is there, whoever wrote the files and whoever reads.
+"""A filter over a Delta table finds all matching rows, for every writer and every reader.
 
-For every type of column the rows come by appends (our files), by upserts and by a compaction (files
-of `deltalake`). The readers go by the bounds in the log: `deltalake`, DuckDB over its dataset, and
-in `make spark` Delta's own jar and DuckDB's extension. Each must find what is there.
+For every type of column the rows are written by appends (our files), by upserts and by a compaction
+(files of `deltalake`). The readers use the bounds in the log: `deltalake`, DuckDB over its dataset,
+and in `make spark` Delta's own jar and DuckDB's extension. Each must find all matching rows.
 """
 
 import datetime

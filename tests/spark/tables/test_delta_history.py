@@ -1,4 +1,4 @@
-"""What the log of a Delta table says, from entries written by hand."""
+"""The notes in the log of a Delta table, from entries written by hand."""
 
 from dataclasses import replace
 

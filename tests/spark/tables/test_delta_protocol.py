@@ -1,8 +1,8 @@
 """Delta tables with features that Penstock does not write are refused by name, before any commit.
 
-The tables are created by their log alone, so every feature of the protocol can be tried, also those
-that nobody knows. Guards defect C1: with column mapping every row was written under the wrong
-names, and the run reported success.
+The tables are created by their log alone, so every feature of the protocol can be tried, also
+unknown ones. Guards defect C1: with column mapping every row was written under the wrong names, and
+the run reported success.
 """
 
 import json

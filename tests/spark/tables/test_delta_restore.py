@@ -38,7 +38,7 @@ def restore_entry(parameters: Parameters | None, version: int = 9) -> dict[str, 
     return {"version": version, "operation": "RESTORE", "operationParameters": parameters}
 
 
-# --- What an entry says ---
+# --- Entries of the log ---
 
 
 @pytest.mark.parametrize("version", [3, "3", '"3"'])
@@ -143,7 +143,7 @@ def test_no_more_of_the_log_is_read_than_needed() -> None:
 
 
 class Shop:
-    """A table with batches of ten, and what others do to it."""
+    """A table with batches of ten, and the changes of other writers."""
 
     def __init__(self, folder: Path) -> None:
         self.kind = DeltaKind(folder)

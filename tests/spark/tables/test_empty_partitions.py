@@ -59,7 +59,7 @@ def test_an_upsert_by_the_column_itself(tmp_path: Path, format_: str) -> None:
     world.bring([{"id": 3, "country": ""}])
     expected = {"delta": [(2, "DE")], "iceberg": [(2, "DE"), (3, "")]}
     assert world.held("id", "country") == expected[format_]
-    # A deletion finds what is there: in Delta never a row.
+    # A deletion finds the existing row: in Delta there is never one.
     world.bring([None], keys=[b""])
     assert world.held("id", "country") == [(2, "DE")]
     assert sorted(world.reasons()) == ([0, 2] if format_ == "delta" else [])

@@ -1,8 +1,8 @@
 """Whatever a task may evaluate, Spark gives the same for, over the extremes of every type.
 
-Rules are made from pairs of columns and from columns with literals. What `is_in_task` refuses is
-passed over, so a test says also what must not be refused. Of all the rules that are made a part is
-asked, which takes seconds; with `STEP` at 1 it is minutes.
+Rules are built from pairs of columns and from columns with literals. Rules that `is_in_task`
+rejects are skipped, so a test also names rules that must not be rejected. A part of all these rules
+is evaluated, which takes seconds; with `STEP` at 1 it is minutes.
 """
 
 from __future__ import annotations

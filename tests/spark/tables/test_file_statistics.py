@@ -1,7 +1,7 @@
-"""What statistics of files say: never anything by which a reader passes over a row that is there.
+"""Statistics of files: no reader skips an existing row because of them.
 
-NaN is greater than all numbers in Spark and DuckDB, and Parquet leaves it out of its bounds. Times
-that Python does not have may come from files of somebody else.
+NaN is greater than all numbers in Spark and DuckDB, and Parquet leaves it out of its bounds. Files
+of other writers may have times that Python does not have.
 """
 
 import json
@@ -129,7 +129,7 @@ def test_readers_of_parquet_find_nan(
         counts = dict(receipt.nan_counts)
         told = {one: file.nan_value_counts[one] for one in numbers}
         assert told == {numbers[0]: counts["x"], numbers[1]: counts["s.y"]}
-        # Of columns inside of others pyiceberg tells counts alone.
+        # For nested columns pyiceberg returns counts alone.
         assert (numbers[0] in file.upper_bounds) == (counts["x"] == 0)
         assert numbers[1] not in file.upper_bounds
 

@@ -1,7 +1,7 @@
 """Our rules for JSON beside Spark's `from_json` in PERMISSIVE mode: the same, but for a list.
 
-A record for which Spark fills the column of corrupt records is a reject of ours. What differs is
-in `DIFFERENT` with the reason; a case that stops to differ fails here too.
+A record for which Spark fills the column of corrupt records is a reject of ours. Differences are in
+`DIFFERENT` with the reason; a case that no longer differs fails here too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A change of an Iceberg table knows what it leads to, and works it out once."""
+"""A change of an Iceberg table computes its resulting metadata once."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Rows of an Iceberg table that are written again: no value becomes another one.
 
-What is found is read from the Parquet files themselves: pyiceberg's own reading makes an empty list
-of a null list of structs.
+The results are read from the Parquet files themselves: pyiceberg's own reading turns a null list of
+structs into an empty list.
 """
 
 import tempfile
@@ -180,7 +180,7 @@ def wider(kind: pa.DataType) -> pa.DataType:
     return pa.int64() if kind == pa.int32() else kind
 
 
-# --- What others did to the table ---
+# --- Changes of other writers ---
 
 
 def test_columns_are_found_by_their_ids(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""JSON Schema to columns: what a table can hold, and what is refused with its place."""
+"""JSON Schema to columns: schemas that a table can hold, and others, rejected with the place."""
 
 import json
 

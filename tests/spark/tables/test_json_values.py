@@ -1,4 +1,4 @@
-"""JSON values: the fast way gives what the reference gives, bad rows are found exactly."""
+"""JSON values: the fast way has the result of the reference, bad rows are found exactly."""
 
 import base64
 import functools

@@ -1,4 +1,4 @@
-"""Each way to read JSON gives what the reference gives, for all types and at their edges."""
+"""Each way to read JSON has the result of the reference, for all types and at their edges."""
 
 import decimal
 import random

@@ -1,4 +1,4 @@
-"""What a task makes of records: keys that are whole, and rejects that are asked no rule."""
+"""A task's judgement of records: whole keys, and rejects without rules."""
 
 from dataclasses import replace
 from pathlib import Path

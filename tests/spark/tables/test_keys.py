@@ -1,4 +1,4 @@
-"""Keys of deletions: which bytes are which columns, and what is told of the others."""
+"""Keys of deletions: bytes to columns, and the messages for other bytes."""
 
 import datetime
 import decimal
@@ -150,7 +150,7 @@ def keys_of_values(ddl: str, texts: list[str]) -> dict[int, object]:
 def test_a_deletion_has_the_key_of_the_value(kind: str) -> None:
     chance = random.Random(kind)
     texts = [leaf_value(chance, kind).encode("utf-8", "replace").decode() for _ in range(400)]
-    # What is not JSON is a text in a key of texts, and in a value it is nothing.
+    # Bytes that are not JSON are a text in a key of texts, and a reject in a value.
     texts = [text for text in texts if is_json(text)]
     schema = parse_ddl(f"id {kind}")
     wanted = keys_of_values(f"id {kind}", texts)

@@ -1,4 +1,4 @@
-"""What a table cannot hold: by every parser, after a function of the user's, and in a sample."""
+"""Values beyond a table's limits: by every parser, after a user's function, and in a sample."""
 
 import io
 import json

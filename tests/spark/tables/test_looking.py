@@ -1,4 +1,4 @@
-"""What a person is told of a pipeline: with a broker and tables of both formats, without Spark."""
+"""Inspection of a pipeline: with a broker and tables of both formats, without Spark."""
 
 from collections.abc import Iterator
 from dataclasses import replace

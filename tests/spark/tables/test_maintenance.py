@@ -1,4 +1,4 @@
-"""Maintenance of tables that others have created, and what a table says of its own retention."""
+"""Maintenance of tables that others have created, and a table's own retention."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A catalog that cannot be used is told in one line, with the key and what to do."""
+"""A catalog that cannot be used is reported in one line, with the key and the remedy."""
 
 from dataclasses import replace
 from pathlib import Path

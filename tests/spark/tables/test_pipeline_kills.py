@@ -2,10 +2,10 @@
 
 The faults of `pipeline_rounds`, in turn and then as a seed chooses: kill -9 of the driver, of a
 worker, of an executor and of the broker, a second driver, a checkpoint that is deleted or set back,
-care by another process that is killed too, a table that is rolled back. After each round the table
-and the table of bad records are compared with what librdkafka reads. One round for each format;
-with PENSTOCK_PROOF=1 fifty, or as many as PENSTOCK_TABLE_ROUNDS says, and the same without each
-guard. PENSTOCK_SEED repeats the choices of a run.
+maintenance by another process that is killed too, a table that is rolled back. After each round the
+table and the table of bad records are compared with the records of librdkafka. One round for each
+format; with PENSTOCK_PROOF=1 fifty, or as many as PENSTOCK_TABLE_ROUNDS says, and the same without
+each guard. PENSTOCK_SEED repeats the choices of a run.
 """
 
 import os

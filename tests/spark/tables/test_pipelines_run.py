@@ -36,7 +36,7 @@ def partitions() -> int:
 
 
 class Seen:
-    """What a pipeline told."""
+    """The events of a pipeline."""
 
     def __init__(self) -> None:
         self.batches: list[BatchDone] = []
@@ -122,7 +122,7 @@ def test_a_checkpoint_may_be_deleted_or_set_back(
     run_stream(spark, world, **sections)
     shutil.rmtree(checkpoint)
     copy.rename(checkpoint)
-    # What the old checkpoint would read is gone from the topic, and missing to nobody.
+    # The records after the old checkpoint are deleted from the topic, and are not a loss.
     delete_records_before(world.bootstrap, world.topic, 0, 8)
     send(world, 1, order(1))
     run_stream(spark, world, **sections)
@@ -224,7 +224,7 @@ def test_rejects_are_replayed_once(spark: SparkSession, world: World, mode: str)
     send(world, 0, order(1), order(2**40), b"bad", order(2))
     run_once(spark, world, pipeline={"mode": mode}, value=narrow)
     assert world.rejected() == [(0, 1), (0, 2)]
-    # The table cannot become wider in Delta, so there the rule is what changes.
+    # A Delta table cannot be widened, so there the rule changes.
     value = {"format": "json", "schema": "id bigint, amount double, name string"}
     if world.format == "delta":
         value["schema"] = "id int, amount double, name string"

@@ -1,4 +1,4 @@
-"""Which way a pipeline takes: chosen by what is asked of it, or refused with the reason."""
+"""The mode of a pipeline: chosen by its definition, or rejected with the reason."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What tasks are told to write, before anything is written."""
+"""The plans of tasks, before anything is written."""
 
 from pathlib import Path
 

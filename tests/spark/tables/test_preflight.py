@@ -1,4 +1,4 @@
-"""What is known to be wrong is told before Spark is started, and soon: with a broker, no Spark."""
+"""Known problems are reported before Spark is started, and soon: with a broker, no Spark."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the message about a topic that was created again advises, followed: without Spark."""
+"""The advice in the message about a recreated topic works: without Spark."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

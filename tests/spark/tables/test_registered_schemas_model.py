@@ -1,9 +1,9 @@
 """Random Avro schemas against both formats: the pipeline never stops and no record is lost.
 
 For each seed a producer's schemas change from batch to batch and from partition to partition, in
-all ways that a registry without rules of compatibility allows. Asserted: every batch is brought;
-each record is in the table or among the rejects, once; what is in the table is what was sent; an id
-that was taken once is taken always; drivers that start in between meet nothing that stops them.
+all ways that a registry without rules of compatibility allows. Asserted: every batch is committed;
+each record is in the table or among the rejects, once; the rows are those that were sent; an id
+that was accepted once is accepted always; no driver that starts in between is stopped.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ Place = tuple[int, int]
 
 
 class Play:
-    """One pipeline, and what was sent to it."""
+    """One pipeline, and the records that were sent to it."""
 
     def __init__(self, folder: Path, format_: str, seed: int) -> None:
         self.random = Random(seed)

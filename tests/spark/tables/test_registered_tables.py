@@ -1,6 +1,7 @@
-"""Schemas of a registry against tables, batch by batch: the pipeline goes on, whatever they bring.
+"""Schemas of a registry against tables, batch by batch: no schema stops the pipeline.
 
-What the table cannot take is a reject whose message names the column, and a restart goes on too.
+A value that the table cannot hold is a reject whose message names the column, and a restart
+continues too.
 """
 
 import io

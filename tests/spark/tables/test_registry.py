@@ -1,4 +1,4 @@
-"""The registry's client: asks once, remembers what is unknown, tries again, and tells clearly."""
+"""The registry's client: one request per id, cached unknown ids, retries, and clear errors."""
 
 from collections.abc import Iterator
 

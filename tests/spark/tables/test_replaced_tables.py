@@ -1,4 +1,4 @@
-"""Tables that are dropped, renamed or created anew while a pipeline runs: it stops, and says so.
+"""Tables that are dropped, renamed or recreated while a pipeline runs: it stops, with the reason.
 
 A Delta table is a folder: another table there has entries of the same numbers, so a commit behind a
 number was accepted, and its note claimed rows that the new table does not have.

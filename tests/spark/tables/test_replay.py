@@ -1,7 +1,7 @@
-"""A replay of rejects puts in what it has claimed, all of it and nothing else.
+"""A replay of rejects inserts the claimed ones, all of them and no others.
 
-How a table cuts what it gives back into parts, and in which order they come, is its own affair: it
-differs from one look to the next, and after a compaction. So limits count only for what is claimed.
+A table returns its rows in any parts and any order: they differ from one read to the next, and
+after a compaction. So limits count only for the claimed rejects.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ def replayed(world: BatchWorld, life: Life = ONE_FILE, drama: Drama | None = Non
     return world.wrong()
 
 
-# --- What is claimed is put in ---
+# --- Claimed rejects are inserted ---
 
 
 @pytest.mark.parametrize("kind", KINDS)

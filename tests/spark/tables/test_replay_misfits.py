@@ -1,6 +1,6 @@
 """A replay after one of its two tables was dropped or rolled back: it asks, and each way out works.
 
-Nothing is put in twice, and what is in neither table is only what the drop or the rollback took.
+No record is inserted twice, and only records of the drop or the rollback are in neither table.
 """
 
 from collections.abc import Callable, Iterator
@@ -128,7 +128,7 @@ def test_rejects_were_dropped(world: BatchWorld, grow: Grow) -> None:
     world.live(ALL_BAD)
     refused(world, DROPPED)
     world.replay(RULES[2], anew=True)
-    assert world.wrong() == "missing [(0, 2)]"  # no JSON, so it was among what was dropped
+    assert world.wrong() == "missing [(0, 2)]"  # not JSON, so it was in the dropped table
     grow()
     world.live(ALL_BAD)
     world.replay(RULES[2])

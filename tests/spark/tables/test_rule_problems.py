@@ -1,4 +1,4 @@
-"""What nobody can evaluate of a rule is told; what only Spark can is left to Spark."""
+"""Rules that even Spark cannot evaluate are reported; rules for Spark alone are left to Spark."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The live view: what is shown follows from the events and the time alone."""
+"""The live view: its lines follow from the events and the time alone."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a few records would become, by the same rules as in a task: no broker and no table."""
+"""The rows of a few records, by the same rules as in a task: no broker and no table."""
 
 from dataclasses import replace
 

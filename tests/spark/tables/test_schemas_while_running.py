@@ -1,7 +1,8 @@
 """Schemas that change while a pipeline runs, by a real registry: no restart, nothing lost.
 
-A column is added, widened, left out, and made another type. What the table cannot take is in the
-table of bad records with its reason; what became readable later is put in once, by a replay.
+A column is added, widened, left out, and made another type. Records that the table cannot hold are
+in the table of bad records with the reason; those that became readable later are inserted once, by
+a replay.
 """
 
 import json
@@ -85,7 +86,7 @@ def test_what_became_readable_is_replayed_once(
     spark: SparkSession, world: World, registry: SchemaRegistry
 ) -> None:
     producer = Producer(world, registry)
-    # Schemas that nobody has registered before: a registry has one id for each text.
+    # Schemas that were not registered before: a registry has one id for each text.
     own = optional(f"of_{world.topic.replace('-', '_')}", "string")
     known = producer.send({"id": 1}, ("id", "long"), own)
     schema = order(("id", "long"), own, optional("more", "string"))

@@ -69,7 +69,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Written:
-    """A table, where it lies, and what must be in it."""
+    """A table, its location, and its required rows."""
 
     kind: DeltaKind | IcebergKind
     rows: list[Row]

@@ -1,4 +1,4 @@
-"""Each guard of the two tables taken away: the contract must notice, or it proves nothing."""
+"""Each guard of the two tables removed: the contract must notice, or it proves nothing."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """kill -9 of drivers at random moments, also of two at once, on real tables.
 
-Afterwards the table has every offset from the first to the last once: what was committed before a
-kill is there, and nothing is there twice.
+Afterwards the table has every offset from the first to the last once: rows committed before a kill
+are kept, and none is duplicated.
 """
 
 import os

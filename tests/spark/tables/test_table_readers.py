@@ -1,6 +1,6 @@
 """The same rows read by others: DuckDB and Arrow, with partitions and a schema that has grown.
 
-And what only one of the formats can do or has happen to it: widened columns, rollbacks.
+And features of one format alone: widened columns, rollbacks.
 """
 
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Each guard of an upsert taken away: a history of a few batches must notice it."""
+"""Each guard of an upsert removed: a history of a few batches must notice it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,7 @@
 """kill -9 of drivers that upsert, at random moments, also of two at once, on real tables.
 
-After each kill the table is what a dictionary is after the records up to the table's position: no
-change is missing, none counts twice, and none came without its note.
+After each kill the table equals a dictionary after the records up to the table's position: no
+change is missing, none counts twice, and none was committed without its note.
 """
 
 import os

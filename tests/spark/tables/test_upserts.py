@@ -183,7 +183,7 @@ def test_a_column_is_added_with_the_rows_that_have_it(kind: Kind) -> None:
     model = applied(model, rows, wider)
     assert rows_in(kind.read()) == model
     assert table.schema().names == wider.names
-    # A change says the whole row: what it does not have is null.
+    # A change has the whole row: missing columns are null.
     rows = change_rows([(3, 33)], 17)
     table.upsert(commit_of(state, driver, (0, 17, 18)), written_changes(table, rows, schema=SCHEMA))
     assert rows_in(kind.read()) == applied(model, rows)
@@ -313,7 +313,7 @@ def test_manifests_do_not_become_more_with_every_upsert(
     table = kind.create((PartitionField("id"),))
     driver, state = taken(table, "run-a")
     model: Model = {}
-    for number in range(12):  # each brings files, and takes out one of before
+    for number in range(12):  # each adds files, and removes an earlier one
         rows = change_rows([(number, number), (number + 1, number)], number * 2)
         commit = commit_of(state, driver, (0, number * 2, number * 2 + 2))
         state = table.upsert(commit, written_changes(table, rows))

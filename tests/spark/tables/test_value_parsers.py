@@ -1,4 +1,4 @@
-"""The parser of a definition: planned on the driver, made in a task from a plain value."""
+"""The parser of a definition: planned on the driver, created in a task from a plain value."""
 
 import io
 import json

@@ -2,10 +2,10 @@
 
     python -m tests.spark.tables.upsert_app delta|iceberg FOLDER RUN BATCHES
 
-It takes the table, asks it where to go on, and commits changes of ten offsets at a time, with a
-compaction now and then. It says when it has the table and when it has committed once, because
-starting takes longer than a commit. It ends when it has made its batches or another driver has the
-table.
+It acquires the table, continues at the table's position, and commits changes of ten offsets at a
+time, with a compaction now and then. It prints when it has the table and when it has committed
+once, because starting takes longer than a commit. It ends after its batches or when another driver
+has the table.
 """
 
 import sys
