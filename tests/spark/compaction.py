@@ -1,4 +1,4 @@
-"""A compacted topic whose batches have gaps, made by the broker's own cleaner.
+"""A compacted topic whose batches have gaps, written by the broker's own cleaner.
 
 Guarantees: when `fill_compacted` returns, every segment but the last was compacted, and nothing is
 left for the cleaner to do: two readers see the same. Of one producer the last batch lost all its

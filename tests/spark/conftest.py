@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 class NewTopic(Protocol):
-    """Makes a topic and tells its name, which no other topic of this run has."""
+    """Creates a topic and returns its name, which no other topic of this run has."""
 
     def __call__(
         self, broker: RunningBroker, *, partitions: int = 1, config: Mapping[str, str] | None = None

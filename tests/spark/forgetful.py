@@ -1,8 +1,8 @@
 """`format("penstock-forgetful")`: the sink with one guard taken out, to show that it is needed.
 
-Everything is as in the product, transactions too, but whoever reads the log of decisions finds
-nothing in it. Importing this file changes nothing; making or unpickling a writer of this format
-changes the process that does it, which must be one that is used for nothing else.
+Everything is as in the product, transactions too, but every read of the log of decisions returns
+nothing. Importing this file changes nothing; creating or unpickling a writer of this format changes
+its process, which must not be used for anything else.
 """
 
 from pyspark.sql.datasource import DataSourceStreamWriter

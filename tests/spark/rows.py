@@ -1,7 +1,7 @@
 """Rows of topics through either connector, in batch and in streams, in an order that compares.
 
-Guarantees: rows come back by topic, partition and offset, with every column that the source gave.
-A stream goes through Parquet files, so that it can stop and go on from its checkpoint as a user's
+Guarantees: rows are returned by topic, partition and offset, with every column of the source. A
+stream is written to Parquet files, so that it can stop and continue from its checkpoint as a user's
 does.
 """
 

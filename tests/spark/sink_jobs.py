@@ -1,6 +1,6 @@
 """A streaming query without Spark: its tasks and its driver, as the sink sees them.
 
-A `Job` is one query with its topics; a `JobRun` is one start of it. A driver may be told to crash
+A `Job` is one query with its topics; a `JobRun` is one start of it. A test may crash a driver
 before or after any of its steps.
 """
 
@@ -29,7 +29,7 @@ NEXT_VALUES = [b"next-%03d" % n for n in range(20)]
 
 
 class CrashError(Exception):
-    """The driver's process is gone."""
+    """The driver's process has crashed."""
 
 
 class CrashingDriver(SinkDriver):

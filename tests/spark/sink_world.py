@@ -2,7 +2,7 @@
 
 Every step that the protocol yields is carried out on plain values, one transaction at a time, so
 that a test can stop a driver anywhere: before a step, in the middle of one, or after it and before
-its answer. What is visible is computed from the transactions that are committed.
+its answer. The visible rows are computed from the committed transactions.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ Row = tuple[int, int]
 
 
 class FencedError(PenstockError):
-    """Somebody else owns the log of decisions."""
+    """Another driver owns the log of decisions."""
 
 
 class State(Enum):
@@ -315,7 +315,7 @@ class Run:
         self.batch = None
 
 
-# --- What tests do with them ---
+# --- Helpers for tests ---
 
 
 def rows_of(batch_id: int) -> list[Row]:

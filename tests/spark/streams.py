@@ -1,4 +1,4 @@
-"""Streams that run while a test does something else, and what comes out of them.
+"""Streams that run beside a test, and their output.
 
 Guarantees: a query is stopped when its block is left; one that failed is an error at once and not
 a wait that runs out.
@@ -39,7 +39,7 @@ def wait_until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
 
 
 class TopicReader:
-    """Reads a topic by librdkafka from its beginning: the judge of what a sink wrote."""
+    """Reads a topic by librdkafka from its beginning, to judge the output of a sink."""
 
     def __init__(
         self, bootstrap: str, topic: str, *, partitions: int = 1, isolation: str = "read_committed"

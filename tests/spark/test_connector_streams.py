@@ -76,7 +76,7 @@ def test_records_are_seen_while_the_stream_runs(
     )
     produce(broker.bootstrap, topic, numbered(3))
     with running(writer) as query:
-        # Where "latest" is gets decided by the first micro-batch; empty ones tell of themselves.
+        # The first micro-batch decides the offset of "latest"; empty ones are reported.
         wait_until(query, lambda: query.lastProgress is not None)
         produce(broker.bootstrap, topic, numbered(4, first=3))
         query.processAllAvailable()

@@ -1,4 +1,4 @@
-"""Lost data is told: an error with a remedy, or a counted skip to the documented place."""
+"""Lost data is reported: an error with a remedy, or a counted skip to the documented place."""
 
 import logging
 from uuid import UUID
@@ -188,7 +188,7 @@ def test_a_broker_that_has_not_caught_up_means_no_loss(old_id: UUID | None) -> N
     assert query.run() == [OffsetRange(A, 100, 120)]
 
 
-# --- The topic is gone ---
+# --- The topic is deleted ---
 
 
 def test_a_deleted_topic_is_an_error() -> None:
@@ -352,7 +352,7 @@ def test_a_new_partition_without_its_first_records_is_counted() -> None:
     assert query.skipped() == {"records": 20, "partitions": 1}
 
 
-# --- Starting offsets that are not there ---
+# --- Starting offsets that do not exist ---
 
 
 def test_a_start_behind_the_end_is_an_error_that_names_the_option() -> None:

@@ -1,6 +1,6 @@
-"""The topic of decisions on clusters of several brokers: its replicas, and what is told of them.
+"""The topic of decisions on clusters of several brokers: its replicas, and warnings about them.
 
-On one broker, real and in memory, it is made in `test_sink_transactions`.
+On one broker, real and in memory, it is created in `test_sink_transactions`.
 """
 
 import pytest
@@ -18,7 +18,7 @@ NAME = "decisions"
 
 
 class Brokers(FakeCluster):
-    """A cluster in memory whose topics have the settings that it is told."""
+    """A cluster in memory whose topics have the settings of the test."""
 
     def __init__(self, count: int, replication_factor: int, insync: str = "1") -> None:
         super().__init__(tuple(range(1, count + 1)))
@@ -110,7 +110,7 @@ def test_one_replica_on_many_brokers_is_told(
     ensure(brokers)
     assert (f"one replica on a cluster of {count} brokers" in caplog.text) == is_told
     caplog.clear()
-    ensure(brokers)  # the next driver finds the topic, and is told too
+    ensure(brokers)  # the next driver finds the topic, and warns too
     assert ("kafka-reassign-partitions" in caplog.text) == is_told
 
 

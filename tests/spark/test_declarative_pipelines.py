@@ -1,4 +1,4 @@
-"""The project in `pipelines/` runs with `spark-pipelines`, and a second run takes what is new.
+"""The project in `pipelines/` runs with `spark-pipelines`, and a second run reads new records.
 
 The commands of its README are the same but for where things lie: everything that Spark writes is
 below a folder of the test.

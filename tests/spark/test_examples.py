@@ -1,4 +1,4 @@
-"""The examples run as they are printed, and what they show is what their words say.
+"""The examples run as printed, and their output is the documented one.
 
 Only the address of the broker is replaced. They find the session of the tests, and write below the
 folder of the test.

@@ -1,11 +1,11 @@
 """Topic, transform, topic, while everything is killed: each input once in the output.
 
 Each round kills something at a moment that a seed chooses: the driver, an executor, a Python
-worker, the broker; or the driver, whose checkpoint is then set back to before its last commit.
-A supervisor starts the query again when it ended, as it would in production; a feeder that knows
-nothing of it goes on producing. At the end the output, read by librdkafka with read_committed, is
-compared with the input, record by record. Three rounds, thirty with PENSTOCK_PROOF=1;
-PENSTOCK_SEED repeats a run.
+worker, the broker; or the driver, whose checkpoint is then set back to before its last commit. A
+supervisor starts the query again when it ended, as it would in production; an independent feeder
+continues to produce. At the end the output, read by librdkafka with read_committed, is compared
+with the input, record by record. Three rounds, thirty with PENSTOCK_PROOF=1; PENSTOCK_SEED repeats
+a run.
 """
 
 import os
@@ -73,7 +73,7 @@ class Feeder:
 
 
 class Supervisor:
-    """Keeps one query running, and kills what it is told to."""
+    """Keeps one query running, and kills processes for the test."""
 
     def __init__(self, broker: RunningBroker, folder: Path, sink: str) -> None:
         self.broker = broker

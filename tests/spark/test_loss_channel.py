@@ -1,4 +1,4 @@
-"""What tasks could not read is counted on the driver, where the query's progress shows it."""
+"""Losses of tasks are counted on the driver, where the query's progress shows them."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""A stream on the driver: which offsets follow which, what a repeat reads, how many calls."""
+"""A stream on the driver: the sequence of offsets, repeated batches, the number of calls."""
 
 import json
 import pickle
@@ -64,7 +64,7 @@ def test_without_news_the_same_document_comes_back(cluster: NumberCluster) -> No
     stream = stream_of(cluster)
     first, _ = batch(stream, round_trip(stream.initial_offset()))
     text = json.dumps(first)
-    cluster.leader_epochs[A] = 3  # A new leader is no news for the rows.
+    cluster.leader_epochs[A] = 3  # A new leader changes nothing for the rows.
     cluster.epoch_ends[A, 0] = 100
     assert json.dumps(stream.latest_offset(json.loads(text), ALL)) == text
     assert stream.plan(first, first) == []
@@ -78,7 +78,8 @@ def test_a_repeated_first_batch_reads_what_it_read(cluster: NumberCluster) -> No
     end, read = batch(stream, start)
     assert read == [OffsetRange(A, 100, 120)]
 
-    # It fails, more comes, and the query starts again: Spark asks for the initial offset anew.
+    # It fails, more records arrive, and the query starts again: Spark requests the initial offset
+    # again.
     cluster.set_topic("orders", 200, 60)
     again = stream_of(cluster, startingOffsets="latest")
     later_start = round_trip(again.initial_offset())

@@ -1,4 +1,4 @@
-"""Offset documents: what is written is read again, equal is equal text, and damage is told."""
+"""Offset documents: they survive writing and reading, equal is equal text, and damage raises."""
 
 import json
 import uuid

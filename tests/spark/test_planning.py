@@ -52,7 +52,7 @@ def test_a_batch_stays_between_start_and_end_and_starves_nobody(
     taken = {at: found[at] - starts[at] for at in found}
     waiting = sum(1 for at in found if ends[at] > starts[at])
     if limit.offsets_max is not None:
-        # One more for each partition: nobody is starved.
+        # One more for each partition: none is starved.
         assert sum(taken.values()) <= limit.offsets_max + waiting
     if limit.bytes_max is not None:
         spent = sum((count - 1) * record_bytes[at] for at, count in taken.items() if count)

@@ -1,4 +1,4 @@
-"""A session that does not start: the reason that Java gave, and what to do."""
+"""A session that does not start: Java's reason, and the remedy."""
 
 import os
 import signal
@@ -147,4 +147,4 @@ def test_a_function_that_returns_nothing_is_told() -> None:
         pass
 
     with pytest.raises(SparkQueryError, match=r"large_orders\(\) returned None, not a DataFrame"):
-        transformed(None, large_orders)  # type: ignore[arg-type]  # what a person may write
+        transformed(None, large_orders)  # type: ignore[arg-type]  # what a user may write

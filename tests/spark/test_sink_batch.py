@@ -1,4 +1,4 @@
-"""`df.write.format("penstock")`: what Spark's own connector writes, on both brokers."""
+"""`df.write.format("penstock")`: the same records as Spark's own connector, on both brokers."""
 
 import pytest
 from confluent_kafka import Message
@@ -129,7 +129,7 @@ def test_less_than_all_acks(
         assert len(reader.wait_for(100)) == 100
 
 
-# --- What is refused ---
+# --- Rejected writes ---
 
 
 @pytest.fixture

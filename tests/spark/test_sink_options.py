@@ -1,4 +1,4 @@
-"""Options and columns of the sink: what is read, and that a wrong one is named with its remedy."""
+"""Options and columns of the sink: valid ones, and errors with the name and the remedy."""
 
 import pickle
 

@@ -1,7 +1,7 @@
 """The sink's protocol under crashes, replays, zombies, timeouts and two drivers: a model.
 
-What must hold at every moment: no row is visible twice; every row of a batch that Spark noted as
-committed is visible. Hypothesis looks for an order of events in which it does not.
+Invariants at every moment: no row is visible twice; every row of a batch that Spark recorded as
+committed is visible. Hypothesis looks for an order of events that breaks them.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ parts_sizes = st.lists(st.integers(0, ROWS_PER_BATCH - 1), min_size=0, max_size=
 
 
 class SinkModel(RuleBasedStateMachine):
-    """Drivers of one query that do what they like, one small step at a time."""
+    """Drivers of one query in any order, one small step at a time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Records of the topic of decisions: written, read back, folded; what is not ours is told."""
+"""Records of the topic of decisions: written, read back, folded; foreign records raise."""
 
 import json
 

@@ -332,7 +332,7 @@ def test_a_run_that_slept_in_its_sweep_leaves_its_successor_alone(pause_at: type
     third.write(cut(rows_of(1), [1]), skips=True)
     third.begin_commit(remembers=True, sweeps=False)
     advance_to(third, sink_steps.CommitAll)
-    finish(second)  # goes on where it slept
+    finish(second)  # continues where it slept
     finish(third)
     assert third.failure is None
     assert sorted(world.visible_rows()) == rows_of(0) + rows_of(1)
@@ -369,7 +369,7 @@ def test_another_prefix_on_a_living_checkpoint_is_refused() -> None:
     write_and_commit(second)
     assert isinstance(second.failure, PrefixChangedError)
     assert "transactionalIdPrefix=sink" in str(second.failure)
-    assert world.owner == owner + 1  # only to take back what its tasks wrote
+    assert world.owner == owner + 1  # only to abort its tasks' transactions
     assert not world.open_ones()
 
 

@@ -26,7 +26,7 @@ APP_SECONDS_MAX = 300
 
 
 class Copy:
-    """A query that copies a topic to another one; each start goes on from its checkpoint."""
+    """A query that copies a topic to another one; each start continues from its checkpoint."""
 
     def __init__(
         self, spark: SparkSession, broker: RunningBroker, new_topic: NewTopic, folder: Path

@@ -121,7 +121,7 @@ def test_there_are_as_many_steps_as_the_crashes_cover(job: Job) -> None:
     assert len(kinds) == STEPS_OF_A_FIRST_COMMIT
     run.driver.steps.clear()
     run.run_batch(1, cut(NEXT_VALUES, 1))
-    # In a run that goes on nothing is read again.
+    # In a continuing run nothing is read again.
     assert run.driver.steps == kinds[3:7]
 
 
@@ -264,7 +264,7 @@ def test_a_task_that_finds_no_id_is_told(job: Job) -> None:
 def test_a_sweep_that_fails_is_told_and_tried_again(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job.start().write(0, cut(VALUES, 1))  # a run that is gone
+    job.start().write(0, cut(VALUES, 1))  # a run that has ended
     run = job.start(sink_steps.ListOpen)
     run.driver.error = BrokerUnreachableError("no broker at 127.0.0.1:9")
     run.run_batch(0, cut(VALUES, 2))

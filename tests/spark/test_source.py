@@ -1,4 +1,4 @@
-"""What Spark sees of the source, without a session: name, columns, limits, and what travels."""
+"""The source's interface to Spark, without a session: name, columns, limits, pickled parts."""
 
 import pickle
 import subprocess

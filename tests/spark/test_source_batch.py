@@ -1,4 +1,4 @@
-"""`format("penstock")` in batch: what is read, between which positions, and what is refused."""
+"""`format("penstock")` in batch: the rows between two positions, and rejected options."""
 
 from datetime import UTC, datetime
 

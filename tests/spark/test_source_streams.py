@@ -1,4 +1,4 @@
-"""`format("penstock")` as a stream: what Spark's own suite checks of its Kafka source, and more."""
+"""`format("penstock")` as a stream: the checks of Spark's suite for its Kafka source, and more."""
 
 import json
 import shutil
@@ -232,7 +232,7 @@ def test_limits(
     both = stream(
         penstock, topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h", maxOffsetsPerTrigger="15"
     )
-    # What is available now is read now, and a minimum does not hold it back.
+    # Records that are available now are read now, and a minimum does not delay them.
     assert sum(one["numInputRows"] for one in run_available(spark, both, folder)) == 1
 
 

@@ -1,4 +1,4 @@
-"""Positions: what the options say becomes an offset for every partition, or an error that helps."""
+"""Positions: the options become an offset for every partition, or an error with a remedy."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """The guide from a topic to a table cannot go stale: its commands run, its keys are the reader's.
 
 Commands run in their order, in a folder of their own, on a broker of their own; files that the
-guide shows are written first. Compared is standard output; only what cannot be the same is replaced
+guide shows are written first. Standard output is compared; values that always differ are replaced
 by a word in both: times, sizes, ids.
 """
 

@@ -1,4 +1,4 @@
-"""`penstock table run` as a process: goes on until it is told to stop, says why it failed."""
+"""`penstock table run` as a process: runs until it is stopped, reports why it failed."""
 
 import json
 import os

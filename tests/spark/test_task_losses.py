@@ -1,4 +1,4 @@
-"""What real tasks find gone while they read is in the progress of the stream, to the offset."""
+"""Losses that real tasks find while they read are in the stream's progress, exact to the offset."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ def test_what_tasks_find_gone_is_in_the_progress_of_the_next_batch(
         "subscribe": topic,
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",
-        # Many tasks for few slots: the first ones remove what the later ones are to read.
+        # Many tasks for few slots: the first ones remove the records of the later ones.
         "maxRecordsPerPartition": str(TASK_RECORDS),
     }
     frame = stream_frame(spark, Source("penstock", broker.bootstrap, options)).select("offset")

@@ -1,4 +1,4 @@
-"""What a task gives: every record of its range once and in order, or what was lost."""
+"""A task's rows: every record of its range once and in order, or the losses."""
 
 import logging
 from collections.abc import Sequence

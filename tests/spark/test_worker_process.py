@@ -1,4 +1,4 @@
-"""What a worker process is spared, and where it is left alone."""
+"""Frozen objects of a worker process, and processes that are not changed."""
 
 import subprocess
 import sys

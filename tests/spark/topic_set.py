@@ -1,11 +1,11 @@
 """One set of topics with everything that a reader must get right, the same on both brokers.
 
-Guarantees: the content is made from a seed, by librdkafka, and every partition's records are sent
-by one thread in a fixed order, so that topic, partition, offset, key, value and headers are the
-same on both brokers; timestamps too, except where the broker gives them. `TopicSet.close` ends the
-one transaction that is left open on purpose.
+Guarantees: the content is generated from a seed, by librdkafka, and every partition's records are
+sent by one thread in a fixed order, so that topic, partition, offset, key, value and headers are
+the same on both brokers; timestamps too, except where the broker sets them. `TopicSet.close` ends
+the one transaction that is left open on purpose.
 
-The builder does NOT read anything back: what the topics hold is compared by the tests.
+The builder does NOT read anything back: the tests compare the topics' content.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ LARGE_VALUE_BYTES = 3_000_000
 
 @dataclasses.dataclass(frozen=True)
 class TopicSet:
-    """The names, what stands in them, and the producer of the open transaction."""
+    """The names, their records, and the producer of the open transaction."""
 
     prefix: str
     committed_counts: dict[str, int]

@@ -1,7 +1,7 @@
 """Topics and records for tests, by librdkafka, the same on both brokers.
 
-Guarantees: when a function returns, the broker has acknowledged what it was asked to do, and every
-partition of a new topic has a leader that answers.
+Guarantees: when a function returns, the broker has acknowledged its requests, and every partition
+of a new topic has a leader that answers.
 """
 
 import time
@@ -24,7 +24,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class Record:
-    """What is produced. Without a timestamp it gets the clock's."""
+    """A record to produce. Without a timestamp it gets the clock's."""
 
     value: bytes | None
     key: bytes | None = None
@@ -53,7 +53,8 @@ def _wait_until_led(bootstrap: str, name: str, partitions: int) -> None:
         try:
             end_offsets(bootstrap, name, partitions)
         except KafkaException:
-            # Kafka answers before its broker half leads what its controller half knows of.
+            # Kafka answers before its broker half leads the partitions that its controller half has
+            # created.
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_SECONDS)
@@ -150,7 +151,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record], *, codec: str
 
 
 class Writer:
-    """One producer for each codec, made at its first use, for those who produce often."""
+    """One producer for each codec, created at its first use, for tests that produce often."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

@@ -1,4 +1,4 @@
-"""Stored batches for the decoder's tests: whatever a log may hold, and what it may not."""
+"""Stored batches for the decoder's tests: valid ones of every kind, and invalid ones."""
 
 import random
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def random_record(chance: random.Random) -> Record:
 
 
 class RandomLog(NamedTuple):
-    """Batches one after another, and what a broker would name as aborted."""
+    """Batches one after another, and the aborted transactions that a broker would name."""
 
     data: bytes
     aborted: list[Aborted]

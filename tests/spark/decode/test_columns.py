@@ -125,7 +125,7 @@ def test_a_time_beyond_microseconds_has_a_named_error(module: ModuleType, time: 
     data = stored_batch([*values(0), Record(timestamp_ms=time)], base_offset=5)
     with pytest.raises(InvalidTimestampError, match=r"orders-3, batch at offset 5: record 1 of 2"):
         table(decoder(module), data)
-    # Who does not read the record does not meet it.
+    # A reader that skips the record gets no error.
     assert offsets(table(decoder(module, 0, 6), data)) == [5]
     assert offsets(table(decoder(module, 7), data)) == []
 

@@ -52,6 +52,6 @@ def uncompiled_columns() -> ModuleType:
             "decode.columns",
         ]
     )
-    # What it tells has its own test.
+    # Its warning has its own test.
     vars(module)["_is_told"] = True
     return module

@@ -267,7 +267,7 @@ def test_arrays_that_point_outside_of_themselves(module: ModuleType, offsets: li
 
 
 def test_a_record_beyond_its_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two gigabytes are not at hand in a test; the plain twin lets the bound be lowered.
+    # A test cannot use two gigabytes; the uncompiled twin allows a lower bound.
     monkeypatch.setattr(UNCOMPILED.kernel, "_RECORD_BYTES_MAX", 100)
     with pytest.raises(BatchTooLargeError, match="row 1 makes a record of 20"):
         encoded(UNCOMPILED.BatchEncoder("orders", 1), value=pa.array([b"v", b"v" * 200]))
@@ -416,6 +416,6 @@ def test_a_digest_tells_rows_apart(module: ModuleType) -> None:
     seen.add(digest_of(module, [(b"a", b"b"), (b"b", b"a")]))
     seen.add(digest_of(module, [(b"a", b"a"), (b"b", b"b")]))
     assert len(seen) == len(rows) + 2
-    # A column that is not there is null in every row.
+    # A missing column is null in every row.
     only = module.digest_of_columns(value=pa.array([None, b"v"], pa.binary()))
     assert only == digest_of(module, [(None, None), (None, b"v")])

@@ -16,6 +16,6 @@ def uncompiled_encoder() -> ModuleType:
             "encode.encoder",
         ]
     )
-    # What it tells has its own test.
+    # Its warning has its own test.
     vars(module)["_is_told"] = True
     return module

@@ -1,4 +1,4 @@
-"""Progress documents for tests: recorded from real queries, and made to measure."""
+"""Progress documents for tests: recorded from real queries, and built for a test."""
 
 import json
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from penstock.spark.progress.display import SCREEN_SIZE_DEFAULT, Display, cut
 
 
 class Screen:
-    """What a person sees: understands the few codes that the display uses."""
+    """A terminal's screen: supports the few codes that the display uses."""
 
     def __init__(self, written: str) -> None:
         self.lines: list[str] = []

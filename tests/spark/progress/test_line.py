@@ -1,4 +1,4 @@
-"""The words for progress: what a person reads."""
+"""The lines of progress."""
 
 from penstock.spark.progress.line import (
     REASON_CHARACTERS_MAX,

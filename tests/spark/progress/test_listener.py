@@ -108,7 +108,7 @@ def test_a_query_is_shown_and_its_lag_is_published(
         .start()
     )
     query.awaitTermination()
-    listener.close()  # waits for what Spark has not told yet
+    listener.close()  # waits for events that Spark has not reported yet
     lines = stream.getvalue().splitlines()
     assert lines[-1] == f"{name}  stopped after 2 batches, 50 rows"
     assert f"lag {topic} 25  offsets {topic} 0:15 1:10" in lines[0]

@@ -1,4 +1,4 @@
-"""What is published when: the newest position, not too often, again after failures, at the end."""
+"""Publications: the newest position, not too often, again after failures, at the end."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_names_of_groups() -> None:
     assert group_id_of(progress(plain), "etl") == "etl-daily"
     told = source({("a", 0): 1}, group_prefix="told")
     assert group_id_of(progress(plain, told)) == "told-daily"
-    assert group_id_of(progress(told), "etl") == "etl-daily"  # the listener's word is the last
+    assert group_id_of(progress(told), "etl") == "etl-daily"  # the listener's prefix wins
     named = source({("a", 0): 1}, group_id="billing")
     assert group_id_of(progress(plain, named)) == "billing"
 
@@ -49,7 +49,7 @@ def test_a_position_waits_until_its_group_is_known() -> None:
     publications.succeeded(first, 0.0)
     publications.note(progress(untold))  # its name is remembered
     assert [one.group_id for one in publications.due(5.0)] == ["etl-daily"]
-    named = Publications(5.0, "mine")  # whoever names the groups need not be told
+    named = Publications(5.0, "mine")  # with a prefix the source's report is not needed
     named.note(progress(untold))
     assert [one.group_id for one in named.due(0.0)] == ["mine-daily"]
 

@@ -1,4 +1,4 @@
-"""Publishing: a broker that is away is told once and never waited for; a real one shows the lag."""
+"""Publishing: an unreachable broker is reported once and never waited for; a real one shows lag."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from tests.spark.progress.documents import progress, source
 
 
 class Clock:
-    """Goes when it is told to."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -34,7 +34,7 @@ class Clock:
 
 
 class FakeCluster:
-    """A cluster that can be away."""
+    """A cluster that can be unreachable."""
 
     def __init__(self) -> None:
         self.is_away = False

@@ -1,4 +1,4 @@
-"""What Spark tells is read from recorded documents; anything else costs offsets, never an error."""
+"""Spark's reports are read from recorded documents; others lack offsets, and never raise."""
 
 import pytest
 from hypothesis import given
