@@ -6,8 +6,8 @@ are wanted. A thousand partitions cost the same calls as one.
 
 It returns the values that `starting`, `planning` and `data_loss` decide with, and decides one thing
 itself: a response that would mean lost data is requested again, up to `fetchOffset.numRetries`
-times, from one broker after another. A broker that has not caught up or has just become leader may
-return old values for a moment.
+times, from one broker after another, before it is accepted. A broker that has not caught up or has
+just become leader may return old values for a moment.
 """
 
 import time

@@ -290,7 +290,7 @@ def _is_superseded(ledger: Ledger, run: str) -> bool:
 
 
 def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
-    """Reject a run that was replaced, or whose prefix differs, so that it fences no earlier run."""
+    """Reject a run that was replaced, or whose new prefix keeps it from fencing earlier runs."""
     decision = ledger.decision
     if decision is None:
         return

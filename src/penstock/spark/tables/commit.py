@@ -15,9 +15,9 @@ The rules:
 4. Offsets are checked by cluster, topic id, leader epoch, and against other pipelines that write to
    the same table. A mismatch stops the pipeline, with the reason and the remedy.
 
-So nothing depends on a checkpoint. A deleted one is replaced by `resume_positions`; batches of one
-that was set back are skipped or trimmed. Where it is ahead of the table, the source begins where
-the table ends (`run.table_offsets`).
+So a checkpoint need not hold anything. A deleted one is replaced by `resume_positions`; batches of
+one that was set back are skipped or trimmed. Where it is ahead of the table, the source begins
+where the table ends (`run.table_offsets`).
 
 Nothing here reads a table; `commit_steps` has the order of the steps, `port` the interface of a
 table.
@@ -243,7 +243,7 @@ def decide(state: TableState, offer: Offer) -> Decision:
 
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
-    """Whether another driver owns the table for this pipeline by now."""
+    """Whether this driver no longer owns the table for this pipeline."""
     if note is not None and note.kind is NoteKind.FORGET:
         return commit_stops.forgotten(driver.pipeline)
     if note is not None and note.run == NOBODY:
