@@ -77,9 +77,8 @@ def test_without_the_guard_the_checker_finds_it(
         found = [(n, cases) for n, cases in result.report.forbidden.items() if n in expected]
         if found:
             name, cases = found[0]
-            print(
-                f"\nguard {changes}, run {attempt + 1}: {len(cases)} times {name}, {cases[0].text}"
-            )
+            text = f"{len(cases)} times {name}, {cases[0].text} (run {attempt + 1})"
+            print(f"\nguard {changes}: {text}")
             return
         told.append(f"{result.line()}\n{result.report.text()}")
     pytest.fail("without the guard nothing was found:\n" + "\n".join(told))
