@@ -1,7 +1,7 @@
 """The arguments of a handler: `BrokerServices`, created once, and a `RequestContext` per request.
 
-A handler reaches everything through these two, so that its dependencies are one screen and a test
-can pass fakes. The ports here are those that `broker` needs of other packages; `node` fills them.
+A handler reaches everything through these two, so that a reader sees its dependencies and a test
+can pass fakes. The ports describe other packages as `broker` uses them; `node` implements them.
 Nothing in this module decides anything.
 """
 

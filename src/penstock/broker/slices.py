@@ -2,7 +2,7 @@
 
 A client chooses how many partitions or topics its request names. A handler whose work grows with
 that number iterates with `in_slices`: after `CONNECTION_TURN_SECONDS` of work it waits in the queue
-of the listener's turns (`turns`), behind those that used less of the loop. Guarantees:
+of the listener's turns (`turns`), behind requests that used less of the loop. Guarantees:
 
 - every item is yielded once, in order;
 - a request with at most `SLICE_ITEMS` items waits only when the turn is used up by others, a longer

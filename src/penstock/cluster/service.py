@@ -271,7 +271,7 @@ class MetadataService:
     async def change_group_settings(
         self, change: SettingsChange, rules: GroupRules, *, validate_only: bool = False
     ) -> Mapping[str, str]:
-        """Change the settings of a group; return those that it has then, or would have.
+        """Change the settings of a group and return them; `validate_only` stores nothing.
 
         Raises a domain error if the change is refused.
         """

@@ -1,6 +1,6 @@
 """Metrics of this process: CPU, memory, descriptors, garbage; and the version of Penstock.
 
-The names are those that Prometheus' own clients use, so that general dashboards show this one too.
+The metrics have the names of Prometheus' own clients, so general dashboards show this broker too.
 All values are read when metrics are requested; nothing runs meanwhile. The numbers are of the whole
 process: a broker inside a test's process counts the test too. Where the system does not report a
 value (no `/proc`), the metric is missing rather than wrong.

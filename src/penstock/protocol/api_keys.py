@@ -1,7 +1,7 @@
 """The `ApiKey` enum: the numbers of Kafka 4.3's APIs, by Kafka's names.
 
 A number outside this table is not an API of Kafka 4.3; `connection` refuses it before the body is
-read. The table has the APIs of Kafka, NOT those that this broker serves.
+read. The table lists the APIs of Kafka, NOT the APIs that this broker serves.
 """
 
 from enum import IntEnum

@@ -1,13 +1,12 @@
 """`lower_priority`: let the event loop preempt a thread that computes.
 
-When a thread computes on the processor on which the event loop wakes up, the loop waits for the end
-of the thread's time slice: 4 ms at the 99th percentile on Linux 6.18. A thread that is nicer by 5
-is preempted at once (0.1 ms). The difference is small on purpose: while other processes use all
-processors, a nice thread that holds the interpreter holds up the loop for longer.
+When the event loop wakes up on a processor on which a thread of the same priority computes, Linux
+lets the thread finish its time slice, which is a few milliseconds. The loop preempts a thread with
+a nice value that is higher by 5. The difference is small on purpose: a thread that holds the
+interpreter lock delays the loop, and for longer the less processor time it gets.
 
-It is for threads whose work may take a little longer than that of the loop: searches by time,
-checks of large batches, compaction, deletes. On systems other than Linux
-nothing changes: there a priority belongs to the whole process.
+Threads for searches by time, checks of large batches, compaction and deletes call it. It does NOT
+change anything on other systems than Linux: a priority belongs to the whole process there.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """`ClassicGroup`: a live group of the classic protocol: its state, members and waiting requests.
 
-`TRANSITIONS` lists the states and their order. The members, the leader, the members that have
-rejoined and those that owe a SyncGroup are kept here, with the invariants in `validate`. It decides
+`TRANSITIONS` lists the states and their order. The group keeps its members, its leader, the members
+that have rejoined and the members that must send SyncGroup; `validate` checks it. It decides
 nothing about time and answers no request: `classic_rebalance` does. It is soft state; only the
 `GroupMetadataValue` of `stored_value` survives a crash.
 """
@@ -28,7 +28,7 @@ class ClassicState(Enum):
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to rejoin; those that have rejoined wait for their JoinGroup answer."""
+    """Members are asked to rejoin; rejoined members wait for their JoinGroup answer."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A new generation began; members wait for the leader's assignment."""
     STABLE = "Stable"

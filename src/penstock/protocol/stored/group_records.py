@@ -269,7 +269,7 @@ class ConsumerGroupCurrentMemberAssignmentValueTopicPartitions:
 
 @message()
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """The partitions that a member owns, and those that it must still give up."""
+    """The partitions that a member owns, and the partitions that it must still revoke."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
     FLEXIBLE_SINCE: ClassVar[int | None] = 0
