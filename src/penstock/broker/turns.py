@@ -9,9 +9,9 @@ run to their end while the others wait. Guarantees:
   `QUEUED_TURN_SECONDS` for the queue, so that requests that arrive are not behind all of it;
 - the queue is fair by time: the work that has used least of the loop is next. A connection with a
   small request does not wait for the rest of the expensive ones;
-- owners with an expensive turn a short while ago have the queue's share of a turn together, also
-  when they are not in the queue: expensive requests of many connections do not follow one another
-  in a turn. A new connection is not known to be expensive, so `TURN_SECONDS` is the bound for it;
+- owners that had an expensive turn recently share the queue's part of a turn, also when they do
+  not wait: expensive requests of many connections do not follow one another in a turn. A new
+  connection is not known to be expensive, so `TURN_SECONDS` is the bound for it;
 - everything in the queue is continued after a bounded amount of other work.
 
 The queue is start-time fair queuing. `_virtual_seconds` is the start tag of the work that was
@@ -38,7 +38,10 @@ from penstock.core.limits import (
 logger = logging.getLogger(__name__)
 
 TAG_SECONDS_MAX = 2 * TURN_SECONDS
+CHEAP_TURN_SECONDS = TURN_SECONDS - QUEUED_TURN_SECONDS
+"""The part of a turn that is kept for owners that are not expensive and do not wait."""
 SLICE_SECONDS_MIN = 1e-5
+"""The shortest slice that the queue gives: a shorter one is below the resolution of the clock."""
 REMEMBERED = 0.9
 """An owner with a turn of 1 ms is expensive for a dozen cheap turns more."""
 EXPENSIVE_SECONDS = CONNECTION_TURN_SECONDS / 4
@@ -51,7 +54,7 @@ class Resumable(Protocol):
     turn_tag: float
     """Kept for the queue; 0 at first."""
     turn_seconds: float
-    """Duration of its turns, kept by `TurnBudget.spend`; 0 at first."""
+    """The longest of its recent turns, kept by `TurnBudget.spend`; 0 at first."""
 
     def continue_turn(self) -> None:
         """Continue for `TurnBudget.slice_seconds` at most, call `spend`, and `join` if need be."""
@@ -85,13 +88,13 @@ class TurnBudget:
         """How long an owner may work now; not above 0 when it must wait for a later turn."""
         left = self.left_seconds
         if owner.turn_seconds >= EXPENSIVE_SECONDS:
-            left -= TURN_SECONDS - QUEUED_TURN_SECONDS
+            left -= CHEAP_TURN_SECONDS
         return min(CONNECTION_TURN_SECONDS, left)
 
     @property
     def is_share_used(self) -> bool:
         """Whether the queue's share of this turn is used up."""
-        return self.left_seconds <= TURN_SECONDS - QUEUED_TURN_SECONDS
+        return self.left_seconds <= CHEAP_TURN_SECONDS
 
     @property
     def waiting_count(self) -> int:
@@ -129,8 +132,6 @@ class TurnBudget:
         """Continue the work that waits, within its share of the turn; one piece at least."""
         self._is_scheduled = False
         self.left_seconds = TURN_SECONDS
-        # A slice that is too short for the clock would do nothing.
-        stop_at = TURN_SECONDS - QUEUED_TURN_SECONDS + SLICE_SECONDS_MIN
         queue = self._queue
         while queue:
             tag, _, _, owner = heappop(queue)
@@ -141,7 +142,7 @@ class TurnBudget:
             except Exception:
                 # The other owners must continue; an owner handles its expected errors itself.
                 logger.exception("work that waited for its turn failed")
-            if self.left_seconds <= stop_at:
+            if self.left_seconds <= CHEAP_TURN_SECONDS + SLICE_SECONDS_MIN:
                 break
         if queue:
             self._schedule()

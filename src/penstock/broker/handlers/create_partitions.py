@@ -29,12 +29,11 @@ async def handle(
     times: Counter[str] = Counter()
     async for few in in_slices(request.topics, services.turns, services.clock):
         times.update(topic.name for topic in few)
-    repeated: list[str] = []
+    repeated: dict[str, None] = {}
     wanted: list[MorePartitions] = []
     async for few in in_slices(request.topics, services.turns, services.clock):
         wanted += [_wanted(topic) for topic in few if times[topic.name] == 1]
-    async for names in in_slices(tuple(times), services.turns, services.clock):
-        repeated += [name for name in names if times[name] > 1]
+        repeated |= {topic.name: None for topic in few if times[topic.name] > 1}
     refusal = services.accepts_produce()
     outcomes: list[PenstockError | None] = [refusal] * len(wanted)
     if refusal is None:
