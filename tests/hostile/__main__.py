@@ -14,7 +14,15 @@ from pathlib import Path
 
 from tests.hostile.attacker import ATTACKS
 from tests.hostile.siege import Plan, besiege
-from tests.hostile.verdict import Bounds, Findings, broken, figures, not_measured, summary
+from tests.hostile.verdict import (
+    Bounds,
+    Findings,
+    broken,
+    figures,
+    not_measured,
+    summary,
+    table,
+)
 
 MIX_MINUTES_PER_BROKER = 2.0
 """A mix of ten minutes is five brokers, so that SIGTERM arrives at five moments."""
@@ -68,6 +76,7 @@ def main() -> int:
     if options.json:
         found = {title: dataclasses.asdict(one) for title, one in measured.items()}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print("\n".join(table(measured, bounds)))
     print(summary(options.build, list(measured.values()), bounds))
     print(f"{len(problems)} promises broken")
     return 1 if problems else 0

@@ -48,8 +48,10 @@ class Stacks(threading.Thread):
 
     def report(self, begun: float, ended: float, pause_seconds: float) -> None:
         """Write where the loop was in this time to standard error."""
-        found = Counter(text for moment, text in self._looks if begun <= moment <= ended)
-        collections = [text for moment, text in self._collections if begun <= moment <= ended]
+        found = Counter(text for moment, text in tuple(self._looks) if begun <= moment <= ended)
+        collections = [
+            text for moment, text in tuple(self._collections) if begun <= moment <= ended
+        ]
         lines = [f"pause of {1_000 * pause_seconds:.0f} ms CPU; collections {collections}"]
         lines += [f"pause: {count} x {text}" for text, count in found.most_common(SHOWN_MAX)]
         print("\n".join(lines), file=sys.stderr, flush=True)

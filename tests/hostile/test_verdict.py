@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.hostile.verdict import Bounds, Findings, Phase, broken, figures, not_measured, summary
+from tests.hostile.verdict import (
+    Bounds,
+    Findings,
+    Phase,
+    broken,
+    figures,
+    not_measured,
+    summary,
+    table,
+)
 
 BOUNDS = Bounds(slack_ms=0.0)
 
@@ -134,3 +143,11 @@ def test_the_summary_leaves_out_what_the_host_disturbed() -> None:
         "at most 1.0 s, 1500 records acknowledged and 0 lost; 4 of 5 measured p99 at most 3 times "
         "the unloaded value, the highest 3.0 times"
     )
+
+
+def test_the_table_says_which_p99_the_host_decided() -> None:
+    found = quiet()
+    found.fetch["disturbed"] = {"bombs": 50}
+    assert table({"bombs": found}, BOUNDS) == [
+        "| bombs | 20 | 4.0 (3.0) | not measured | 300 | 1.0 |"
+    ]

@@ -163,6 +163,23 @@ def figures(found: Findings) -> list[str]:
     return lines
 
 
+def table(measured: Mapping[str, Findings], bounds: Bounds) -> list[str]:
+    """Return the rows of docs/internals/limits.md."""
+    return [
+        f"| {name} | {phase.longest_pause_ms:.0f} | {_cell(found.produce, name, bounds)} "
+        f"| {_cell(found.fetch, name, bounds)} | {phase.memory_mb:.0f} | {found.stop_seconds:.1f} |"
+        for found in measured.values()
+        for name, phase in found.phases.items()
+    ]
+
+
+def _cell(report: Mapping[str, Any], name: str, bounds: Bounds) -> str:
+    if not _is_measured(report, name, bounds):
+        return "not measured"
+    spreads = report["phases"]
+    return f"{spreads[name]['p99_ms']:.1f} ({spreads['unloaded']['p99_ms']:.1f})"
+
+
 def summary(build: str, sieges: Sequence[Findings], bounds: Bounds) -> str:
     """Return one sentence over all sieges of a build."""
     phases = [phase for found in sieges for phase in found.phases.values()]

@@ -2,8 +2,8 @@
 
 The producer is idempotent, waits for each answer (acks=all), and retries after a full disk. It
 keeps the acknowledged records and compares them with the log at the end. The reader fetches from
-the start of the log. Each answer's time is recorded under the current phase (`phase-NAME`). Only
-successful answers count: an error is quick and no service.
+the start of the log. Each answer's time is recorded under the phase (`phase-NAME`) in which its
+request was due. Only successful answers count: an error is quick and no service.
 
 A request that had to wait for the answer before it is timed from the moment it was due, and one
 that was never sent for that reason counts with the wait: a broker that stands still for a second is
@@ -59,7 +59,8 @@ class Paced:
         self._stolen_at = 0.0
         """When stolen time was last seen."""
         self._connection: BlockingConnection | None = None
-        self._phase = "none"
+        self._phases = ("none", "none", 0.0)
+        """The phase before, the current one, and when it began."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._plan = 0.0
@@ -71,9 +72,10 @@ class Paced:
         self.unexpected: list[str] = []
 
     def begin(self, phase: str) -> dict[str, str]:
-        """Note times under this phase from now on."""
+        """Note the times of requests that are due from now on under this phase."""
         self.times.setdefault(phase, array("d"))
-        self._phase = phase
+        # One assignment: the thread of the requests reads it.
+        self._phases = (self._phases[1], phase, time.perf_counter())
         if not self._thread.is_alive():
             self._thread.start()
         return {"phase": phase}
@@ -132,10 +134,12 @@ class Paced:
         now = time.perf_counter()
         if self._host.seconds():
             self._stolen_at = now
+        before, current, begun_at = self._phases
+        phase = current if due >= begun_at else before
         if due <= self._stolen_at:
-            self.disturbed[self._phase] += 1
+            self.disturbed[phase] += 1
         else:
-            self.times[self._phase].append((now - due) * 1_000)
+            self.times[phase].append((now - due) * 1_000)
 
 
 class Producer(Paced):
