@@ -26,7 +26,7 @@ from penstock.broker.context import (
     RequestContext,
     VersionRange,
 )
-from penstock.broker.freeing import free_in_slices
+from penstock.broker.freeing import exempt_arrays, free_in_slices
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
 from penstock.broker.wide_permits import WideRequests
@@ -41,6 +41,7 @@ from penstock.protocol import codec
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request
+from penstock.protocol.encoder_source import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ class Dispatcher:
         """Decode a wide request on a thread, then handle it; later ones of the connection wait."""
         answer = HoldingAnswer(ForwardingWaiter())
         # Take the body now: a request that waits by its client's wish releases it.
-        decode = partial(codec.decode_request, request.api_key, request.api_version, request.body)
+        decode = partial(_decode_wide, request.api_key, request.api_version, request.body)
         self._services.tasks.start(
             self._decode_and_handle(handler, decode, request.api_key, context, answer)
         )
@@ -230,6 +231,7 @@ class Dispatcher:
         client: Cancellation,
     ) -> None:
         """Encode a wide answer on a thread; `done` gets None when that was not possible."""
+        exempt_arrays(answer)
         self._services.tasks.start(self._write_wide(request, [answer], done, client))
 
     async def _write_wide(
@@ -309,3 +311,9 @@ class Dispatcher:
         """Count a defect of ours; the answer to it is to close the connection."""
         self._failures.value += 1
         return CLOSE_CONNECTION
+
+
+def _decode_wide(api_key: int, api_version: int, body: Buffer) -> Message:
+    message = codec.decode_request(api_key, api_version, body)
+    exempt_arrays(message)
+    return message

@@ -23,6 +23,7 @@ from penstock.core.errors import (
     UnsupportedApiError,
 )
 from penstock.core.limits import ELEMENTS_PER_REQUEST_MAX
+from penstock.core.untracked import untracked
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.decoder_source import DecoderSource
 from penstock.protocol.encoder_source import Buffer, EncoderSource
@@ -83,9 +84,12 @@ def encode_response(message: Message, version: int) -> bytes:
     return b"".join(encode_buffers(message, version))
 
 
-def encode_buffers(message: Message, version: int) -> list[Buffer]:
-    """The body as buffers in order; records are in it uncopied."""
-    parts: list[Buffer] = []
+def encode_buffers(message: Message, version: int, *, is_wide: bool = False) -> list[Buffer]:
+    """The body as buffers in order; records are in it uncopied.
+
+    Garbage collections do not visit the buffers of a wide message, half a million or more.
+    """
+    parts: list[Buffer] = untracked([]) if is_wide else []
     message_encoder(type(message), version)(message, parts.append)
     return parts
 

@@ -132,7 +132,7 @@ def encode_response_frame(request: Request, message: codec.Message) -> list[Buff
 def encode_wide_response_frame(request: Request, message: codec.Message) -> list[Buffer]:
     """As `encode_response_frame`, on a thread, for a message with very many elements."""
     version = request.api_version
-    parts = codec.join_in_steps(codec.encode_buffers(message, version))
+    parts = codec.join_in_steps(codec.encode_buffers(message, version, is_wide=True))
     body_bytes = sum(map(len, parts))
     head = headers.write_response_frame_head(
         request.api_key, version, request.correlation_id, body_bytes

@@ -40,6 +40,7 @@ from penstock.core.limits import (
     PRODUCER_EXPIRATION_MS,
     PRODUCER_IDS_PER_PARTITION_MAX,
 )
+from penstock.core.untracked import untracked
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
 from penstock.records.crc32c import checksum
@@ -390,7 +391,7 @@ class ProducerStates:
         The snapshot shares the entries afterwards: `update` copies one before it changes it.
         """
         self._generation += 1
-        return ProducerSnapshot(dict(self.entries))
+        return ProducerSnapshot(untracked(dict(self.entries)))
 
     def to_bytes(self) -> bytes:
         """The snapshot file."""
