@@ -1,4 +1,4 @@
-"""The README's commands and programs run as they are printed.
+"""The README's commands and programs run as they are printed; its figures are the measured ones.
 
 Only addresses are replaced: the port that everybody uses may be taken on the machine that tests.
 """
@@ -19,6 +19,20 @@ from tests.oracle.running_broker import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+MEASURED = (ROOT / "benchmarks" / "README.md").read_text()
+COMPARED = {
+    "Start-up, idle memory": ("cold start to first answer", "memory idle"),
+    "One-record requests, both durable, 128 connections, 1 partition": (
+        "128 connections, both durable, 1 partition",
+    ),
+    "One-record requests, Penstock durable, Kafka unsynced, 64 partitions": (
+        "128 connections, Penstock durable, 64 partitions",
+    ),
+    "1-KB records, librdkafka, Penstock durable, Kafka unsynced": (
+        "produce 1 KB, librdkafka, Penstock durable, 1 partition",
+    ),
+}
+"""Rows of the README, and the rows of the benchmarks that they repeat."""
 
 
 def blocks(language: str) -> list[str]:
@@ -30,10 +44,31 @@ def block_with(language: str, text: str) -> str:
     return found
 
 
-def told_when_ready() -> str:
+def message_when_ready() -> str:
     found = re.search(r"it says `(.*?)`", README)
     assert found is not None
     return found[1]
+
+
+def cells(text: str, label: str) -> list[str]:
+    """The cells of a table's row after its label."""
+    (found,) = re.findall(rf"^\| {re.escape(label)} \|(.*)\|$", text, re.MULTILINE)
+    return [cell.strip() for cell in found.split("|")]
+
+
+def numbers(text: str) -> list[str]:
+    return [number.replace(",", "") for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
+@pytest.mark.parametrize("label", COMPARED)
+def test_the_comparison_repeats_the_benchmarks(label: str) -> None:
+    ours, kafkas = cells(README, label)
+    _, *medians = zip(*(cells(MEASURED, row)[:3] for row in COMPARED[label]), strict=True)
+    for stated, measured in ((kafkas, medians[0]), (ours, medians[1])):
+        figures = numbers(re.sub(r"MB/s|requests/s", "", stated))
+        for figure, row in zip(figures, measured, strict=True):
+            decimals = len(figure.partition(".")[2])
+            assert figure == f"{float(numbers(row)[0]):.{decimals}f}"
 
 
 @pytest.mark.interop
@@ -54,7 +89,7 @@ def test_the_five_lines(tmp_path: Path) -> None:
         try:
             assert broker.stdout is not None
             ready = broker.stdout.readline()
-            assert ready.replace(str(port), "9092").startswith(told_when_ready())
+            assert ready.replace(str(port), "9092").startswith(message_when_ready())
             for line in lines:
                 done = subprocess.run(
                     ["bash", "-c", line],
