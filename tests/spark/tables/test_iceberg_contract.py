@@ -356,6 +356,20 @@ def test_a_type_that_the_library_does_not_know_is_refused(tmp_path: Path, kind: 
             open_table(settings, NAME, is_read_only=is_read_only)
 
 
+def test_equality_deletes_are_refused(tmp_path: Path) -> None:
+    """Guards the message: a link to an issue of the library, in the middle of a compaction."""
+    world = foreign(tmp_path, "note string", Schema(NOTE))
+    world.bring([{"note": "x"}])
+    with catalog_of(world) as catalog:
+        place = Path(catalog.load_table(NAME).metadata_location.removeprefix("file://"))
+    document = json.loads(place.read_text())
+    for snapshot in document["snapshots"]:
+        snapshot["summary"]["total-equality-deletes"] = "3"
+    place.write_text(json.dumps(document))
+    with pytest.raises(TableRefusedError, match=r"equality deletes.*has 3 .*rewrite_data"):
+        world.bring([{"note": "y"}])
+
+
 def test_an_owner_who_forbids_it_while_the_pipeline_runs(tmp_path: Path) -> None:
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY))
     table = world.rows.open()

@@ -17,6 +17,7 @@ are rejected by name, when the table is opened and before every commit.
 | data files of Avro | appends; compaction leaves them alone, an upsert that changes one stops |
 | `write.data.path` | writes files there |
 | encryption, write-audit-publish | refuses it |
+| equality deletes, as Flink writes them | refuses it: `pyiceberg` cannot read its rows |
 """
 
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ VERSIONS: Final = (1, 2)
 ENCRYPTION_KEY: Final = "encryption.key-id"
 AUDIT_KEY: Final = "write.wap.enabled"
 DATA_PATH_KEY: Final = "write.data.path"
+EQUALITY_DELETES_KEY: Final = "total-equality-deletes"
+"""In the summary of a snapshot."""
 REASON_CHARACTERS_MAX: Final = 300
 
 
@@ -90,6 +93,25 @@ def refusals(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
                 f"unsupported. Unset {AUDIT_KEY}, or name another table."
             ),
         )
+
+    deletes = _equality_deletes(metadata)
+    if deletes:
+        yield (
+            "equality deletes",
+            (
+                f"it has {deletes} equality deletes, which are unsupported. Rewrite its data "
+                "files, in Spark with "
+                "`CALL <catalog>.system.rewrite_data_files(table => '<table>', "
+                "options => map('delete-file-threshold', '1'))`, or name another table."
+            ),
+        )
+
+
+def _equality_deletes(metadata: TableMetadata) -> int:
+    snapshot = metadata.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    return int(snapshot.summary[EQUALITY_DELETES_KEY] or 0)
 
 
 def data_directory(metadata: TableMetadata) -> str:
