@@ -30,11 +30,11 @@ WALKERS = [
     "spark/encode/binary_column",
     "spark/encode/open_batch",
     "spark/encode/kernel",
-    "spark/tables/values/json_scan",
-    "spark/tables/values/json_double",
-    "spark/tables/values/json_time",
-    "spark/tables/values/json_columns",
-    "spark/tables/values/json_kernel",
+    "spark/tables/values/json/scan",
+    "spark/tables/values/json/double",
+    "spark/tables/values/json/time",
+    "spark/tables/values/json/columns",
+    "spark/tables/values/json/kernel",
 ]
 NATIVE = [
     "storage/native_cache",

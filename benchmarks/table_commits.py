@@ -22,12 +22,12 @@ from pyiceberg.catalog import load_catalog
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import FileReceipt
-from penstock.spark.tables.delta_actions import add_action
-from penstock.spark.tables.iceberg_files import data_files
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.formats.delta.actions import add_action
+from penstock.spark.tables.formats.iceberg.files import data_files
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from benchmarks.table_events import COLUMNS, SCHEMA
 from benchmarks.table_workers import Answer, Request, serve
 from penstock.spark.session import PLAIN_FILES
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.definition_file import load_definition
+from penstock.spark.tables.definition.file import load_definition
+from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run.events import BatchDone, CareDone
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 from tests.spark.sessions import new_session

@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.report import put_between_marks
-from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.upsert import Changes
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.steps import Committed
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.change_files import changes_layout
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, batch_ranges
 
 SCHEMA = pa.schema(

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.json
 
-from penstock.spark.tables.database import answer_of, new_database, registered
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values.json_shape import structure
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.database import answer_of, new_database, registered
+from penstock.spark.tables.values.json.shape import structure
+from penstock.spark.tables.values.json.values import JsonValues
 
 NOW = 1_700_000_000_000
 BATCH_ROWS = 32_768

@@ -15,21 +15,21 @@ import pytest
 from penstock.cli.spark_options import parse_settings
 from penstock.cli.table_again import backfill_line, position_word
 from penstock.cli.table_text import print_bad_records
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import (
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import (
     BatchRanges,
     CommitCounts,
     LostRange,
     PartitionRange,
 )
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.looking.bad_records import BadRecord
-from penstock.spark.tables.opening import make_table
+from penstock.spark.tables.formats.opening import make_table
+from penstock.spark.tables.inspection.bad_records import BadRecord
 from penstock.spark.tables.run.backfill import BackfillDone
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.replay import ReplayDone
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
-from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
+from tests.spark.tables.inspection_world import VALUES, World, fill_tables, fill_topic, new_world
 
 PYTHON = """
 from penstock.spark.pipelines import expect, pipeline
@@ -369,10 +369,10 @@ def test_upserts_are_refused_before_spark(
 def test_a_missing_extra_is_named(
     penstock: Penstock, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [one for one in sys.modules if one.startswith("penstock.spark.tables.looking")]:
+    for name in [one for one in sys.modules if one.startswith("penstock.spark.tables.inspection")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "penstock.spark.tables.expectation_sql", raising=False)
-    monkeypatch.delitem(sys.modules, "penstock.spark.tables.planner", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.spark.tables.rules.sql", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.spark.tables.rules.planner", raising=False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     done = penstock("table", "check", str(world.file))
     assert done.code == 1

@@ -11,8 +11,8 @@ from rich.console import Console
 from penstock.cli.table_run import StopSignals
 from penstock.cli.table_view import LineView, ScreenView
 from penstock.core.clock import SystemClock
+from penstock.spark.tables.inspection.run_view import RunView
 from penstock.spark.tables.run.events import CareDone
-from penstock.spark.tables.run_view import RunView
 
 IDLE = CareDone(0, 0, 0, 0, 4, 1024, None, 1.0)
 

@@ -21,7 +21,7 @@ from penstock.client.positions import parse_start
 from penstock.client.topic_reader import TopicReader
 from penstock.client.topic_writer import TopicWriter
 from tests.oracle.penstock_broker import penstock_broker
-from tests.spark.tables.looking_world import cluster_of
+from tests.spark.tables.inspection_world import cluster_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.tables import definition_reader
+from penstock.spark.tables.definition import reader as definition_reader
 from tests.docs.test_guides import ADDRESS, commands
 from tests.oracle.penstock_broker import penstock_broker
 

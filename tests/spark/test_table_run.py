@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Broker
-from tests.spark.tables.looking_world import VALUES, fill_topic, new_world
+from tests.spark.tables.inspection_world import VALUES, fill_topic, new_world
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

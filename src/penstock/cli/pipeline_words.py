@@ -25,7 +25,7 @@ def told_of(file: str) -> Iterator[None]:
             f"{error}\nStart it, or correct pipeline.bootstrap_servers in {file}."
         ) from error
     except PenstockError as error:
-        from penstock.spark.tables.definition_errors import DefinitionError, as_written
+        from penstock.spark.tables.definition.errors import DefinitionError, as_written
 
         told = as_written(error, file)
         if isinstance(told, DefinitionError):

@@ -70,8 +70,8 @@ def check(file: str, row_count_max: int, as_json: bool) -> int:
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.definition_errors import DefinitionError
-        from penstock.spark.tables.looking.check import check_pipeline, failed_definition
+        from penstock.spark.tables.definition.errors import DefinitionError
+        from penstock.spark.tables.inspection.check import check_pipeline, failed_definition
 
     try:
         loaded = load_pipeline(file)
@@ -102,7 +102,7 @@ def status(file: str, every: bool, as_json: bool) -> None:
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.looking.status import table_status
+        from penstock.spark.tables.inspection.status import table_status
 
     with told_of(file):
         found = table_status(load_pipeline(file).definition)

@@ -175,7 +175,7 @@ def care(file: str, as_json: bool) -> int:
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.care_now import care_now
+        from penstock.spark.tables.run.maintenance_now import care_now
 
     with told_of(file):
         done = care_now(load_pipeline(file).definition)

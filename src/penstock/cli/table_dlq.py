@@ -58,7 +58,7 @@ def list_(
     """List the bad records of FILE in the order of their offsets, without their values."""
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.looking.bad_records import BadRecordFilter, list_bad_records
+        from penstock.spark.tables.inspection.bad_records import BadRecordFilter, list_bad_records
 
     with told_of(file):
         definition = load_pipeline(file).definition
@@ -89,7 +89,7 @@ def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> N
     """Show one bad record of FILE: key, value, headers, and why its last attempt failed."""
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.looking.bad_records import show_bad_record
+        from penstock.spark.tables.inspection.bad_records import show_bad_record
 
     with told_of(file):
         found = show_bad_record(load_pipeline(file).definition, topic, partition, offset)

@@ -29,7 +29,7 @@ def forget(file: str, name: str | None, yes: bool, as_json: bool) -> None:
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.forgetting import forget_pipeline
+        from penstock.spark.tables.run.forgetting import forget_pipeline
 
     with told_of(file):
         definition = load_pipeline(file).definition

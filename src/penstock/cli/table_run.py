@@ -28,9 +28,9 @@ from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline_files import LoadedPipeline
-    from penstock.spark.tables.definition import PipelineDefinition
-    from penstock.spark.tables.planner import Plan
-    from penstock.spark.tables.run_view import RunView
+    from penstock.spark.tables.definition.model import PipelineDefinition
+    from penstock.spark.tables.inspection.run_view import RunView
+    from penstock.spark.tables.rules.planner import Plan
 
 
 class StopSignals:
@@ -118,8 +118,8 @@ def run(
     with StopSignals() as signals:
         with extras_named():
             from penstock.spark.pipeline_files import load_pipeline
-            from penstock.spark.tables.definition import WriteMode
-            from penstock.spark.tables.run_view import RunView
+            from penstock.spark.tables.definition.model import WriteMode
+            from penstock.spark.tables.inspection.run_view import RunView
 
         with told_of(file):
             loaded = load_pipeline(file)

@@ -16,10 +16,10 @@ from penstock.cli.record_text import bytes_fields, timestamp_text
 from penstock.core.quantities import count_text, duration_text, size_text
 
 if TYPE_CHECKING:
-    from penstock.spark.tables.looking.bad_records import BadRecord
-    from penstock.spark.tables.looking.check import CheckReport
-    from penstock.spark.tables.looking.sample import Sample
-    from penstock.spark.tables.looking.status import PipelineStatus, TableStatus
+    from penstock.spark.tables.inspection.bad_records import BadRecord
+    from penstock.spark.tables.inspection.check import CheckReport
+    from penstock.spark.tables.inspection.sample import Sample
+    from penstock.spark.tables.inspection.status import PipelineStatus, TableStatus
 
 Document = dict[str, Any]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from penstock.core.clock import Clock
+    from penstock.spark.tables.inspection.run_view import RunView
     from penstock.spark.tables.run.events import BatchDone, CareDone
-    from penstock.spark.tables.run_view import RunView
 
 REFRESHES_PER_SECOND = 2
 

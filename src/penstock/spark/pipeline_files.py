@@ -21,9 +21,9 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines import Pipeline, Transform
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_file import FILE_REMEDY, load_definition
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.file import FILE_REMEDY, load_definition
+from penstock.spark.tables.definition.model import PipelineDefinition
 
 _MODULE: Final = "penstock_pipeline"
 

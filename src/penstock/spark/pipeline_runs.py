@@ -18,8 +18,8 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import close_session, is_of_spark, open_session
-from penstock.spark.tables.looking.preflight import preflight
-from penstock.spark.tables.planner import Plan
+from penstock.spark.tables.inspection.preflight import preflight
+from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run.broker_watch import BrokerListener, watching
 from penstock.spark.tables.run.events import Observer
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline

@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from penstock.spark.tables.definition import Action, PipelineDefinition
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_reader import read_definition
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import Action, PipelineDefinition
+from penstock.spark.tables.definition.reader import read_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,29 +23,29 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock.spark.decode.buffers import HEADERS
-from penstock.spark.tables import expectation_sql
-from penstock.spark.tables.columns import table_schema
-from penstock.spark.tables.commit import Commit, TableState
-from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
-from penstock.spark.tables.commit_stops import CommitStoppedError
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import FileReceipt
-from penstock.spark.tables.database import new_database
-from penstock.spark.tables.definition import Metadata, PipelineDefinition, RunMode
-from penstock.spark.tables.planner import Plan
-from penstock.spark.tables.port import AnswerLostError, Table
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.commit.decisions import Commit, TableState
+from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
+from penstock.spark.tables.commit.stops import CommitStoppedError
+from penstock.spark.tables.definition.model import Metadata, PipelineDefinition, RunMode
+from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.port import AnswerLostError, Table
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.rules import sql as expectation_sql
+from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run import replay as replaying
 from penstock.spark.tables.run.batches import BatchDriver, take_both
-from penstock.spark.tables.run.judging import Judge
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
-from penstock.spark.tables.run.report import TaskReport
-from penstock.spark.tables.run.task import write_records
-from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter
-from penstock.spark.tables.upsert import Changes
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.tasks.judging import Judge
+from penstock.spark.tables.tasks.report import TaskReport
+from penstock.spark.tables.tasks.task import write_records
+from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.columns import table_schema
+from penstock.spark.tables.values.database import new_database
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 from tests.spark.tables.pipeline_world import World, with_places
 from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
 

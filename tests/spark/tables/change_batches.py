@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.commit import Offer, Skip, Trim
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.upsert import Changes
+from penstock.spark.tables.commit.decisions import Offer, Skip, Trim
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.steps import Committed
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.change_files import changes_layout
+from penstock.spark.tables.formats.port import Table
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.table_kinds import batch_ranges
 
 KEY_COUNT = 40

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.port import AnswerLostError, TableMovedError
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.formats.port import AnswerLostError, TableMovedError
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, batch_ranges, written
 
 BATCH = 10

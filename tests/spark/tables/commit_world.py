@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit import (
+from penstock.spark.tables.commit.decisions import (
     Commit,
     Driver,
     Offer,
@@ -22,14 +22,14 @@ from penstock.spark.tables.commit import (
     newest_note,
     resume_positions,
 )
-from penstock.spark.tables.commit_note import (
+from penstock.spark.tables.commit.note import (
     BatchRanges,
     CommitNote,
     PartitionRange,
     read_note,
     write_note,
 )
-from penstock.spark.tables.commit_steps import (
+from penstock.spark.tables.commit.steps import (
     Answer,
     Append,
     Committed,
@@ -39,7 +39,7 @@ from penstock.spark.tables.commit_steps import (
     commit_offer,
     take_table,
 )
-from penstock.spark.tables.commit_stops import Stop
+from penstock.spark.tables.commit.stops import Stop
 
 TOPIC = "orders"
 PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))

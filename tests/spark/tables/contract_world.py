@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.spark.tables.opening import open_table
+from penstock.spark.tables.formats.opening import open_table
 from tests.oracle.spark_jars import delta_jars, iceberg_jars
 from tests.oracle.table_engines import engine_python
 from tests.spark.tables.foreign_world import ForeignWorld

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables.commit import Commit, TableState, newest_note
-from penstock.spark.tables.commit_note import CommitNote, read_note, write_note
-from penstock.spark.tables.data_files import FileLayout, FileReceipt, write_files
-from penstock.spark.tables.definition import Expectation
-from penstock.spark.tables.orphans import StoredFile, orphans_of
-from penstock.spark.tables.port import (
+from penstock.spark.tables.commit.decisions import Commit, TableState, newest_note
+from penstock.spark.tables.commit.note import CommitNote, read_note, write_note
+from penstock.spark.tables.definition.model import Expectation
+from penstock.spark.tables.files.data_files import FileLayout, FileReceipt, write_files
+from penstock.spark.tables.files.orphans import StoredFile, orphans_of
+from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
+from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, DELETED, Changes
+from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
     Expiry,
     TableMovedError,
 )
-from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
-from penstock.spark.tables.upsert import CHANGE_COLUMNS, DELETED, Changes
 
 ORDER = CHANGE_COLUMNS.names[1:]
 

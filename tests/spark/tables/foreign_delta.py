@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.spark.tables.delta import DeltaLakeTable
+from penstock.spark.tables.formats.delta.table import DeltaLakeTable
 
 FieldJson = dict[str, Any]
 CREATED_MS = 1_780_000_000_000

@@ -16,19 +16,19 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from penstock.spark.decode.buffers import HEADERS
-from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.opening import make_table, open_table
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
+from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.formats.opening import make_table, open_table
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.batches import BatchDriver, take_both
-from penstock.spark.tables.run.judging import Judge
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans, require_change, value_columns
-from penstock.spark.tables.run.report import TaskReport
-from penstock.spark.tables.run.task import write_records
-from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.tasks.judging import Judge
+from penstock.spark.tables.tasks.report import TaskReport
+from penstock.spark.tables.tasks.task import write_records
+from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 from tests.spark.tables.pipeline_world import World
 
 TOPIC = "orders"

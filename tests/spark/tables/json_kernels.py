@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pyarrow as pa
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values import json_buffers as compiled
-from penstock.spark.tables.values.json_database import DatabaseReader
-from penstock.spark.tables.values.json_rows import JsonRows
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json import buffers as compiled
+from penstock.spark.tables.values.json.database import DatabaseReader
+from penstock.spark.tables.values.json.rows import JsonRows
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 from tests.spark.decode.uncompiled import load_uncompiled
 
@@ -210,9 +210,11 @@ NAMES = ("b", "y", "h", "i", "l", "f", "d", "t", "a", "m", "z", "a longer name",
 
 @functools.cache
 def uncompiled() -> ModuleType:
-    """`json_buffers` over a kernel that runs as plain Python."""
-    parts = ("json_scan", "json_double", "json_time", "json_columns", "json_kernel", "json_buffers")
-    return load_uncompiled(["encode.binary_column", *(f"tables.values.{name}" for name in parts)])
+    """`json.buffers` over a kernel that runs as plain Python."""
+    parts = ("scan", "double", "time", "columns", "kernel", "buffers")
+    return load_uncompiled(
+        ["encode.binary_column", *(f"tables.values.json.{name}" for name in parts)]
+    )
 
 
 @functools.cache

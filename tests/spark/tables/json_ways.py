@@ -13,9 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values.json_buffers import takes
-from penstock.spark.tables.values.json_values import JsonValues, _Reading
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json.buffers import takes
+from penstock.spark.tables.values.json.values import JsonValues, _Reading
 from penstock.spark.tables.values.parser import Parsed
 from penstock.spark.tables.values.row_batches import joined
 from tests.spark.tables.json_kernels import ODD_NUMBERS, ODD_TEXTS, exact, expected

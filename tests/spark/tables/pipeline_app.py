@@ -18,21 +18,23 @@ from pathlib import Path
 
 from pyiceberg.table import Transaction
 
-from penstock.spark.tables import commit, commit_rejects, iceberg
-from penstock.spark.tables.care import CarePolicy
-from penstock.spark.tables.care_now import care_now
-from penstock.spark.tables.commit import Commit, Decision, Offer, TableState, note_after
-from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.commit_stops import CommitStoppedError
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition
+from penstock.spark.tables.commit import decisions as commit
+from penstock.spark.tables.commit import rejects as commit_rejects
+from penstock.spark.tables.commit.decisions import Commit, Decision, Offer, TableState, note_after
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.stops import CommitStoppedError
+from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.files.maintenance import CarePolicy
+from penstock.spark.tables.formats.iceberg import table as iceberg
 from penstock.spark.tables.run import pipeline
 from penstock.spark.tables.run.batches import BatchDriver
-from penstock.spark.tables.run.caretaker import Caretaker
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.maintenance import Caretaker
+from penstock.spark.tables.run.maintenance_now import care_now
 from penstock.spark.tables.run.pipeline import NOTHING_HELD, RunningPipeline, TablePipeline
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
-from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.sessions import new_session
 from tests.spark.tables.pipeline_world import World
 

@@ -22,7 +22,7 @@ import psutil
 from deltalake.exceptions import DeltaError
 from pyiceberg.exceptions import CommitFailedException
 
-from penstock.spark.tables.opening import open_table
+from penstock.spark.tables.formats.opening import open_table
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.tables.pipeline_app import AppSettings

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.definition_reader import read_definition
+from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.definition.reader import read_definition
 from penstock.spark.tables.run.pipeline import RunningPipeline
 
 WAIT_SECONDS_MAX = 120

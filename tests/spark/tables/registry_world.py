@@ -19,16 +19,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock.spark.decode.buffers import HEADERS
-from penstock.spark.tables import value_parsers
-from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
-from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.run.batches import BatchDriver, take_both
-from penstock.spark.tables.run.judging import Judge
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.preparing import Reading, prepare
-from penstock.spark.tables.run.report import BatchReport, TaskReport
-from penstock.spark.tables.run.task import write_records
-from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter
+from penstock.spark.tables.tasks.judging import Judge
+from penstock.spark.tables.tasks.report import BatchReport, TaskReport
+from penstock.spark.tables.tasks.task import write_records
+from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values import value_parsers
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
 from tests.spark.tables.batch_world import TOPIC, quick, ranges_of
 from tests.spark.tables.pipeline_world import World

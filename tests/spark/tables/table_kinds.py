@@ -14,12 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables.commit import Commit, Driver, Offer, TableState, decide, take_over
-from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
-from penstock.spark.tables.commit_stops import Stop
-from penstock.spark.tables.data_files import FileReceipt, write_files
-from penstock.spark.tables.file_partitions import PartitionField
-from penstock.spark.tables.port import Table
+from penstock.spark.tables.commit.decisions import (
+    Commit,
+    Driver,
+    Offer,
+    TableState,
+    decide,
+    take_over,
+)
+from penstock.spark.tables.commit.note import BatchRanges, CommitCounts, PartitionRange
+from penstock.spark.tables.commit.stops import Stop
+from penstock.spark.tables.files.data_files import FileReceipt, write_files
+from penstock.spark.tables.files.file_partitions import PartitionField
+from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.fake_table import FakeTable, Store
 
 SCHEMA = pa.schema(
@@ -105,13 +112,13 @@ class DeltaKind:
         return str(self.folder / "orders")
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
-        from penstock.spark.tables.delta import DeltaLakeTable
+        from penstock.spark.tables.formats.delta.table import DeltaLakeTable
 
         self.partitions = partitions
         return DeltaLakeTable.create(self.uri, self.schema, partitions=partitions, clock=self.clock)
 
     def open(self) -> Table:
-        from penstock.spark.tables.delta import DeltaLakeTable
+        from penstock.spark.tables.formats.delta.table import DeltaLakeTable
 
         return DeltaLakeTable(self.uri, partitions=self.partitions, clock=self.clock)
 
@@ -138,7 +145,7 @@ class IcebergKind:
         }
 
     def create(self, partitions: Sequence[PartitionField] = ()) -> Table:
-        from penstock.spark.tables.iceberg import IcebergTable
+        from penstock.spark.tables.formats.iceberg.table import IcebergTable
 
         self.partitions = partitions
         return IcebergTable.create(
@@ -146,7 +153,7 @@ class IcebergKind:
         )
 
     def open(self) -> Table:
-        from penstock.spark.tables.iceberg import IcebergTable
+        from penstock.spark.tables.formats.iceberg.table import IcebergTable
 
         return IcebergTable(self.catalog, "shop.orders", clock=self.clock)
 

@@ -11,8 +11,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import to_ddl
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.ddl import to_ddl
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.avro_schema import avro_columns
 from penstock.spark.tables.values.avro_values import avro_file_values, avro_registry_values
 from penstock.spark.tables.values.parser import ErrorClass

@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_rejects import reject_rule
-from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.rejects import reject_rule
 from penstock.spark.tables.run import batches, replay
 from penstock.spark.tables.run.batches import BatchDriver
-from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.tables.batch_world import (
     RULES,
     BatchWorld,

@@ -11,7 +11,7 @@ from penstock.spark.options import Mode, read_source_options
 from penstock.spark.tables.run import broker_watch
 from penstock.spark.tables.run.broker_watch import look, watching
 from penstock.testing import Broker
-from tests.spark.tables.looking_world import VALUES, fill_topic
+from tests.spark.tables.inspection_world import VALUES, fill_topic
 
 WAIT_SECONDS_MAX = 30
 

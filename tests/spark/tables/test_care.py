@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.spark.tables.care import (
+from penstock.spark.tables.definition.model import MaintenanceSettings
+from penstock.spark.tables.files.maintenance import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
@@ -23,9 +24,13 @@ from penstock.spark.tables.care import (
     times_after,
     what_is_due,
 )
-from penstock.spark.tables.definition import MaintenanceSettings
-from penstock.spark.tables.orphans import ORPHANS_MAX, OrphansUnclearError, StoredFile, orphans_of
-from penstock.spark.tables.table_facts import LiveFile, Partition, Retention, SnapshotFacts
+from penstock.spark.tables.files.orphans import (
+    ORPHANS_MAX,
+    OrphansUnclearError,
+    StoredFile,
+    orphans_of,
+)
+from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 
 MIB = 2**20
 TARGET = 128 * MIB

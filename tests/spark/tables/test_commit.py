@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition
-from penstock.spark.tables.commit import (
+from penstock.spark.tables.commit.decisions import (
     NOBODY,
     PIPELINES_MAX,
     Commit,
@@ -22,7 +22,7 @@ from penstock.spark.tables.commit import (
     starting_ranges,
     take_over,
 )
-from penstock.spark.tables.commit_note import (
+from penstock.spark.tables.commit.note import (
     LOSSES_MAX,
     BatchRanges,
     CommitCounts,
@@ -34,7 +34,7 @@ from penstock.spark.tables.commit_note import (
     read_note,
     write_note,
 )
-from penstock.spark.tables.commit_stops import Stop, StopReason
+from penstock.spark.tables.commit.stops import Stop, StopReason
 
 P0 = TopicPartition("orders", 0)
 P1 = TopicPartition("orders", 1)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.spark.tables.commit_stops import StopReason
+from penstock.spark.tables.commit.stops import StopReason
 from tests.spark.tables.commit_world import FIRST_OFFSET, PARTITIONS, Fate, Guards, Run, World
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "40"))

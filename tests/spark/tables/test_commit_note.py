@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit_note import (
+from penstock.spark.tables.commit.note import (
     NOTE_CHARACTERS_MAX,
     CommitCounts,
     CommitNote,

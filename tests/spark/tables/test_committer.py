@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit import Commit, Offer, Skip, TableState, Trim
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import ATTEMPTS_MAX, Committed
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import FileReceipt
-from penstock.spark.tables.port import AnswerLostError, Table, TableMovedError
+from penstock.spark.tables.commit.decisions import Commit, Offer, Skip, TableState, Trim
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.steps import ATTEMPTS_MAX, Committed
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.formats.port import AnswerLostError, Table, TableMovedError
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     FakeKind,

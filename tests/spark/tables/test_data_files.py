@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.tables import data_files
-from penstock.spark.tables.data_files import FileLayout, write_files
-from penstock.spark.tables.delta_actions import add_action
-from penstock.spark.tables.file_partitions import (
+from penstock.spark.tables.files import data_files
+from penstock.spark.tables.files.data_files import FileLayout, write_files
+from penstock.spark.tables.files.file_partitions import (
     PartitionField,
     Transform,
     read_partition_fields,
@@ -23,6 +22,7 @@ from penstock.spark.tables.file_partitions import (
     text_of,
     values_of,
 )
+from penstock.spark.tables.formats.delta.actions import add_action
 from tests.spark.tables.table_kinds import SCHEMA, rows_of
 
 DAY = PartitionField("_kafka_timestamp", Transform.DAY)

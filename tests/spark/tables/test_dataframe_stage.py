@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock.spark.tables.data_files import FileLayout
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import METADATA_FIELDS, Action, Expectation, Metadata
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import METADATA_FIELDS, Action, Expectation, Metadata
+from penstock.spark.tables.files.data_files import FileLayout
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.files.upsert import changes_schema
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import (
     StageOrder,
     StageReport,
@@ -22,7 +23,6 @@ from penstock.spark.tables.run.dataframe_stage import (
     transformed,
 )
 from penstock.spark.tables.run.spark_rules import answer_name
-from penstock.spark.tables.upsert import changes_schema
 from tests.spark.tables.value_world import GOOD_US, records
 
 ZONE = "America/New_York"

@@ -21,17 +21,17 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import clear_manifest_cache
 
-from penstock.spark.tables.care import HOUR_MS, CarePolicy
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import FileReceipt, write_files
-from penstock.spark.tables.definition import MaintenanceSettings
-from penstock.spark.tables.delta_care import plain_properties
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.run.caretaker import Caretaker
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.steps import Committed
+from penstock.spark.tables.definition.model import MaintenanceSettings
+from penstock.spark.tables.files.data_files import FileReceipt, write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.files.maintenance import HOUR_MS, CarePolicy
+from penstock.spark.tables.formats.delta.care import plain_properties
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.events import CareDone
+from penstock.spark.tables.run.maintenance import Caretaker
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import CHARACTERS_MAX, COLUMNS_MAX, NESTING_MAX, parse_ddl, to_ddl
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.ddl import (
+    CHARACTERS_MAX,
+    COLUMNS_MAX,
+    NESTING_MAX,
+    parse_ddl,
+    to_ddl,
+)
+from penstock.spark.tables.definition.errors import SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

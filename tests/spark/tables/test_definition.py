@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.spark.options import Mode, read_source_options
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.file import FILE_BYTES_MAX, load_definition
+from penstock.spark.tables.definition.model import (
     Action,
     Expectation,
     MaintenanceSettings,
@@ -23,9 +25,7 @@ from penstock.spark.tables.definition import (
     ValueFormat,
     WriteMode,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_file import FILE_BYTES_MAX, load_definition
-from penstock.spark.tables.definition_reader import read_definition
+from penstock.spark.tables.definition.reader import read_definition
 
 FILE = """
 [pipeline]

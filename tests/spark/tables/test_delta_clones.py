@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.spark.tables.delta_reading import DeltaReader
-from penstock.spark.tables.opening import open_table
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.formats.delta.reading import DeltaReader
+from penstock.spark.tables.formats.opening import open_table
+from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_delta import (
     CREATED_MS,
     PLAIN,

@@ -21,12 +21,13 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
-from penstock.spark.tables import delta_care, delta_compaction
-from penstock.spark.tables.commit import Driver, TableState
-from penstock.spark.tables.delta_compaction import bins_of, publish_entry
-from penstock.spark.tables.file_partitions import PartitionField
-from penstock.spark.tables.port import Table, TableMovedError
-from penstock.spark.tables.table_facts import LiveFile
+from penstock.spark.tables.commit.decisions import Driver, TableState
+from penstock.spark.tables.files.file_partitions import PartitionField
+from penstock.spark.tables.files.table_facts import LiveFile
+from penstock.spark.tables.formats.delta import care as delta_care
+from penstock.spark.tables.formats.delta import compaction as delta_compaction
+from penstock.spark.tables.formats.delta.compaction import bins_of, publish_entry
+from penstock.spark.tables.formats.port import Table, TableMovedError
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     commit_of,

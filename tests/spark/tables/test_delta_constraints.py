@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.delta_protocol import DeltaProtocol
-from penstock.spark.tables.delta_rules import constraints_key, constraints_of
-from penstock.spark.tables.planner import choose_mode
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.formats.delta.protocol import DeltaProtocol
+from penstock.spark.tables.formats.delta.rules import constraints_key, constraints_of
+from penstock.spark.tables.formats.port import TableRefusedError
+from penstock.spark.tables.rules.planner import choose_mode
 from tests.spark.tables.foreign_delta import PLAIN, column, create_foreign, protocol_of
 from tests.spark.tables.foreign_world import ForeignWorld
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.tables.definition import RunMode
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import RunMode
+from penstock.spark.tables.formats.port import TableRefusedError
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.pipeline import TablePipeline
 from penstock.testing import Broker
 from tests.spark.tables.foreign_delta import PLAIN, column, create_foreign, protocol_of
 from tests.spark.tables.foreign_world import rows_of
-from tests.spark.tables.looking_world import fill_topic
+from tests.spark.tables.inspection_world import fill_topic
 from tests.spark.tables.pipeline_world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

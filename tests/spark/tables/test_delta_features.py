@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from penstock.spark.tables.delta_protocol import PASSIVE
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.formats.delta.protocol import PASSIVE
+from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_world import ForeignWorld
 
 FEATURES = [name for name in vars(TableFeatures) if name[0].isupper()]

@@ -21,11 +21,11 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.delta_actions import add_action
-from penstock.spark.tables.delta_bounds import COLUMNS_KEY, COUNT_KEY, bounded_columns
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.port import Table
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.formats.delta.actions import add_action
+from penstock.spark.tables.formats.delta.bounds import COLUMNS_KEY, COUNT_KEY, bounded_columns
+from penstock.spark.tables.formats.port import Table
 from tests.oracle.spark_jars import delta_jars
 from tests.oracle.table_engines import engine_python
 from tests.spark.tables.change_batches import written_changes

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit import NOBODY
-from penstock.spark.tables.commit_note import CommitNote, HeldPartition, NoteKind
-from penstock.spark.tables.delta_history import (
+from penstock.spark.tables.commit.decisions import NOBODY
+from penstock.spark.tables.commit.note import CommitNote, HeldPartition, NoteKind
+from penstock.spark.tables.formats.delta.history import (
     HistoryError,
     LogEntry,
     TimeSpan,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.port import TableMovedError
+from penstock.spark.tables.formats.port import TableMovedError
 from tests.oracle.spark_jars import delta_jars, iceberg_jars
 from tests.oracle.table_engines import engine_python
 from tests.spark.tables.contract_world import HERE, SECONDS_MAX

@@ -15,8 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from penstock.spark.tables.delta_protocol import LENGTHS_KEY, PASSIVE, DeltaProtocol, refusals
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.formats.delta.protocol import (
+    LENGTHS_KEY,
+    PASSIVE,
+    DeltaProtocol,
+    refusals,
+)
+from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_delta import (
     PLAIN,
     ROWS,

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from penstock.spark.tables import delta_log
-from penstock.spark.tables.commit import TableState
-from penstock.spark.tables.delta_history import HistoryError, LogEntry
-from penstock.spark.tables.delta_log import Version
-from penstock.spark.tables.delta_restore import choose, log_entry, time_span
-from penstock.spark.tables.port import Table
+from penstock.spark.tables.commit.decisions import TableState
+from penstock.spark.tables.formats.delta import log as delta_log
+from penstock.spark.tables.formats.delta.history import HistoryError, LogEntry
+from penstock.spark.tables.formats.delta.log import Version
+from penstock.spark.tables.formats.delta.restore import choose, log_entry, time_span
+from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     commit_of,

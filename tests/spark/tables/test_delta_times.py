@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_delta import append_entry, column, create_foreign, protocol_of
 from tests.spark.tables.foreign_world import ForeignWorld
 

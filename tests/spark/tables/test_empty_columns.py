@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.tables.commit_note import CommitNote, NoteKind, read_note, write_note
-from penstock.spark.tables.empty_columns import (
+from penstock.spark.tables.commit.note import CommitNote, NoteKind, read_note, write_note
+from penstock.spark.tables.values.empty_columns import (
     EMPTY_COLUMNS_MAX,
     EMPTY_ROWS_LOGGED,
     NEVER,

@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.tables.database import new_database
-from penstock.spark.tables.definition import Action, Expectation
-from penstock.spark.tables.expectation_sql import ExpectationEvaluator, is_in_task
-from penstock.spark.tables.expectation_translation import translated
-from penstock.spark.tables.expectation_types import NotTheSameError
+from penstock.spark.tables.definition.model import Action, Expectation
+from penstock.spark.tables.rules.sql import ExpectationEvaluator, is_in_task
+from penstock.spark.tables.rules.sql_types import NotTheSameError
+from penstock.spark.tables.rules.translation import translated
 from penstock.spark.tables.run.spark_rules import asked, in_own_session
+from penstock.spark.tables.values.database import new_database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,7 +228,7 @@ def test_what_both_may_read_differently_is_left_to_spark(sql: str) -> None:
 def test_the_zone_of_the_machine_does_not_matter() -> None:
     """Neither for a database of ours nor for a text that is written in a rule."""
     asking = (
-        "from penstock.spark.tables.database import new_database;"
+        "from penstock.spark.tables.values.database import new_database;"
         "print(new_database().sql(\"SELECT current_setting('TimeZone'),"
         " epoch(CAST('2026-01-01' AS TIMESTAMPTZ))\").fetchall())"
     )

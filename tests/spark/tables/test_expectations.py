@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import parse_ddl, to_ddl
-from penstock.spark.tables.definition import Action, Expectation
-from penstock.spark.tables.expectation_sql import (
+from penstock.spark.tables.definition.ddl import parse_ddl, to_ddl
+from penstock.spark.tables.definition.model import Action, Expectation
+from penstock.spark.tables.rules.expectations import ExpectationFailedError
+from penstock.spark.tables.rules.sql import (
     ExpectationEvaluator,
     ExpectationSqlError,
     is_in_task,
 )
-from penstock.spark.tables.expectations import ExpectationFailedError
 from penstock.spark.tables.run.spark_rules import asked, in_own_session
 from penstock.spark.tables.values.parser import ErrorClass
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from penstock.spark.tables import data_files as writing
-from penstock.spark.tables.data_files import FileReceipt, write_files
-from penstock.spark.tables.delta import DeltaLakeTable
-from penstock.spark.tables.delta_actions import add_action
-from penstock.spark.tables.delta_upsert import merge
-from penstock.spark.tables.iceberg import IcebergTable
-from penstock.spark.tables.iceberg_files import data_files
-from penstock.spark.tables.upsert import DELETED
+from penstock.spark.tables.files import data_files as writing
+from penstock.spark.tables.files.data_files import FileReceipt, write_files
+from penstock.spark.tables.files.upsert import DELETED
+from penstock.spark.tables.formats.delta.actions import add_action
+from penstock.spark.tables.formats.delta.table import DeltaLakeTable
+from penstock.spark.tables.formats.delta.upsert import merge
+from penstock.spark.tables.formats.iceberg.files import data_files
+from penstock.spark.tables.formats.iceberg.table import IcebergTable
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind
 
 NAN = math.nan

@@ -6,13 +6,19 @@ from uuid import uuid4
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables import commit as decisions
-from penstock.spark.tables.commit import Commit, Offer, decide, resume_positions, take_over
-from penstock.spark.tables.commit_note import HeldPartition, read_note, write_note
-from penstock.spark.tables.commit_stops import Stop, StopReason
-from penstock.spark.tables.forgetting import absorb_backfill, forget_pipeline
-from penstock.spark.tables.port import Table, TableMovedError
-from tests.spark.tables.looking_world import fill_tables, new_world
+from penstock.spark.tables.commit import decisions
+from penstock.spark.tables.commit.decisions import (
+    Commit,
+    Offer,
+    decide,
+    resume_positions,
+    take_over,
+)
+from penstock.spark.tables.commit.note import HeldPartition, read_note, write_note
+from penstock.spark.tables.commit.stops import Stop, StopReason
+from penstock.spark.tables.formats.port import Table, TableMovedError
+from penstock.spark.tables.run.forgetting import absorb_backfill, forget_pipeline
+from tests.spark.tables.inspection_world import fill_tables, new_world
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     FakeKind,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json.values import JsonValues
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,8 +37,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from penstock.spark.tables.nested_arrays import for_parquet
-from penstock.spark.tables.opening import open_table
+from penstock.spark.tables.formats.opening import open_table
+from penstock.spark.tables.values.nested_arrays import for_parquet
 from tests.spark.tables.foreign_delta import append_entry, column, create_foreign, protocol_of
 from tests.spark.tables.foreign_world import ForeignWorld
 

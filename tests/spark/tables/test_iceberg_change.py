@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table, Transaction
 
-from penstock.spark.tables.iceberg_change import Change
+from penstock.spark.tables.formats.iceberg.change import Change
 
 
 @pytest.fixture

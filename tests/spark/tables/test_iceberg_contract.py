@@ -44,11 +44,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.iceberg_files import require_fitting, small_groups
-from penstock.spark.tables.opening import open_table
-from penstock.spark.tables.port import LayoutChangedError, TableError, TableRefusedError
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.formats.iceberg.files import require_fitting, small_groups
+from penstock.spark.tables.formats.opening import open_table
+from penstock.spark.tables.formats.port import LayoutChangedError, TableError, TableRefusedError
 from tests.spark.tables.table_kinds import IcebergKind
 from tests.spark.tables.value_world import ValueWorld
 

@@ -20,12 +20,12 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
-from penstock.spark.tables import iceberg_rows
-from penstock.spark.tables.columns import fit
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.iceberg_reading import IcebergReader
-from penstock.spark.tables.iceberg_rows import IcebergRows
-from penstock.spark.tables.port import Table, TableError
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.formats.iceberg import rows as iceberg_rows
+from penstock.spark.tables.formats.iceberg.reading import IcebergReader
+from penstock.spark.tables.formats.iceberg.rows import IcebergRows
+from penstock.spark.tables.formats.port import Table, TableError
+from penstock.spark.tables.values.columns import fit
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import IcebergKind, commit_of, taken
 

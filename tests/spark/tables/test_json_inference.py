@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.tables.ddl import parse_ddl, to_ddl
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.json_inference import infer_schema
-from penstock.spark.tables.values.json_rows import JsonRows
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl, to_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.json.inference import infer_schema
+from penstock.spark.tables.values.json.rows import JsonRows
+from penstock.spark.tables.values.json.values import JsonValues
 
 
 def inferred(*values: object) -> str:

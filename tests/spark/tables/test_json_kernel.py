@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.table_values import DDL, value
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values import json_kernel
-from penstock.spark.tables.values.json_buffers import takes
-from penstock.spark.tables.values.json_double import DoubleReader
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json import kernel as json_kernel
+from penstock.spark.tables.values.json.buffers import takes
+from penstock.spark.tables.values.json.double import DoubleReader
+from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.parser import ErrorClass
 from tests.spark.tables.json_kernels import (
     FLAT,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from penstock.spark.tables.ddl import to_ddl
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.json_schema import parse_json_schema
+from penstock.spark.tables.definition.ddl import to_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.json.schema import parse_json_schema
 
 
 def columns(**properties: object) -> str:

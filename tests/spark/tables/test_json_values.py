@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.values.json_rows import JsonRows
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.json.rows import JsonRows
+from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, RowError
 from penstock.spark.tables.values.raw import RawValues
 

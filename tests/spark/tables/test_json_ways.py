@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values.json_database import DatabaseReader
-from penstock.spark.tables.values.json_decoding import decoded, json_text
-from penstock.spark.tables.values.json_rows import JsonRows
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json.database import DatabaseReader
+from penstock.spark.tables.values.json.decoding import decoded, json_text
+from penstock.spark.tables.values.json.rows import JsonRows
 from tests.spark.tables.json_ways import FLAT, KERNEL, LEAVES, SCHEMAS, WAYS, check_ways, documents
 
 LONG = "1234567890123456.7891"

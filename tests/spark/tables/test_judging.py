@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.tables.definition import Action, Expectation
-from penstock.spark.tables.run.judging import Judge
+from penstock.spark.tables.definition.model import Action, Expectation
+from penstock.spark.tables.tasks.judging import Judge
 from tests.spark.tables.value_world import ValueWorld, records
 
 FORMATS = ("delta", "iceberg")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.values.json_values import JsonValues
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.keys import KeyParser
 from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, rejecting

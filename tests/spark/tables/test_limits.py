@@ -13,23 +13,28 @@ import pyarrow as pa
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from penstock.spark.tables.columns import table_schema, with_metadata
-from penstock.spark.tables.data_files import FileLayout
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import Metadata, SchemaSource, ValueFormat, ValueSettings
-from penstock.spark.tables.looking.sample import parse_sample
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.model import (
+    Metadata,
+    SchemaSource,
+    ValueFormat,
+    ValueSettings,
+)
+from penstock.spark.tables.files.data_files import FileLayout
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.inspection.sample import parse_sample
 from penstock.spark.tables.run.dataframe_stage import (
     RowRefusedError,
     StageOrder,
     StageReport,
     _write_rows,
 )
-from penstock.spark.tables.run.judging import newest_timestamp_ms
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.tasks.judging import newest_timestamp_ms
+from penstock.spark.tables.values.columns import table_schema, with_metadata
 from penstock.spark.tables.values.leaves import leaves
 from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, ValueParser
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.registry_stub import RegistryStub, registry_stub
 from tests.spark.tables.value_world import GOOD_US, records

@@ -9,10 +9,10 @@ from deltalake import DeltaTable
 from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 
-from penstock.spark.tables.data_files import open_directory, write_files
-from penstock.spark.tables.definition import PipelineDefinition
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.opening import make_table
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.files.data_files import open_directory, write_files
+from penstock.spark.tables.formats.opening import make_table
 from tests.spark.tables.change_batches import SCHEMA, change_rows, written_changes
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.table_kinds import commit_of, taken

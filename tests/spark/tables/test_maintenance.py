@@ -7,16 +7,16 @@ from deltalake import DeltaTable, Schema
 from pyiceberg.catalog import load_catalog
 
 from penstock.core.clock import SystemClock
-from penstock.spark.tables.care import HOUR_MS
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import MaintenanceSettings
-from penstock.spark.tables.delta_care import FILES_KEY, LOG_KEY, interval_ms
-from penstock.spark.tables.iceberg_care import AGE_KEY, COUNT_KEY
-from penstock.spark.tables.port import Table, TableError
-from penstock.spark.tables.run.caretaker import NOT_OURS, Caretaker
-from penstock.spark.tables.table_facts import Retention
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.definition.model import MaintenanceSettings
+from penstock.spark.tables.files.maintenance import HOUR_MS
+from penstock.spark.tables.files.table_facts import Retention
+from penstock.spark.tables.formats.delta.care import FILES_KEY, LOG_KEY, interval_ms
+from penstock.spark.tables.formats.iceberg.care import AGE_KEY, COUNT_KEY
+from penstock.spark.tables.formats.port import Table, TableError
+from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.run.maintenance import NOT_OURS, Caretaker
 from tests.spark.tables.table_kinds import (
     SCHEMA,
     DeltaKind,

@@ -8,15 +8,15 @@ import pytest
 
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import OptionError
-from penstock.spark.tables.catalog_problems import CatalogError, catalog_error, shown_uri
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import (
     PartitionField,
     TableFormat,
     TableSettings,
     Transform,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.opening import TableMissingError, make_table, open_table
+from penstock.spark.tables.formats.catalog_problems import CatalogError, catalog_error, shown_uri
+from penstock.spark.tables.formats.opening import TableMissingError, make_table, open_table
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.tables.run.orders import (
+from penstock.spark.tables.run.plan_file import PlanFile, leave_batch
+from penstock.spark.tables.run.small_batches import Allowance, NotSmallError, are_next
+from penstock.spark.tables.tasks.orders import (
     SMALL_OFFSETS_MAX,
     TaskOrder,
     is_small,
     small_together,
 )
-from penstock.spark.tables.run.plan_file import PlanFile, leave_batch
-from penstock.spark.tables.run.small_batches import Allowance, NotSmallError, are_next
 
 ALL = SMALL_OFFSETS_MAX
 

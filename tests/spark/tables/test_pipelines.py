@@ -15,8 +15,8 @@ from penstock.spark.pipelines import (
     expect_or_quarantine,
     pipeline,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.definition_reader import read_definition
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.reader import read_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.expectations import ExpectationFailedError
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, CareDone

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import (
     Expectation,
     PipelineDefinition,
     PipelineSettings,
@@ -14,8 +15,7 @@ from penstock.spark.tables.definition import (
     TableFormat,
     TableSettings,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.planner import choose_mode
+from penstock.spark.tables.rules.planner import choose_mode
 
 COLUMNS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("at", pa.string())])
 PLAIN = Expectation("positive", "amount > 0")

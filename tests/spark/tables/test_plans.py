@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.plans import Plans
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.table_kinds import IcebergKind
 

@@ -13,7 +13,7 @@ from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import pipeline_runs
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.pipeline_runs import SessionChoice, run_pipeline
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.model import (
     Expectation,
     PartitionField,
     PipelineDefinition,
@@ -23,10 +23,10 @@ from penstock.spark.tables.definition import (
     Transform,
     WriteMode,
 )
-from penstock.spark.tables.looking.check import check_pipeline
-from penstock.spark.tables.looking.preflight import preflight
-from penstock.spark.tables.opening import FormatMissingError, open_table
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.formats.opening import FormatMissingError, open_table
+from penstock.spark.tables.formats.port import TableRefusedError
+from penstock.spark.tables.inspection.check import check_pipeline
+from penstock.spark.tables.inspection.preflight import preflight
 from penstock.spark.tables.run.events import NoObserver
 from penstock.testing import Broker
 from tests.spark.tables.foreign_delta import (
@@ -36,7 +36,7 @@ from tests.spark.tables.foreign_delta import (
     metadata_action,
     protocol_of,
 )
-from tests.spark.tables.looking_world import VALUES, World, fill_tables, fill_topic, new_world
+from tests.spark.tables.inspection_world import VALUES, World, fill_tables, fill_topic, new_world
 
 SECONDS_MAX = 20
 """A person waits so long; a machine that does much else besides is slow."""
@@ -120,7 +120,7 @@ def test_a_format_that_is_not_installed(world: World, monkeypatch: pytest.Monkey
     def missing(name: str) -> None:
         raise ImportError(name=name)
 
-    monkeypatch.setattr("penstock.spark.tables.opening.import_module", missing)
+    monkeypatch.setattr("penstock.spark.tables.formats.opening.import_module", missing)
     with pytest.raises(FormatMissingError, match="pip install"):
         preflight(world.definition, has_transform=False)
 

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from penstock.spark.tables.ddl import to_ddl
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.ddl import to_ddl
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.framing import message_indexes
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 from penstock.spark.tables.values.protobuf_compiler import compile_proto

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.options import Mode, read_source_options
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.run import backfill, batches, pipeline
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.pipeline import TablePipeline
 from tests.spark.tables.batch_world import (
     ENDS,

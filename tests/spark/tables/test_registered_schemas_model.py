@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.tables.file_partitions import read_partition_fields
+from penstock.spark.tables.files.file_partitions import read_partition_fields
 from tests.spark.tables.avro_schemas import BASE, Evolution, Values
 from tests.spark.tables.registry_world import PARTITIONS, RegistryWorld, Shelf, on_shelf
 

@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values import registered_values
 from tests.spark.tables.registry_world import PARTITIONS, RegistryWorld, Shelf, on_shelf
 

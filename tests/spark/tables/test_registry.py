@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.registry import (
     ANSWER_BYTES_MAX,
     ATTEMPTS,

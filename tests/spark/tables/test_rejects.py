@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.decode.columns import spark_schema
-from penstock.spark.tables.circuit_breaker import BATCHES_MAX, CircuitBreaker
-from penstock.spark.tables.ddl import to_ddl
-from penstock.spark.tables.rejects import REJECTS, reject_rows
+from penstock.spark.tables.commit.circuit_breaker import BATCHES_MAX, CircuitBreaker
+from penstock.spark.tables.definition.ddl import to_ddl
+from penstock.spark.tables.formats.rejects import REJECTS, reject_rows
 from penstock.spark.tables.values.parser import MESSAGE_CHARACTERS_MAX, ErrorClass, Reject
 
 TIME = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

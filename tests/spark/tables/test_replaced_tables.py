@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
 from penstock.core.errors import PenstockError
-from penstock.spark.tables.port import TableReplacedError
+from penstock.spark.tables.formats.port import TableReplacedError
 from tests.spark.tables.foreign_delta import (
     PLAIN,
     FieldJson,

@@ -12,8 +12,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables import change_files, data_files
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.files import data_files
+from penstock.spark.tables.formats import change_files
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run import replay
 from tests.spark.tables import batch_world
 from tests.spark.tables.batch_world import (

@@ -13,9 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.replay_steps import (
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.replay_steps import (
     ReplayStep,
     counted,
     misfit,
@@ -23,6 +22,7 @@ from penstock.spark.tables.replay_steps import (
     replay_name,
     settled,
 )
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.replay import ReplayRefusedError
 from tests.spark.tables import batch_world
 from tests.spark.tables.batch_world import (

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.rule_problems import rule_problem
+from penstock.spark.tables.rules.rule_problems import rule_problem
 
 COLUMNS = pa.schema(
     [

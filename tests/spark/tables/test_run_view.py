@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from penstock.spark.tables.inspection.run_view import RunView
 from penstock.spark.tables.run.events import BatchDone, CareDone
-from penstock.spark.tables.run_view import RunView
 
 BATCH = BatchDone(
     batch_id=7,

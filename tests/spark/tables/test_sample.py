@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.spark.decode.columns import spark_schema
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.model import (
     PipelineDefinition,
     PipelineSettings,
     SourceSettings,
@@ -15,9 +15,9 @@ from penstock.spark.tables.definition import (
     ValueSettings,
     WriteMode,
 )
-from penstock.spark.tables.definition import SchemaSource as From
-from penstock.spark.tables.looking.sample import Sample, parse_sample
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.definition.model import SchemaSource as From
+from penstock.spark.tables.inspection.sample import Sample, parse_sample
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 
 UPSERT = PipelineDefinition(
     PipelineSettings("orders", "127.0.0.1:9092", "/checkpoint"),

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.tables.columns import fit
-from penstock.spark.tables.ddl import parse_ddl, to_ddl
-from penstock.spark.tables.schema_changes import (
+from penstock.spark.tables.definition.ddl import parse_ddl, to_ddl
+from penstock.spark.tables.values.columns import fit
+from penstock.spark.tables.values.schema_changes import (
     Added,
     Change,
     Incompatible,

@@ -9,18 +9,18 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import HourTransform
 
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import BatchRanges, CommitCounts
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.delta import DeltaLakeTable
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.port import LayoutChangedError, PartitionsDifferError
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import BatchRanges, CommitCounts
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.formats.delta.table import DeltaLakeTable
+from penstock.spark.tables.formats.port import LayoutChangedError, PartitionsDifferError
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.batches import take_both
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.reject_commits import bring_rejects
-from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.tables.table_kinds import (
     SCHEMA,
     DeltaKind,

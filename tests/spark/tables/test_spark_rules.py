@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.spark.tables.data_files import FileLayout
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import Action, Expectation, Metadata
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import Action, Expectation, Metadata
+from penstock.spark.tables.files.data_files import FileLayout
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.dataframe_stage import StageOrder, _run
 from penstock.spark.tables.run.spark_rules import (
     answer_name,

@@ -8,19 +8,21 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from penstock.spark.tables import delta_care, delta_log, iceberg_care
-from penstock.spark.tables.care import DAY_MS, HOUR_MS, CarePolicy
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.commit_steps import Committed, Load, Step
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import FileReceipt
-from penstock.spark.tables.definition import MaintenanceSettings
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.orphans import OrphansUnclearError
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.run.caretaker import Caretaker
-from penstock.spark.tables.table_facts import Partition
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.commit.steps import Committed, Load, Step
+from penstock.spark.tables.definition.model import MaintenanceSettings
+from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.files.maintenance import DAY_MS, HOUR_MS, CarePolicy
+from penstock.spark.tables.files.orphans import OrphansUnclearError
+from penstock.spark.tables.files.table_facts import Partition
+from penstock.spark.tables.formats.delta import care as delta_care
+from penstock.spark.tables.formats.delta import log as delta_log
+from penstock.spark.tables.formats.iceberg import care as iceberg_care
+from penstock.spark.tables.formats.port import Table
+from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.run.maintenance import Caretaker
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     FakeKind,
@@ -354,7 +356,9 @@ def test_names_that_do_not_fit_stop_the_cleaning(
     pipeline = Pipeline(kind, clock)
     pipeline.batches(2)
     known = stored(kind)
-    monkeypatch.setattr("penstock.spark.tables.delta_log.stored_name", lambda path: f"./{path}")
+    monkeypatch.setattr(
+        "penstock.spark.tables.formats.delta.log.stored_name", lambda path: f"./{path}"
+    )
     monkeypatch.setattr(iceberg_care._Storage, "name", lambda _, location: f"./{location}")
     with pytest.raises(OrphansUnclearError, match="No orphan was removed"):
         pipeline.table.remove_orphans(older_than_ms=LATER_MS)

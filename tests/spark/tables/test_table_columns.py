@@ -7,7 +7,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.decode.columns import spark_schema
-from penstock.spark.tables.columns import (
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import METADATA_FIELDS, Metadata
+from penstock.spark.tables.values.columns import (
     ICEBERG_NAMES,
     fit,
     records_of,
@@ -16,9 +19,6 @@ from penstock.spark.tables.columns import (
     with_metadata,
     with_record,
 )
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import METADATA_FIELDS, Metadata
-from penstock.spark.tables.definition_errors import SchemaError
 
 VALUE = parse_ddl("id bigint, amount double")
 TIME = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

@@ -23,10 +23,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from penstock.spark.decode.buffers import HEADERS
-from penstock.spark.tables.columns import metadata_columns, with_metadata
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.definition import Metadata
-from penstock.spark.tables.file_partitions import PartitionField, Transform
+from penstock.spark.tables.definition.model import Metadata
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.values.columns import metadata_columns, with_metadata
 from tests.oracle.spark_jars import delta_jars, iceberg_jars
 from tests.oracle.table_engines import engine_python
 from tests.spark.tables.table_kinds import (

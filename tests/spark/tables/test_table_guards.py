@@ -7,15 +7,16 @@ import pytest
 from deltalake import CommitProperties, Transaction
 from pyiceberg.table import Transaction as IcebergTransaction
 
-from penstock.spark.tables import delta, iceberg
-from penstock.spark.tables.commit import Commit, TableState, take_over
-from penstock.spark.tables.commit_note import CommitNote, write_note
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.delta import DeltaLakeTable
-from penstock.spark.tables.delta_actions import add_action
-from penstock.spark.tables.delta_history import NOTE_KEY
-from penstock.spark.tables.iceberg import IcebergTable
-from penstock.spark.tables.port import LayoutChangedError, TableMovedError
+from penstock.spark.tables.commit.decisions import Commit, TableState, take_over
+from penstock.spark.tables.commit.note import CommitNote, write_note
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.formats.delta import table as delta
+from penstock.spark.tables.formats.delta.actions import add_action
+from penstock.spark.tables.formats.delta.history import NOTE_KEY
+from penstock.spark.tables.formats.delta.table import DeltaLakeTable
+from penstock.spark.tables.formats.iceberg import table as iceberg
+from penstock.spark.tables.formats.iceberg.table import IcebergTable
+from penstock.spark.tables.formats.port import LayoutChangedError, TableMovedError
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,

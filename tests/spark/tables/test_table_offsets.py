@@ -16,10 +16,10 @@ from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset,
 from penstock.spark.planning import OffsetRange
 from penstock.spark.subscription import Subscription
 from penstock.spark.tables.run.once import batches_now
-from penstock.spark.tables.run.orders import TaskOrder
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.source import PLAN_OPTION, PipelineReader
 from penstock.spark.tables.run.table_offsets import subscribed
+from penstock.spark.tables.tasks.orders import TaskOrder
 from tests.client.number_cluster import NumberCluster
 from tests.spark.source_world import lookups_of, source_options, stream_of
 

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.tables.commit import Commit, Offer, decide, take_over
-from penstock.spark.tables.commit_note import BatchRanges, CommitCounts, PartitionRange
-from penstock.spark.tables.commit_stops import Stop, StopReason
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.port import SchemaRefusedError, TableMovedError
+from penstock.spark.tables.commit.decisions import Commit, Offer, decide, take_over
+from penstock.spark.tables.commit.note import BatchRanges, CommitCounts, PartitionRange
+from penstock.spark.tables.commit.stops import Stop, StopReason
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.formats.port import SchemaRefusedError, TableMovedError
 from tests.spark.tables.table_kinds import (
     SCHEMA,
     DeltaKind,

@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from penstock.spark.tables.commit import Offer, decide
-from penstock.spark.tables.commit_stops import Stop, StopReason
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.delta_history import HistoryError
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.port import SchemaRefusedError, Table
+from penstock.spark.tables.commit.decisions import Offer, decide
+from penstock.spark.tables.commit.stops import Stop, StopReason
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.formats.delta.history import HistoryError
+from penstock.spark.tables.formats.port import SchemaRefusedError, Table
 from tests.spark.tables.table_kinds import (
     SCHEMA,
     DeltaKind,

@@ -6,10 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import parse_ddl
-from penstock.spark.tables.definition import UnknownFields, ValueFormat
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.value_parsers import ParserPlan, new_parser
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import UnknownFields, ValueFormat
 from penstock.spark.tables.values.parser import ErrorClass
 from penstock.spark.tables.values.unknown_fields import (
     LOOKED_AT_MAX,
@@ -17,6 +16,7 @@ from penstock.spark.tables.values.unknown_fields import (
     OTHERS,
     UnknownFieldValues,
 )
+from penstock.spark.tables.values.value_parsers import ParserPlan, new_parser
 from tests.spark.tables.value_world import ValueWorld
 
 DDL = "id bigint, at struct<x: int>"

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.commit import Commit, Skip, TableState, Trim
-from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.port import AnswerLostError, Table, TableMovedError
-from penstock.spark.tables.upsert import Changes
+from penstock.spark.tables.commit.decisions import Commit, Skip, TableState, Trim
+from penstock.spark.tables.commit.steps import Committed
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.change_files import changes_layout
+from penstock.spark.tables.formats.port import AnswerLostError, Table, TableMovedError
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import SCHEMA, applied, bring_changes, rows_in, stream
 from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
 from tests.spark.tables.test_committer import CrashError, no_wait, race

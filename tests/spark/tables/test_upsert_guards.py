@@ -7,13 +7,16 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Transaction as IcebergTransaction
 
-from penstock.spark.tables import change_files, delta_upsert, iceberg, iceberg_upsert
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.delta import DeltaLakeTable
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.iceberg import IcebergTable
-from penstock.spark.tables.port import TableMovedError
-from penstock.spark.tables.upsert import last_of_each
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.files.upsert import last_of_each
+from penstock.spark.tables.formats import change_files
+from penstock.spark.tables.formats.delta import upsert as delta_upsert
+from penstock.spark.tables.formats.delta.table import DeltaLakeTable
+from penstock.spark.tables.formats.iceberg import table as iceberg
+from penstock.spark.tables.formats.iceberg import upsert as iceberg_upsert
+from penstock.spark.tables.formats.iceberg.table import IcebergTable
+from penstock.spark.tables.formats.port import TableMovedError
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import (
     SCHEMA,
     applied,

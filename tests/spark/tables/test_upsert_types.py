@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.upsert import Changes
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
 

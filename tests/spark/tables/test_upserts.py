@@ -14,12 +14,12 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import TableProperties
 
 from penstock.spark.errors import OptionError
-from penstock.spark.tables import change_files
-from penstock.spark.tables.change_files import TooManyChangesError, clean_changes
-from penstock.spark.tables.data_files import write_files
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.port import LayoutChangedError, TableMovedError
-from penstock.spark.tables.upsert import Changes
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats import change_files
+from penstock.spark.tables.formats.change_files import TooManyChangesError, clean_changes
+from penstock.spark.tables.formats.port import LayoutChangedError, TableMovedError
 from tests.spark.tables.change_batches import (
     SCHEMA,
     Change,

@@ -11,11 +11,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables.ddl import parse_ddl, to_ddl
-from penstock.spark.tables.definition import SchemaSource, ValueFormat, ValueSettings
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.value_parsers import FILE_BYTES_MAX, new_parser, plan_parser
+from penstock.spark.tables.definition.ddl import parse_ddl, to_ddl
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import SchemaSource, ValueFormat, ValueSettings
 from penstock.spark.tables.values.parser import ValueParser
+from penstock.spark.tables.values.value_parsers import FILE_BYTES_MAX, new_parser, plan_parser
 from tests.spark.tables.registry_stub import RegistryStub, registry_stub
 
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}

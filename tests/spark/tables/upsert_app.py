@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit_stops import CommitStoppedError, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.port import AnswerLostError, TableMovedError
+from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
+from penstock.spark.tables.formats.port import AnswerLostError, TableMovedError
+from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import SCHEMA, bring_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind
 

@@ -16,21 +16,21 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from penstock.spark.decode.buffers import HEADERS
-from penstock.spark.tables.columns import table_schema
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition, RunMode
-from penstock.spark.tables.file_partitions import PartitionField, Transform
-from penstock.spark.tables.planner import Plan
-from penstock.spark.tables.rejects import REJECTS
+from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run import replay as replaying
 from penstock.spark.tables.run.batches import BatchDriver, take_both
-from penstock.spark.tables.run.judging import Judge
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
-from penstock.spark.tables.run.report import TaskReport
-from penstock.spark.tables.run.task import write_records
 from penstock.spark.tables.run.writing import BatchWriter
-from penstock.spark.tables.value_parsers import new_parser, plan_parser
+from penstock.spark.tables.tasks.judging import Judge
+from penstock.spark.tables.tasks.report import TaskReport
+from penstock.spark.tables.tasks.task import write_records
+from penstock.spark.tables.values.columns import table_schema
+from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 from tests.spark.tables.batch_world import ranges_of
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind

@@ -2,11 +2,10 @@
 
 The table is the only truth about its content: every commit records the offsets that it adds, in the
 same snapshot or transaction. `commit` decides from that, without IO, what to do with a micro-batch;
-`port` is the interface of a table; `delta` and `iceberg` implement it.
+`formats` has the interface of a table, and `formats.delta` and `formats.iceberg` implement it.
 
-`definition` is a pipeline as a TOML file defines it. `ddl`, `json_schema` and `columns` define the
-columns of a table, `schema_changes` how they may change. `values` turns the bytes of records into
-columns; `rejects` are records that it cannot parse, and `expectations` are rules for the rows.
-`planner` chooses the execution mode in Spark and `run` runs a pipeline; `looking` inspects one
-without running it.
+`definition` is a pipeline as a TOML file defines it. `values` turns the bytes of records into
+columns, and `rules` are expectations for the rows. `files` are the Parquet files of a table, and
+`tasks` write them in Spark. `run` is the driver: it runs a pipeline and maintains its tables.
+`inspection` reports about a pipeline without running it.
 """

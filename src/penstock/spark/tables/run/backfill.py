@@ -19,13 +19,13 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, read_source_options
-from penstock.spark.tables.commit import TableState, held_by_others
-from penstock.spark.tables.commit_note import BatchRanges, PartitionRange
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition, WriteMode
-from penstock.spark.tables.forgetting import absorb_backfill
+from penstock.spark.tables.commit.decisions import TableState, held_by_others
+from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
+from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
 from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
+from penstock.spark.tables.run.forgetting import absorb_backfill
 from penstock.spark.tables.run.jobs import run_ranges
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.writing import BatchWriter, stage_for

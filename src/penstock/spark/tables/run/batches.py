@@ -2,7 +2,7 @@
 
 The content of the tables decides the steps. If they hold all rows, nothing is done. If they hold a
 part, the rest is written again and committed. If the rows must not be committed, that is raised
-before any commit. Otherwise the rejects are committed, by `commit_rejects`, and then the rows, by
+before any commit. Otherwise the rejects are committed, by `commit.rejects`, and then the rows, by
 `commit`.
 """
 
@@ -14,15 +14,15 @@ from typing import Final
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.commit import Commit, Offer, Skip, Trim, decide
-from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.commit_steps import Committed
-from penstock.spark.tables.commit_stops import CommitStoppedError, Stop, StopReason
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.empty_columns import newly_emptied
-from penstock.spark.tables.port import LayoutChangedError
+from penstock.spark.tables.commit.decisions import Commit, Offer, Skip, Trim, decide
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.steps import Committed
+from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, StopReason
+from penstock.spark.tables.formats.port import LayoutChangedError
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.reject_commits import bring_rejects, withdraw_rejects
-from penstock.spark.tables.run.report import BatchReport
+from penstock.spark.tables.tasks.report import BatchReport
+from penstock.spark.tables.values.empty_columns import newly_emptied
 
 LOGGER: Final = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 10

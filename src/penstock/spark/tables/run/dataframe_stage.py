@@ -28,32 +28,28 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.columns import (
-    VALUE,
-    fit,
-    metadata_columns,
-    record_columns,
-    records_of,
-    require_free_names,
-)
-from penstock.spark.tables.commit_note import CommitCounts
-from penstock.spark.tables.data_files import FileLayout, FileReceipt, FilesWriter, remove_files
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.commit.note import CommitCounts
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import (
     Expectation,
     Metadata,
     PipelineDefinition,
     WriteMode,
 )
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.expectations import (
+from penstock.spark.tables.files.data_files import (
+    FileLayout,
+    FileReceipt,
+    FilesWriter,
+    remove_files,
+)
+from penstock.spark.tables.files.upsert import as_changes
+from penstock.spark.tables.formats.rejects import reject_rows
+from penstock.spark.tables.rules.expectations import (
     Outcome,
     is_quarantining,
     outcome_of,
 )
-from penstock.spark.tables.rejects import reject_rows
-from penstock.spark.tables.run.judging import plain_schema, with_required, with_whole_keys
 from penstock.spark.tables.run.plans import Plans
-from penstock.spark.tables.run.report import BatchReport
 from penstock.spark.tables.run.spark_rules import (
     answer_name,
     asked,
@@ -61,7 +57,16 @@ from penstock.spark.tables.run.spark_rules import (
     require_rules,
     settings,
 )
-from penstock.spark.tables.upsert import as_changes
+from penstock.spark.tables.tasks.judging import plain_schema, with_required, with_whole_keys
+from penstock.spark.tables.tasks.report import BatchReport
+from penstock.spark.tables.values.columns import (
+    VALUE,
+    fit,
+    metadata_columns,
+    record_columns,
+    records_of,
+    require_free_names,
+)
 from penstock.spark.tables.values.limits import empty_rejects, time_rejects
 from penstock.spark.tables.values.parser import Parsed, Reject, of_record, rejecting
 

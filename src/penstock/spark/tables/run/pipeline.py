@@ -30,28 +30,28 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import SourceOptions
 from penstock.spark.progress.line import reason_of
-from penstock.spark.tables.circuit_breaker import CircuitBreaker
-from penstock.spark.tables.commit import starting_ranges
-from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.commit_stops import Stop
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.definition import PipelineDefinition, RunMode
+from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker
+from penstock.spark.tables.commit.decisions import starting_ranges
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.stops import Stop
+from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, take_both
-from penstock.spark.tables.run.caretaker import Caretaker
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_orders, run_ranges
+from penstock.spark.tables.run.maintenance import Caretaker
 from penstock.spark.tables.run.once import batches_now
-from penstock.spark.tables.run.orders import TaskOrder
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
-from penstock.spark.tables.run.report import BatchReport, TaskReport, ranges_of, unpack
 from penstock.spark.tables.run.small_batches import SmallBatches
 from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
 from penstock.spark.tables.run.table_offsets import subscribed
-from penstock.spark.tables.run.task import planned_report
-from penstock.spark.tables.run.task_plan import pack_plan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
+from penstock.spark.tables.tasks.orders import TaskOrder
+from penstock.spark.tables.tasks.report import BatchReport, TaskReport, ranges_of, unpack
+from penstock.spark.tables.tasks.task import planned_report
+from penstock.spark.tables.tasks.task_plan import pack_plan
 from penstock.spark.task_reader import TaskSettings
 
 NOTHING_HELD: Final = StreamOffset({})

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.tables.run.orders import TaskOrder
+from penstock.spark.tables.tasks.orders import TaskOrder
 
 _NAME: Final = "plan"
 _BATCH_SUFFIX: Final = ".batch"

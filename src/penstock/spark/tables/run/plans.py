@@ -11,32 +11,32 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.spark.tables import file_partitions
-from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.columns import (
-    VALUE,
-    metadata_columns,
-    table_schema,
-    with_metadata_columns,
-)
-from penstock.spark.tables.data_files import STAGING_FOLDER, FileLayout
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import (
     Expectation,
     Metadata,
     PipelineDefinition,
     WriteMode,
 )
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.expectation_sql import is_in_task
-from penstock.spark.tables.expectations import is_quarantining
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.run.report import BatchReport
-from penstock.spark.tables.run.task_plan import TaskPlan
-from penstock.spark.tables.schema_changes import Change, Incompatible, change_of
-from penstock.spark.tables.upsert import CHANGE_COLUMNS, Changes, require_key
-from penstock.spark.tables.value_parsers import ParserPlan
+from penstock.spark.tables.files import file_partitions
+from penstock.spark.tables.files.data_files import STAGING_FOLDER, FileLayout
+from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, Changes, require_key
+from penstock.spark.tables.formats.change_files import changes_layout
+from penstock.spark.tables.formats.port import Table
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.rules.expectations import is_quarantining
+from penstock.spark.tables.rules.sql import is_in_task
+from penstock.spark.tables.tasks.report import BatchReport
+from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.columns import (
+    VALUE,
+    metadata_columns,
+    table_schema,
+    with_metadata_columns,
+)
 from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
+from penstock.spark.tables.values.schema_changes import Change, Incompatible, change_of
+from penstock.spark.tables.values.value_parsers import ParserPlan
 
 
 class Plans:

@@ -20,20 +20,18 @@ from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.tables.columns import VALUE, table_schema, with_metadata_columns
-from penstock.spark.tables.definition import (
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import (
     Expectation,
     PipelineDefinition,
     RunMode,
     SchemaSource,
 )
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.json_inference import SAMPLE_VALUES_MAX, infer_schema
-from penstock.spark.tables.opening import TableMissingError, make_table, open_table
-from penstock.spark.tables.planner import Plan, choose_mode
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.required_columns import (
+from penstock.spark.tables.formats.opening import TableMissingError, make_table, open_table
+from penstock.spark.tables.formats.port import Table
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.rules.planner import Plan, choose_mode
+from penstock.spark.tables.rules.required_columns import (
     require_key_columns,
     require_readable_rules,
     require_written_schema,
@@ -47,9 +45,11 @@ from penstock.spark.tables.run.dataframe_stage import (
 )
 from penstock.spark.tables.run.plans import Plans, derived_names, require_change, value_columns
 from penstock.spark.tables.run.spark_rules import require_rules
-from penstock.spark.tables.schema_changes import all_nullable
-from penstock.spark.tables.value_parsers import ParserPlan, new_parser, plan_parser
+from penstock.spark.tables.values.columns import VALUE, table_schema, with_metadata_columns
+from penstock.spark.tables.values.json.inference import SAMPLE_VALUES_MAX, infer_schema
 from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
+from penstock.spark.tables.values.schema_changes import all_nullable
+from penstock.spark.tables.values.value_parsers import ParserPlan, new_parser, plan_parser
 from penstock.spark.task_reader import TaskSettings, read_range
 
 LOGGER: Final = logging.getLogger(__name__)

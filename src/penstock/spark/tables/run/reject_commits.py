@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.spark.tables.change_files import changes_layout
-from penstock.spark.tables.commit import Offer, decide
-from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.commit_rejects import is_held, reject_rule
-from penstock.spark.tables.commit_steps import Rule
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import open_directory, remove_files, write_files
-from penstock.spark.tables.port import Table
-from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.run.report import BatchReport
-from penstock.spark.tables.upsert import Changes, as_changes
+from penstock.spark.tables.commit.decisions import Offer, decide
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.rejects import is_held, reject_rule
+from penstock.spark.tables.commit.steps import Rule
+from penstock.spark.tables.files.data_files import open_directory, remove_files, write_files
+from penstock.spark.tables.files.upsert import Changes, as_changes
+from penstock.spark.tables.formats.change_files import changes_layout
+from penstock.spark.tables.formats.port import Table
+from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.tasks.report import BatchReport
 
 PLACE: Final = ["topic", "partition", "offset"]
 """Identifies a record."""

@@ -20,19 +20,14 @@ from pyspark.sql import SparkSession
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.commit import Offer
-from penstock.spark.tables.commit_note import (
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import (
     BatchRanges,
     CommitCounts,
     HeldPartition,
     PartitionRange,
 )
-from penstock.spark.tables.committer import TableCommitter
-from penstock.spark.tables.data_files import remove_files
-from penstock.spark.tables.definition import PipelineDefinition, WriteMode
-from penstock.spark.tables.port import LayoutChangedError
-from penstock.spark.tables.rejects import REJECTS
-from penstock.spark.tables.replay_steps import (
+from penstock.spark.tables.commit.replay_steps import (
     ReplayStep,
     amend,
     count_of,
@@ -43,15 +38,20 @@ from penstock.spark.tables.replay_steps import (
     replay_name,
     settled,
 )
+from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
+from penstock.spark.tables.files.data_files import remove_files
+from penstock.spark.tables.formats.port import LayoutChangedError
+from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.batches import take_both
+from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
-from penstock.spark.tables.run.judging import Judge
 from penstock.spark.tables.run.preparing import Prepared, open_reading, prepare
 from penstock.spark.tables.run.reject_commits import PLACE, change_rejects, written_rejects
-from penstock.spark.tables.run.report import TaskReport
-from penstock.spark.tables.run.task import write_records
-from penstock.spark.tables.run.task_plan import TaskPlan
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
+from penstock.spark.tables.tasks.judging import Judge
+from penstock.spark.tables.tasks.report import TaskReport
+from penstock.spark.tables.tasks.task import write_records
+from penstock.spark.tables.tasks.task_plan import TaskPlan
 
 CLAIM_MAX: Final = 100_000
 """Rejects that are replayed at once; they are in memory, with their values."""

@@ -21,8 +21,8 @@ from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planning import ReadTask
-from penstock.spark.tables.run.orders import TaskOrder, carry_out
-from penstock.spark.tables.run.report import TaskReport
+from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
+from penstock.spark.tables.tasks.report import TaskReport
 from penstock.spark.task_reader import TaskSettings
 
 LOGGER: Final = logging.getLogger(__name__)

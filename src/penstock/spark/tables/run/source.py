@@ -24,12 +24,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
 from penstock.spark.options import Mode, read_source_options
 from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.tables.run.orders import (
-    TaskOrder,
-    carry_out,
-    is_small,
-    small_together,
-)
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.tables.run.table_offsets import (
     beginning,
@@ -41,6 +35,12 @@ from penstock.spark.tables.run.table_offsets import (
     subscribed,
     unknown,
     with_begins,
+)
+from penstock.spark.tables.tasks.orders import (
+    TaskOrder,
+    carry_out,
+    is_small,
+    small_together,
 )
 from penstock.spark.task_reader import TaskSettings
 
@@ -146,7 +146,7 @@ class PipelineReader(PenstockStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The reports of one task."""
-        from penstock.spark.tables.run.report import pack
+        from penstock.spark.tables.tasks.report import pack
 
         settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
         for report in carry_out(partition.value, settings):

@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col, expr, lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.spark.tables.definition import Expectation
-from penstock.spark.tables.definition_errors import DefinitionError
-from penstock.spark.tables.port import TableRefusedError
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import Expectation
+from penstock.spark.tables.formats.port import TableRefusedError
 
 _RULE: Final = "_penstock_rule_"
 _MEANING: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}

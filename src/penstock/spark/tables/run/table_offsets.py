@@ -23,7 +23,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.subscription import Subscription
-from penstock.spark.tables.commit_stops import RECREATED_REMEDY
+from penstock.spark.tables.commit.stops import RECREATED_REMEDY
 
 
 def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset:

@@ -12,14 +12,14 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.commit_note import BatchRanges
-from penstock.spark.tables.definition import Expectation, PipelineDefinition, RunMode
-from penstock.spark.tables.expectations import Outcome
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.definition.model import Expectation, PipelineDefinition, RunMode
+from penstock.spark.tables.rules.expectations import Outcome
 from penstock.spark.tables.run.dataframe_stage import DataFrameStage, Transform
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
-from penstock.spark.tables.run.report import BatchReport, TaskReport, together
-from penstock.spark.tables.run.task_plan import TaskPlan
+from penstock.spark.tables.tasks.report import BatchReport, TaskReport, together
+from penstock.spark.tables.tasks.task_plan import TaskPlan
 
 STALLS_MAX: Final = 5
 """How often one batch may be read again although no further column was found."""

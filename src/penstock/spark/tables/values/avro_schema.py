@@ -28,8 +28,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 import pyarrow as pa
 
 from penstock.spark.option_values import shown
-from penstock.spark.tables.ddl import COLUMNS_MAX, DECIMAL_DIGITS_MAX, NESTING_MAX
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.ddl import COLUMNS_MAX, DECIMAL_DIGITS_MAX, NESTING_MAX
+from penstock.spark.tables.definition.errors import SchemaError
 
 CHARACTERS_MAX: Final = 4_194_304
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.avro_schema import Schema, avro_columns, load_avro
 from penstock.spark.tables.values.framing import HEADER_BYTES
 from penstock.spark.tables.values.limits import OUTSIDE

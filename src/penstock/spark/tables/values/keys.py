@@ -11,7 +11,7 @@ A tombstone identifies the deleted row by its key alone. Accepted keys:
 
 A JSON object that has the column is accepted for one column too, unless it is binary.
 
-Texts are UTF-8. A type accepts the same as in a value, with the same result, see `json_rows`; so a
+Texts are UTF-8. A type accepts the same as in a value, with the same result, see `json.rows`; so a
 JSON text is not a number, and neither is 007. Other fields of an object are ignored. A null is not
 a key. Keys in the format of a registry (Avro, Protobuf, JSON Schema: a zero byte and an id before
 the rest) are not accepted, and are rejects with this reason.
@@ -24,8 +24,8 @@ import json
 import pyarrow as pa
 
 from penstock.spark.tables.values.framing import HEADER_BYTES, MAGIC
-from penstock.spark.tables.values.json_decoding import Number, decoded
-from penstock.spark.tables.values.json_rows import JsonRows
+from penstock.spark.tables.values.json.decoding import Number, decoded
+from penstock.spark.tables.values.json.rows import JsonRows
 from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import (
     ErrorClass,

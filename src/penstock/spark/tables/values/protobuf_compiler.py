@@ -17,7 +17,7 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from penstock.spark.option_values import shown
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 
 FILES_MAX: Final = 200
 FILE_CHARACTERS_MAX: Final = 4_194_304

@@ -31,8 +31,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from penstock.spark.tables.ddl import COLUMNS_MAX, NESTING_MAX
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.ddl import COLUMNS_MAX, NESTING_MAX
+from penstock.spark.tables.definition.errors import SchemaError
 
 Getter = Callable[[Any], object]
 

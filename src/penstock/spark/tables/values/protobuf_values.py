@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock.spark.option_values import shown
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.framing import message_indexes
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 from penstock.spark.tables.values.protobuf_compiler import compile_proto

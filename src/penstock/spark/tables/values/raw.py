@@ -4,7 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.spark.tables.columns import RAW_COLUMN
+from penstock.spark.tables.values.columns import RAW_COLUMN
 from penstock.spark.tables.values.parser import Parsed
 
 SCHEMA: Final = pa.schema([pa.field(RAW_COLUMN, pa.binary())])

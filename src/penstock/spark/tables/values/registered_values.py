@@ -14,14 +14,14 @@ from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from penstock.spark.tables.columns import fit, reserved_among
-from penstock.spark.tables.ddl import COLUMNS_MAX
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.schema_changes import Incompatible, change_of, column_count
+from penstock.spark.tables.definition.ddl import COLUMNS_MAX
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.columns import fit, reserved_among
 from penstock.spark.tables.values.framing import schema_id_of
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
 from penstock.spark.tables.values.row_batches import Row, batch_of, in_order, joined, null_rows
+from penstock.spark.tables.values.schema_changes import Incompatible, change_of, column_count
 
 COMPILED_MAX: Final = 1_000
 """The same number as in the registry's own cache."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
-from penstock.spark.tables.definition_errors import SchemaError
+from penstock.spark.tables.definition.errors import SchemaError
 
 ANSWER_BYTES_MAX: Final = 4_194_304
 SCHEMAS_MAX: Final = 1_000

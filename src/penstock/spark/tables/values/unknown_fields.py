@@ -24,9 +24,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.spark.tables.definition import UnknownFields
-from penstock.spark.tables.definition_errors import SchemaError
-from penstock.spark.tables.values.json_decoding import decoded, json_text
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.model import UnknownFields
+from penstock.spark.tables.values.json.decoding import decoded, json_text
 from penstock.spark.tables.values.parser import (
     ErrorClass,
     Parsed,

@@ -1,0 +1,1 @@
+"""Decisions about commits: what a micro-batch adds to a table, and its note (pure)."""

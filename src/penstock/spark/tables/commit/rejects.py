@@ -1,0 +1,81 @@
+"""Decides whether to add or replace the rejects of a batch, from their table's notes (pure).
+
+The table of rejects is committed first, and the table of rows after it. In this order a crash in
+between cannot lose a record: until the rows are committed, the batch is repeated. The other way
+round, a record that is rejected the first time and not the second would be in neither.
+
+So the table may hold rejects of a repeated batch already, from an attempt that has judged by an
+older schema. Then those of exactly these offsets are replaced. Otherwise they are added. A batch
+without rejects commits nothing there, so the held offsets have gaps: only their end counts.
+
+Call it after the decision to commit the rows of the batch.
+"""
+
+from dataclasses import dataclass
+
+from penstock.spark.tables.commit.decisions import (
+    Commit,
+    Decision,
+    Offer,
+    TableState,
+    not_owner,
+    note_after,
+    other_log,
+)
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.stops import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class RejectPlan:
+    """How the rejects of a batch are committed."""
+
+    commit: Commit
+    replaces: bool
+    """An earlier attempt may have committed rejects of these offsets: they are replaced."""
+
+
+def decide_rejects(state: TableState, offer: Offer) -> RejectPlan | Stop:
+    """Decide how the rejects of a batch are committed."""
+    pipeline = offer.driver.pipeline
+    note = state.notes.get(pipeline)
+    stop = not_owner(note, offer.driver)
+    if stop is not None:
+        return stop
+    assert note is not None, "an owner has a note"
+    stop = other_log(note, offer.ranges)
+    if stop is not None:
+        return stop
+    return RejectPlan(
+        Commit(note_after(note, _ahead(state, offer), offer.counts), after=state),
+        is_held(state, offer),
+    )
+
+
+def is_held(state: TableState, offer: Offer) -> bool:
+    """Whether any of these offsets is before the end of the committed ones."""
+    ends = state.positions_of(offer.driver.pipeline)
+    return any(one.start_offset < ends.get(one.at, 0) for one in offer.ranges.ranges)
+
+
+def _ahead(state: TableState, offer: Offer) -> BatchRanges:
+    """Return the ranges without held offsets: an end does not go back."""
+    ends = state.positions_of(offer.driver.pipeline)
+    ranges = [
+        one._replace(
+            start_offset=max(one.start_offset, ends.get(one.at, 0)),
+            end_offset=max(one.end_offset, ends.get(one.at, 0)),
+        )
+        for one in offer.ranges.ranges
+    ]
+    return BatchRanges(
+        tuple(one for one in ranges if not one.is_empty or one.at not in ends),
+        offer.ranges.topic_ids,
+        offer.ranges.cluster_id,
+    )
+
+
+def reject_rule(state: TableState, offer: Offer) -> Decision:
+    """The same as a rule of `commit.steps`: it never skips, because that was decided before."""
+    plan = decide_rejects(state, offer)
+    return plan if isinstance(plan, Stop) else plan.commit

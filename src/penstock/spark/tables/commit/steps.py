@@ -1,0 +1,138 @@
+"""The order in which a driver reads, decides and commits, as generators of steps (pure).
+
+`take_table` and `commit_offer` yield steps and are sent their results, so that a test can stop,
+crash or interleave them anywhere. `committer` carries the steps out.
+
+A commit that is rejected because the table has changed is decided again from the table's new state,
+up to `ATTEMPTS_MAX` times. A commit whose response was lost is not repeated either: the table is
+read, and shows whether the commit is in it.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.spark.tables.commit import stops as commit_stops
+from penstock.spark.tables.commit.decisions import (
+    Commit,
+    Decision,
+    Driver,
+    Offer,
+    Skip,
+    TableState,
+    Trim,
+    decide,
+    take_over,
+)
+from penstock.spark.tables.commit.note import BatchRanges, CommitNote
+from penstock.spark.tables.commit.stops import Stop
+
+ATTEMPTS_MAX: Final = 20
+"""With the waits between them some ten seconds: more than a compaction's commits in a row take."""
+WAIT_MS_FIRST: Final = 10
+WAIT_MS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read the table's current state; returns a `TableState`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Commit the files of the batch and the note, conditionally; returns an `Answer`."""
+
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait, so that other committers finish."""
+
+    wait_ms: int
+
+
+Step = Load | Append | Wait
+
+Rule = Callable[[TableState, Offer], Decision]
+"""Decides about a batch from the table's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of an `Append`."""
+
+    state: TableState | None
+    """The table's state afterwards; None when the commit was rejected or its result is unknown."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The driver owns the table."""
+
+    driver: Driver
+    state: TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The batch is in the table, by this driver and with this note."""
+
+    note: CommitNote
+    state: TableState
+
+
+def take_table(
+    pipeline: str, run: str, starting: BatchRanges | None = None
+) -> Generator[Step, Any, Taken | Stop]:
+    """Become the owner of the table for this pipeline."""
+    problem = ""
+    for attempt in range(ATTEMPTS_MAX):
+        state: TableState = yield Load()
+        note = state.notes.get(pipeline)
+        if note is not None and note.run == run:
+            return Taken(Driver(pipeline, run, note.epoch), state)  # the response had been lost
+        decision = take_over(state, pipeline, run, starting)
+        if isinstance(decision, Stop):
+            return decision
+        answer: Answer = yield Append(decision)
+        if answer.state is not None:
+            return Taken(Driver(pipeline, run, decision.note.epoch), answer.state)
+        problem = answer.problem
+        yield Wait(_wait_ms(attempt))
+    return commit_stops.busy(pipeline, ATTEMPTS_MAX, problem)
+
+
+def commit_offer(
+    offer: Offer, known: TableState | None, rule: Rule = decide
+) -> Generator[Step, Any, Committed | Skip | Trim | Stop]:
+    """Commit a batch to the table exactly once.
+
+    `known` is the state after the driver's last commit: with it nothing is read before the commit,
+    which is rejected when the state has changed.
+    """
+    problem = ""
+    tried: CommitNote | None = None
+    for attempt in range(ATTEMPTS_MAX):
+        was_known = known is not None
+        state: TableState = known if known is not None else (yield Load())
+        known = None
+        if tried is not None and state.notes.get(tried.pipeline) == tried:
+            return Committed(tried, state)  # the response had been lost
+        decision = rule(state, offer)
+        if not isinstance(decision, Commit):
+            if was_known:
+                continue  # only a commit is checked by the table itself: read before anything else
+            return decision
+        tried = decision.note
+        answer: Answer = yield Append(decision)
+        if answer.state is not None:
+            return Committed(decision.note, answer.state)
+        problem = answer.problem
+        yield Wait(_wait_ms(attempt))
+    return commit_stops.busy(offer.driver.pipeline, ATTEMPTS_MAX, problem)
+
+
+def _wait_ms(attempt: int) -> int:
+    return int(min(WAIT_MS_MAX, WAIT_MS_FIRST * 2**attempt))

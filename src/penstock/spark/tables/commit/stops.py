@@ -1,0 +1,206 @@
+"""Why a driver must not commit to a table, and what to do about it (pure).
+
+Each reason has one text. A text is complete: it is read in a log, by a person who did not start the
+pipeline.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from penstock.spark.errors import SparkQueryError, first_of
+from penstock.spark.tables.commit.note import PartitionRange
+
+_NAMED_MAX: Final = 5
+"""Ranges named in a text; the rest are counted."""
+
+
+class StopReason(StrEnum):
+    """Why a table must not get a commit."""
+
+    FENCED = "fenced"
+    """Another driver acquired the table since."""
+    WENT_BACK = "went back"
+    """The table lacks commits of this driver."""
+    GAP = "gap"
+    """Offsets between the held ones and the batch would be missing."""
+    BEFORE_BEGIN = "before begin"
+    """Offsets from before this pipeline's first one."""
+    OLD_LEADER = "old leader"
+    """The log was truncated: the same offsets are now other records."""
+    RECREATED_TOPIC = "recreated topic"
+    OTHER_CLUSTER = "other cluster"
+    OTHER_PIPELINE = "other pipeline"
+    """Another pipeline wrote the same offsets to this table."""
+    TOO_MANY_PIPELINES = "too many pipelines"
+    FORGOTTEN = "forgotten"
+    """The user let the table forget this pipeline."""
+    BUSY = "busy"
+    """Every attempt met another commit, or got no response."""
+
+
+RECREATED_REMEDY: Final = (
+    "Its offsets begin anew, so neither a new checkpoint alone nor failOnDataLoss helps. To append "
+    "the records of the new topic to the same table, give the pipeline a new pipeline.name and a "
+    "new pipeline.checkpoint; or let the table forget the pipeline (`penstock table forget FILE`) "
+    "and set a new pipeline.checkpoint. Otherwise set another table.name and a new "
+    "pipeline.checkpoint."
+)
+"""What to do about a topic that was deleted and created again; a test follows each advice."""
+
+
+class CommitStoppedError(SparkQueryError):
+    """A commit that was not executed; nothing of it is in the table."""
+
+    def __init__(self, reason: StopReason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Do not commit, and do not retry: the user must act."""
+
+    reason: StopReason
+    text: str
+
+    def error(self) -> CommitStoppedError:
+        """Return the same as an exception."""
+        return CommitStoppedError(self.reason, self.text)
+
+
+def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
+    """Another driver is the owner."""
+    return Stop(
+        StopReason.FENCED,
+        f"another driver of pipeline '{pipeline}' ({owner}, number {owner_epoch}) took the table "
+        f"after this one (number {epoch}). Nothing of this micro-batch was committed by this one. "
+        "Stop the driver that should not run; the other one goes on.",
+    )
+
+
+def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
+    """The table has lost this driver's notes."""
+    return Stop(
+        StopReason.WENT_BACK,
+        f"this driver took the table as number {epoch} of pipeline '{pipeline}', and the table "
+        f"knows drivers up to number {owner_epoch}: it was dropped and created again, or replaced "
+        "by an older copy. Start the pipeline again with a new checkpoint location: it goes on "
+        "from what the table holds now.",
+    )
+
+
+def rolled_back(pipeline: str) -> Stop:
+    """The table was put back to before this driver's last commit."""
+    return Stop(
+        StopReason.WENT_BACK,
+        f"the table was rolled back while pipeline '{pipeline}' ran: records that this driver has "
+        "brought are not there any more. Nothing of this micro-batch was committed. Start the "
+        "pipeline again: it goes on from what the table holds now, and reads what is missing from "
+        "the topic again.",
+    )
+
+
+def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int]) -> Stop:
+    """`come` begins after the held offsets."""
+    missing = [
+        one._replace(start_offset=held_end, end_offset=one.start_offset)
+        for one, held_end in zip(come, held_ends, strict=True)
+    ]
+    return Stop(
+        StopReason.GAP,
+        f"pipeline '{pipeline}' has not brought {_named(missing)} to the table, and the next "
+        "micro-batch begins after that: the records were deleted from the topic before they were "
+        "read, or the micro-batch was not planned for this table. Start the pipeline again: it "
+        "goes on from what the table holds. If the records are gone from the topic, allow gaps "
+        'for that start (failOnDataLoss = "false" in [source.options]).',
+    )
+
+
+def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable[int]) -> Stop:
+    """`come` reaches back to before the pipeline's first offset."""
+    first = ", ".join(f"{one.at} from {begin} on" for one, begin in zip(come, begins, strict=True))
+    return Stop(
+        StopReason.BEFORE_BEGIN,
+        f"the micro-batch has {_named(come)}, and pipeline '{pipeline}' began in this table with "
+        f"{first[:500]}. A stream only goes forward. Start it with a new checkpoint location: it "
+        "goes on from what the table holds; bring the older offsets by a backfill, which is a "
+        "pipeline with a name of its own.",
+    )
+
+
+def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
+    """The leader epoch of the batch is older than that of the held offsets."""
+    return Stop(
+        StopReason.OLD_LEADER,
+        f"{_named(come)} were written under an older leader than records that pipeline "
+        f"'{pipeline}' has brought to the table before: the topic lost records that the table "
+        "has, and others may now have their offsets. Compare the table with the topic. To go on, "
+        "delete the rows that the topic does not have any more, and give the pipeline a new name.",
+    )
+
+
+def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> Stop:
+    """A topic of the same name with another id."""
+    return Stop(
+        StopReason.RECREATED_TOPIC,
+        f"topic '{topic}' was deleted and created again (its id was {held_id} and is {topic_id}), "
+        f"and the table holds offsets of the old one for pipeline '{pipeline}'. {RECREATED_REMEDY}",
+    )
+
+
+def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
+    """The brokers belong to another cluster than before."""
+    return Stop(
+        StopReason.OTHER_CLUSTER,
+        f"pipeline '{pipeline}' has filled this table from cluster {held_id}, and the brokers it "
+        f"reads now are of cluster {cluster_id}: the same offsets are other records. Check "
+        "bootstrap_servers. If the topics have moved for good, give the pipeline a new name and "
+        "the offset from which it shall go on.",
+    )
+
+
+def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) -> Stop:
+    """Another pipeline holds these offsets."""
+    return Stop(
+        StopReason.OTHER_PIPELINE,
+        f"{_named(come)} are among the offsets that pipeline '{other}' has brought to this table; "
+        f"pipeline '{pipeline}' would bring them a second time. If the pipeline was renamed, give "
+        f"it its old name '{other}'. If not, name another table, or let this one read only "
+        "offsets that the other one does not.",
+    )
+
+
+def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> Stop:
+    """The table has its maximum number of notes."""
+    return Stop(
+        StopReason.TOO_MANY_PIPELINES,
+        f"the table records {count_max} pipelines and backfills, which is the limit, and "
+        f"'{pipeline}' is not among them. Let it forget one that is over with `penstock table "
+        f"forget FILE NAME`; it records {first_of(names, _NAMED_MAX)}.",
+    )
+
+
+def forgotten(pipeline: str) -> Stop:
+    """The table forgot this driver's pipeline."""
+    return Stop(
+        StopReason.FORGOTTEN,
+        f"the table was told to forget pipeline '{pipeline}' (`penstock table forget`) while it "
+        "ran. Nothing of this micro-batch was committed. Started again, the pipeline begins at "
+        "source.starting_offsets, and with a new checkpoint.",
+    )
+
+
+def busy(pipeline: str, attempt_count: int, last: str) -> Stop:
+    """Every attempt failed."""
+    return Stop(
+        StopReason.BUSY,
+        f"pipeline '{pipeline}' could not commit in {attempt_count} attempts; the last one: "
+        f"{last[:500]}. Others commit to this table all the time, or its catalog does not answer. "
+        "Nothing is lost or doubled: start the pipeline again when that is over.",
+    )
+
+
+def _named(ranges: Iterable[PartitionRange]) -> str:
+    return first_of([str(one) for one in ranges], _NAMED_MAX)

@@ -1,0 +1,447 @@
+"""A definition from the keys of a TOML file, or from the same keys in Python (pure).
+
+Guarantees: a returned definition is complete and consistent as far as that can be known without a
+broker, a catalog, a registry or a disk; the first key that is wrong, missing or unknown is a
+`DefinitionError` with its remedy. The options for the source are read by the source's own reader,
+and a schema in DDL by `ddl`, so that both are rejected here and not in a running query.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.errors import OptionError
+from penstock.spark.option_values import shown
+from penstock.spark.options import Mode, read_source_options
+from penstock.spark.subscription import is_topic_name
+from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
+from penstock.spark.tables.definition.locations import problem_of
+from penstock.spark.tables.definition.model import (
+    KAFKA,
+    Action,
+    Expectation,
+    MaintenanceSettings,
+    Metadata,
+    PartitionField,
+    PipelineDefinition,
+    PipelineSettings,
+    RunMode,
+    SchemaSource,
+    SourceSettings,
+    StartingOffsets,
+    TableFormat,
+    TableSettings,
+    Transform,
+    TriggerSettings,
+    UnknownFields,
+    ValueFormat,
+    ValueSettings,
+    WriteMode,
+)
+from penstock.spark.tables.definition.values import Section, did_you_mean
+
+NAME_CHARACTERS_MAX: Final = 200
+"""A pipeline's name is part of keys and file names."""
+TABLE_NAME_CHARACTERS_MAX: Final = 250
+"""Catalogs store 255; the table of bad records adds to it."""
+EXPECTATIONS_MAX: Final = 100
+"""Each is counted in each commit's note."""
+PARTITION_FIELDS_MAX: Final = 8
+INTERVAL_MS_MIN: Final = 100
+INTERVAL_MS_MAX: Final = 86_400_000
+EXPIRE_MS_MIN: Final = 60_000
+EXPIRE_MS_MAX: Final = 10 * 366 * 86_400_000
+TARGET_FILE_MB_MAX: Final = 4_096
+SNAPSHOTS_MAX_MIN: Final = 10
+"""Readers may be using the newest ones."""
+SNAPSHOTS_MAX_MAX: Final = 100_000
+"""An Iceberg table with more takes ten seconds for a commit."""
+WINDOW_RECORDS_MAX: Final = 100_000_000
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TABLE_PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARTITION: Final = re.compile(r"(?:([a-z]+)\s*\(\s*)?([A-Za-z_][A-Za-z0-9_.]*)(?:\s*(\)))?")
+_SCHEMA_FILES: Final[Mapping[ValueFormat, tuple[str, ...]]] = {
+    ValueFormat.JSON: (".json",),
+    ValueFormat.AVRO: (".avsc", ".json"),
+    ValueFormat.PROTOBUF: (".proto",),
+}
+_WITH_UNKNOWN_FIELDS: Final = frozenset(
+    (ValueFormat.JSON, source)
+    for source in (SchemaSource.DDL, SchemaSource.FILE, SchemaSource.INFERRED)
+)
+_ADDRESS: Final = "kafka.bootstrap.servers: "
+_HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(/.*)?")
+_CATALOGS: Final[Mapping[TableFormat, str]] = {
+    TableFormat.ICEBERG: '{ type = "sql", uri = "sqlite:////data/catalog.db", '
+    'warehouse = "file:///data/warehouse" }',
+    TableFormat.DELTA: '{ warehouse = "/data/warehouse" }',
+}
+"""Examples."""
+_OWN_OPTIONS: Final[Mapping[str, str]] = {
+    "subscribe": "source.topics",
+    "subscribepattern": "source.pattern",
+    "assign": "source.topics",
+    "startingoffsets": "source.starting_offsets",
+    "kafka.bootstrap.servers": "pipeline.bootstrap_servers",
+    "includeheaders": "nothing: headers are read when a bad record needs them",
+    "kafka.isolation.level": "nothing: a table holds committed records only",
+}
+"""Options of the source that have their own keys in the definition."""
+
+
+_RECORD_KEY: Final = f"{KAFKA}_key"
+_METADATA_REMEDY: Final = (
+    'With metadata = "struct" write _kafka.timestamp, with "flat" _kafka_timestamp; with "none" '
+    "partition by a column of the value."
+)
+
+
+def read_definition(document: object, where: str) -> PipelineDefinition:
+    """Read the whole document; `where` names it in errors."""
+    top = Section(where, "", document)
+    definition = PipelineDefinition(
+        pipeline=_pipeline(top.section("pipeline")),
+        source=_source(top.section("source")),
+        table=_table(top.section("table")),
+        value=_value(top.section("value")),
+        expectations=_expectations(top),
+        trigger=_trigger(top.section("trigger")),
+        maintenance=_maintenance(top.section("maintenance")),
+    )
+    top.require_nothing_left()
+    _require_consistent(definition, where)
+    _require_source(definition, where)
+    return definition
+
+
+def _pipeline(section: Section) -> PipelineSettings:
+    name = section.text("name", '"orders"')
+    if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        section.fail(
+            "name",
+            f"{shown(name)} cannot be a name.",
+            f"Use up to {NAME_CHARACTERS_MAX} letters, digits, dots, _ and -.",
+        )
+    found = PipelineSettings(
+        name=name,
+        bootstrap_servers=section.text("bootstrap_servers", '"127.0.0.1:9092"'),
+        checkpoint=section.text("checkpoint", '"/var/lib/penstock/orders"'),
+        mode=section.choice("mode", RunMode, RunMode.AUTO),
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _source(section: Section) -> SourceSettings:
+    topics = section.texts("topics", '["orders"]')
+    pattern = section.optional_text("pattern", "'orders\\..*'")
+    if bool(topics) == (pattern is not None):
+        section.fail(
+            "topics",
+            "it cannot be set together with pattern." if topics else "nothing says what to read.",
+            "Write either topics = [\"orders\"] or pattern = 'orders\\..*'.",
+        )
+    for name in topics:
+        if not is_topic_name(name):
+            section.fail(
+                "topics",
+                f"{shown(name)} cannot be the name of a topic.",
+                "Use letters, digits, dots, _ and -; for a regular expression write pattern.",
+            )
+    options = section.properties("options", "{ maxOffsetsPerTrigger = 1000000 }")
+    for name, _ in options:
+        if name.lower() in _OWN_OPTIONS:
+            section.fail(
+                f"options.{name}",
+                "the definition says it elsewhere.",
+                f"Remove it, and use {_OWN_OPTIONS[name.lower()]}.",
+            )
+    found = SourceSettings(
+        topics=topics,
+        pattern=pattern,
+        starting_offsets=section.choice(
+            "starting_offsets", StartingOffsets, StartingOffsets.EARLIEST
+        ),
+        options=options,
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _table(section: Section) -> TableSettings:
+    format_ = section.choice("format", TableFormat)
+    found = TableSettings(
+        format=format_,
+        name=_table_name(section),
+        catalog=_catalog(section, format_),
+        partition_by=tuple(
+            _partition_field(section, text)
+            for text in section.texts("partition_by", '["day(_kafka.timestamp)"]')
+        ),
+        mode=section.choice("mode", WriteMode, WriteMode.APPEND),
+        key=section.texts("key", '["id"]'),
+        metadata=section.choice("metadata", Metadata, Metadata.STRUCT),
+    )
+    if len(found.partition_by) > PARTITION_FIELDS_MAX:
+        section.fail(
+            "partition_by",
+            f"it has {len(found.partition_by)} parts.",
+            f"At most {PARTITION_FIELDS_MAX} are possible; each multiplies the files.",
+        )
+    if found.mode is WriteMode.UPSERT and not found.key:
+        section.fail("key", "an upsert needs it.", 'Write key = ["id"], the columns of the key.')
+    if found.mode is WriteMode.APPEND and found.key:
+        section.fail("key", "append does not use it.", 'Remove it, or write mode = "upsert".')
+    section.require_nothing_left()
+    return found
+
+
+def _table_name(section: Section) -> str:
+    name = section.text("name", '"shop.orders"')
+    parts = name.split(".")
+    if (
+        len(parts) < 2
+        or not all(_TABLE_PART.fullmatch(part) for part in parts)
+        or len(name) > TABLE_NAME_CHARACTERS_MAX
+    ):
+        section.fail(
+            "name",
+            f"{shown(name)} cannot be the name of a table.",
+            'Write the namespace and the name, of letters, digits and _: "shop.orders".',
+        )
+    return name
+
+
+def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], ...]:
+    example = _CATALOGS[format_]
+    catalog = section.properties("catalog", example)
+    names = {name for name, _ in catalog}
+    if not names:
+        section.fail("catalog", "it is missing.", f"Write catalog = {example}.")
+    wanted = ["warehouse"] if format_ is TableFormat.DELTA else ["type"]
+    for name in wanted:
+        if name not in names:
+            meant = did_you_mean(name, names, "Did you mean it by '{}'? ")
+            section.fail(
+                f"catalog.{name}",
+                f"a table of format {format_.value} needs it.",
+                f"{meant}Write catalog = {example}.",
+            )
+    found = problem_of(dict(catalog).get("warehouse", ""), format_)
+    if found is not None:
+        section.fail("catalog.warehouse", *found)
+    return catalog
+
+
+def _partition_field(section: Section, text: str) -> PartitionField:
+    found = _PARTITION.fullmatch(text.strip())
+    if found is None or bool(found.group(1)) != bool(found.group(3)):
+        section.fail(
+            "partition_by",
+            f"{shown(text)} cannot be read.",
+            'Write a column or a transform of one: "country", "day(_kafka.timestamp)".',
+        )
+    word = found.group(1) or "identity"
+    if word not in {one.value for one in Transform}:
+        section.fail(
+            "partition_by",
+            f"there is no transform {shown(word)}.",
+            f"Use one of {', '.join(one.value for one in Transform)}.",
+        )
+    return PartitionField(Transform(word), found.group(2))
+
+
+def _value(section: Section) -> ValueSettings:
+    format_ = section.choice("format", ValueFormat, ValueFormat.RAW)
+    schema = section.optional_text("schema", '"id bigint, amount double"')
+    defaults = ValueSettings()
+    found = ValueSettings(
+        format=format_,
+        schema_source=_schema_source(section, format_, schema),
+        schema=schema,
+        subject=section.optional_text("subject", '"orders-value"'),
+        message=section.optional_text("message", '"shop.Order"'),
+        unknown_fields=section.choice("unknown_fields", UnknownFields, UnknownFields.COUNT),
+        reject_share_max=section.share("reject_share_max", defaults.reject_share_max),
+        reject_window_records=section.integer(
+            "reject_window_records",
+            defaults.reject_window_records,
+            lowest=1,
+            highest=WINDOW_RECORDS_MAX,
+        ),
+    )
+    if found.subject is not None and found.schema_source is not SchemaSource.REGISTRY:
+        section.fail(
+            "subject", "only a registry has subjects.", "Remove it, or set schema to its URL."
+        )
+    if found.message is not None and format_ is not ValueFormat.PROTOBUF:
+        section.fail("message", f"{format_.value} has no messages.", "Remove it.")
+    is_strict = found.unknown_fields in {UnknownFields.RESCUE, UnknownFields.REJECT}
+    if is_strict and (format_, found.schema_source) not in _WITH_UNKNOWN_FIELDS:
+        section.fail(
+            "unknown_fields",
+            "only JSON values without a registry have fields that no column has.",
+            "Remove it.",
+        )
+    section.require_nothing_left()
+    return found
+
+
+def _schema_source(section: Section, format_: ValueFormat, schema: str | None) -> SchemaSource:
+    if format_ is ValueFormat.RAW:
+        if schema is not None:
+            section.fail(
+                "schema", "raw values have no schema.", 'Remove it, or set format = "json".'
+            )
+        return SchemaSource.NONE
+    if schema is None:
+        if format_ is ValueFormat.JSON:
+            return SchemaSource.INFERRED
+        section.fail(
+            "schema",
+            f"{format_.value} cannot be read without it.",
+            "Set a file or the URL of a registry.",
+        )
+    text = schema.strip()
+    if text.startswith(("http://", "https://")):
+        return SchemaSource.REGISTRY
+    if text.endswith(_SCHEMA_FILES[format_]):
+        return SchemaSource.FILE
+    if format_ is ValueFormat.JSON:
+        _require_ddl(section, text)
+        return SchemaSource.DDL
+    endings = " or ".join(_SCHEMA_FILES[format_])
+    return section.fail(
+        "schema",
+        f"{shown(text)} is neither a file nor a registry.",
+        f"Set the path of a file that ends in {endings}, or a URL with http:// or https://.",
+    )
+
+
+def _require_ddl(section: Section, text: str) -> None:
+    # Arrow is loaded here only: a definition that names a file does without it.
+    from penstock.spark.tables.definition.ddl import parse_ddl
+
+    if _HOST_AND_PORT.fullmatch(text):
+        section.fail(
+            "schema",
+            f"{shown(text)} is no list of columns.",
+            f'The address of a registry begins with http:// or https://: "http://{text}".',
+        )
+    try:
+        parse_ddl(text)
+    except SchemaError as error:
+        is_one_word = not any(one.isspace() for one in text)
+        file = " A JSON Schema is named by a file that ends in .json." if is_one_word else ""
+        section.fail("schema", error.problem, f"{error.remedy}{file}")
+
+
+def _expectations(top: Section) -> tuple[Expectation, ...]:
+    sections = top.sections("expectations")
+    if len(sections) > EXPECTATIONS_MAX:
+        top.fail(
+            "expectations",
+            f"there are {len(sections)}.",
+            f"At most {EXPECTATIONS_MAX} are counted; join some with AND.",
+        )
+    found: list[Expectation] = []
+    for section in sections:
+        name = section.text("name", '"positive_amount"')
+        if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+            section.fail(
+                "name", f"{shown(name)} cannot be a name.", "Use letters, digits, dots, _ and -."
+            )
+        if any(name == one.name for one in found):
+            section.fail("name", f"{shown(name)} is there twice.", "Give each its own name.")
+        sql = section.text("sql", '"amount > 0"')
+        found.append(Expectation(name, sql, section.choice("action", Action, Action.WARN)))
+        section.require_nothing_left()
+    return tuple(found)
+
+
+def _trigger(section: Section) -> TriggerSettings:
+    interval_ms = section.duration_ms(
+        "interval",
+        TriggerSettings().interval_ms,
+        lowest=INTERVAL_MS_MIN,
+        highest=INTERVAL_MS_MAX,
+        example="30 seconds",
+    )
+    section.require_nothing_left()
+    return TriggerSettings(interval_ms)
+
+
+def _maintenance(section: Section) -> MaintenanceSettings:
+    defaults = MaintenanceSettings()
+    found = MaintenanceSettings(
+        is_enabled=section.boolean("enabled", default=True) if section.has("enabled") else None,
+        target_file_bytes=section.integer(
+            "target_file_mb",
+            defaults.target_file_bytes // 1_048_576,
+            lowest=1,
+            highest=TARGET_FILE_MB_MAX,
+        )
+        * 1_048_576,
+        expire_snapshots_ms=section.duration_ms(
+            "expire_snapshots",
+            defaults.expire_snapshots_ms,
+            lowest=EXPIRE_MS_MIN,
+            highest=EXPIRE_MS_MAX,
+            example="1 day",
+        ),
+        # An explicit age is kept, whatever the number of snapshots.
+        snapshots_max=section.integer(
+            "snapshots_max",
+            0 if section.has("expire_snapshots") else defaults.snapshots_max,
+            lowest=SNAPSHOTS_MAX_MIN,
+            highest=SNAPSHOTS_MAX_MAX,
+        ),
+    )
+    section.require_nothing_left()
+    return found
+
+
+def _require_consistent(definition: PipelineDefinition, where: str) -> None:
+    table, value = definition.table, definition.value
+    names = () if table.metadata is Metadata.NONE else table.metadata.names
+    for one in table.partition_by:
+        if one.column.startswith(KAFKA) and one.column not in names:
+            raise DefinitionError(
+                where,
+                "table.partition_by",
+                f'there is no column {one.column}: metadata is "{table.metadata.value}".',
+                f"{did_you_mean(one.column, names)}{_METADATA_REMEDY}",
+            )
+    wrong = [name for name in table.key if name.startswith(KAFKA) and not _is_key(name, table)]
+    if value.format is ValueFormat.RAW:
+        wrong += [name for name in table.key if name != "value" and not name.startswith(KAFKA)]
+    if wrong:
+        raise DefinitionError(
+            where,
+            "table.key",
+            f"raw values have no column {shown(wrong[0])}."
+            if value.format is ValueFormat.RAW
+            else f"there is no column {shown(wrong[0])} that can be a key.",
+            f'For the key of the record write key = ["{_RECORD_KEY}"] and metadata = "flat".',
+        )
+
+
+def _is_key(name: str, table: TableSettings) -> bool:
+    """Whether a metadata column can be a key: fields of a struct cannot."""
+    return table.metadata is Metadata.FLAT and name in table.metadata.names
+
+
+def _require_source(definition: PipelineDefinition, where: str) -> None:
+    """Check the source's options by the source's own reader."""
+    try:
+        read_source_options(definition.source_options(), Mode.STREAM)
+    except OptionError as error:
+        key = _OWN_OPTIONS.get(error.option.lower(), f"source.options.{error.option}")
+        raise DefinitionError(where, key, error.problem, error.remedy) from None
+    except PenstockError as error:
+        # Settings of the client: the text has the name, the problem and the remedy.
+        problem = str(error).removeprefix(_ADDRESS)
+        key = "source.options" if problem == str(error) else "pipeline.bootstrap_servers"
+        raise DefinitionError(where, key, problem, "Correct it there.") from None

@@ -1,0 +1,124 @@
+"""The errors of a catalog or a warehouse, in one line with a remedy (no IO).
+
+The libraries of the formats pass on the errors of their drivers: of a database, of HTTP, of Python.
+Guarantees: every text names the key of the definition, has a reason of one line, and a remedy.
+Reading the error needs none of these libraries.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+from urllib.parse import urlsplit
+
+from penstock.spark.tables.definition.errors import DefinitionError, UnusableError
+from penstock.spark.tables.definition.model import TableFormat, TableSettings
+
+REASON_CHARACTERS_MAX: Final = 300
+CATALOG_TYPES: Final = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
+"""Of pyiceberg."""
+_ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ([^'\")\]]+)")
+_SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
+
+
+class CatalogError(UnusableError):
+    """The catalog or the storage of a table cannot be used as it is named."""
+
+
+def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | DefinitionError:
+    """Return why the catalog cannot be opened, from its library's error."""
+    catalog = dict(settings.catalog)
+    if settings.format is TableFormat.DELTA:
+        return CatalogError(
+            "",
+            "table.catalog.warehouse",
+            f"{catalog['warehouse']} cannot be used: {_reason(error)}.",
+            "Correct it, or what the storage is told besides.",
+        )
+    if type(error).__name__ == "NotInstalledError":
+        return CatalogError(
+            "",
+            "table.catalog",
+            f"a catalog of type {catalog.get('type')} needs a package that is not installed "
+            f"({_reason(error)}).",
+            "SQLite's comes with: pip install 'penstock[spark,iceberg]'.",
+        )
+    if catalog.get("type") not in CATALOG_TYPES and "py-catalog-impl" not in catalog:
+        return _unknown_type(str(catalog.get("type")))
+    uri = catalog.get("uri")
+    if uri is None:
+        return CatalogError(
+            "",
+            "table.catalog",
+            f"the catalog of type {catalog.get('type')} cannot be opened: {_reason(error)}.",
+            "Write table.catalog.uri if it is missing, or correct table.catalog.",
+        )
+    remedy = "Start it, or correct it."
+    if sqlite_path(catalog) is not None:
+        remedy = "Make the folder, or correct it."
+    return CatalogError(
+        "",
+        "table.catalog.uri",
+        f"the catalog {shown_uri(uri)} cannot be opened: {_reason(error)}.",
+        remedy,
+    )
+
+
+def making_error(name: str, error: Exception) -> CatalogError:
+    """Return why a table cannot be created, from its library's error."""
+    return CatalogError(
+        "",
+        "table",
+        f"the table '{name}' cannot be made: {_reason(error)}.",
+        "Correct table.catalog, or let the user who runs the pipeline write there.",
+    )
+
+
+def no_warehouse(settings: TableSettings) -> DefinitionError | None:
+    """A catalog in a database stores no location for tables, so the definition must name one."""
+    catalog = dict(settings.catalog)
+    if catalog.get("type") != "sql" or "warehouse" in catalog:
+        return None
+    return DefinitionError(
+        "",
+        "table.catalog.warehouse",
+        "it is missing, and a catalog of type sql does not know where the files of a new table "
+        "shall lie.",
+        'Write catalog = { type = "sql", uri = …, warehouse = "file:///data/warehouse" }.',
+    )
+
+
+def sqlite_path(catalog: Mapping[str, str]) -> str | None:
+    """The file of a catalog in SQLite; None when it is another one, or in memory."""
+    if catalog.get("type") != "sql":
+        return None
+    found = _SQLITE.fullmatch(catalog.get("uri", ""))
+    return None if found is None or found["path"] == ":memory:" else found["path"]
+
+
+def shown_uri(uri: str) -> str:
+    """The address without a password."""
+    parts = urlsplit(uri)
+    if not parts.password:
+        return uri
+    return uri.replace(f":{parts.password}@", ":***@", 1)
+
+
+def _unknown_type(found: str) -> DefinitionError:
+    close = get_close_matches(found, CATALOG_TYPES, n=1, cutoff=0.6)
+    meant = f"Did you mean '{close[0]}'? " if close else ""
+    return DefinitionError(
+        "",
+        "table.catalog.type",
+        f"there is no catalog of type '{found}'.",
+        f"{meant}Set one of {', '.join(CATALOG_TYPES)}.",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason, without the words of the layers around it."""
+    text = str(getattr(error, "orig", None) or error) or type(error).__name__
+    number = _ERRNO.search(text)
+    if number is not None:
+        return number[1].strip()
+    return text.splitlines()[0].strip().rstrip(".")[:REASON_CHARACTERS_MAX]

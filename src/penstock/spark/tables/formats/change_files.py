@@ -1,0 +1,155 @@
+"""Files of changes: their location, the last change of each key, and their removal.
+
+Tasks write them with `changes_layout`, into a folder that readers of the table ignore. They exist
+for one commit. `ReducedChanges` reads them twice: once the keys alone, to find the last change of
+each, and then the rows that count, a part at a time; only the keys are held in memory.
+
+The driver removes its files after the commit. A driver that dies leaves some unreferenced: files
+older than any batch are removed with the table's orphans, in Delta by `clean_changes`, because a
+cleaning there skips such folders.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from penstock.spark.tables.files.data_files import FileLayout, FileReceipt, open_directory
+from penstock.spark.tables.files.upsert import (
+    CHANGE_COLUMNS,
+    CHANGES_MAX,
+    DELETED,
+    Changes,
+    changes_schema,
+    last_of_each,
+    order_columns,
+)
+from penstock.spark.tables.formats.port import Table, TableError
+
+FOLDER: Final = "_changes"
+"""Beside the data files; readers of both formats skip names with an underscore."""
+CLEANED_MAX: Final = 10_000
+"""Removed at once, so that a batch does not wait for minutes; the next cleaning continues."""
+_READ_ROWS: Final = 65_536
+"""Rows that are read and passed on at once."""
+
+
+class TooManyChangesError(TableError):
+    """A batch has more changes than one upsert accepts."""
+
+
+def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
+    """How tasks write the changes of rows with this schema."""
+    rows = table.layout(schema)
+    return FileLayout(
+        changes_directory(rows.directory),
+        changes_schema(schema),
+        constraints_key=rows.constraints_key,
+    )
+
+
+def changes_directory(data_directory: str) -> str:
+    """Return the folder of the files of changes, for a table with this data folder."""
+    return f"{data_directory.rstrip('/')}/{FOLDER}"
+
+
+class ReducedChanges:
+    """The changes of a batch that count: one for each key."""
+
+    def __init__(self, changes: Changes) -> None:
+        if changes.count > CHANGES_MAX:
+            raise TooManyChangesError(
+                f"the batch has {changes.count} changes, and an upsert takes {CHANGES_MAX}. Let a "
+                "batch have fewer records (maxOffsetsPerTrigger of the source), and give the "
+                "pipeline a new checkpoint: the old one has this batch."
+            )
+        self._changes = changes
+        self._filesystem, self._root = open_directory(changes.directory)
+        names = order_columns(changes.key)
+        parts = [self._read(one, names) for one in changes.receipts]
+        # Deletions may have been written with the key as the table has it, which is being widened.
+        found = pa.concat_tables(parts, promote_options="permissive") if parts else None
+        self._numbers = pa.array([], pa.int64())
+        if found is not None:
+            self._numbers = last_of_each(found, changes.key)
+        self._found = found
+
+    @property
+    def count(self) -> int:
+        """How many keys are changed."""
+        return len(self._numbers)
+
+    def keys(self) -> pa.Table:
+        """The key of each change that counts, deletions included."""
+        assert self._found is not None, "without changes there are no keys"
+        return self._found.select(list(self._changes.key)).take(self._numbers).combine_chunks()
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The changes that count, with the columns of changes."""
+        first = 0
+        for receipt in self._changes.receipts:
+            with self._open(receipt) as file:
+                for batch in file.iter_batches(_READ_ROWS):
+                    chosen = self._chosen(first, batch.num_rows)
+                    first += batch.num_rows
+                    if len(chosen):
+                        yield batch.take(chosen)
+
+    def kept_rows(self) -> Iterator[pa.RecordBatch]:
+        """Return the new rows of the table, without deletions."""
+        for batch in self.rows():
+            kept = batch.filter(pc.invert(batch.column(DELETED)))
+            if kept.num_rows:
+                yield kept
+
+    def require_columns_of(self, schema: pa.Schema) -> None:
+        """Raise for a column that the table does not have: it would be lost silently."""
+        if not self._changes.receipts:
+            return
+        with self._open(self._changes.receipts[0]) as file:
+            found = set(file.schema_arrow.names)
+        missing = found - set(schema.names) - set(CHANGE_COLUMNS.names)
+        assert not missing, f"the changes have columns that the table does not have: {missing}"
+
+    def _chosen(self, first: int, count: int) -> pa.Array:
+        """Return the numbers that count among the rows starting at `first`, relative to it."""
+        begin = _place(self._numbers, first)
+        end = _place(self._numbers, first + count)
+        return pc.subtract(self._numbers.slice(begin, end - begin), first)
+
+    def _read(self, receipt: FileReceipt, names: list[str]) -> pa.Table:
+        with self._open(receipt) as file:
+            found = file.read(columns=names).select(names)
+        assert found.num_rows == receipt.row_count, f"{receipt.path} is as it was written"
+        return found
+
+    def _open(self, receipt: FileReceipt) -> pq.ParquetFile:
+        return pq.ParquetFile(f"{self._root}/{receipt.path}", filesystem=self._filesystem)
+
+
+def _place(numbers: pa.Array, at: int) -> int:
+    """Return the index of the first number that is not below `at`; they are in order."""
+    return int(pc.search_sorted(numbers, pa.scalar(at, pa.int64())).as_py()) if len(numbers) else 0
+
+
+def clean_changes(directory: str, *, older_than_ms: int) -> int:
+    """Remove files of changes from before this time; return their number.
+
+    `directory` is the one of the layout. The time must lie further back than a batch takes from
+    its first file to its commit.
+    """
+    filesystem, root = open_directory(directory)
+    removed = 0
+    for one in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        if removed >= CLEANED_MAX:
+            break
+        is_old = one.mtime_ns is not None and one.mtime_ns // 1_000_000 < older_than_ms
+        if one.type == fs.FileType.File and is_old and one.path.endswith(".parquet"):
+            with suppress(FileNotFoundError):  # two that clean at once
+                filesystem.delete_file(one.path)
+                removed += 1
+    return removed

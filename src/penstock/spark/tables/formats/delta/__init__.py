@@ -1,0 +1,1 @@
+"""Tables in the Delta format, written with deltalake."""

@@ -1,0 +1,118 @@
+"""Our commits in the log of a Delta table (pure).
+
+Each commit of ours has its note in its log entry. Entries are cleaned up eventually, so the newest
+notes of all pipelines are also kept in the table's properties, with the version at which they were
+copied: that copy counts, and the entries after it.
+
+A `RESTORE` puts the table back to an older version and is itself an entry: the notes between that
+version and the `RESTORE` do not hold any more. A `RESTORE` by time does not name the version:
+`delta.restore` finds it, only where a note depends on it. Missing entries that are needed for this
+are an error: the content of a table is never guessed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit.decisions import newest_note
+from penstock.spark.tables.commit.note import CommitNote
+
+NOTE_KEY: Final = "penstock.note"
+"""In the log entry of a commit of ours."""
+KEPT_PREFIX: Final = "penstock.note."
+"""Of a table's property with a copy of a pipeline's newest note; the name follows."""
+KEPT_AT_KEY: Final = "penstock.notes-at-version"
+"""The table's property with the version of the copies."""
+
+
+class HistoryError(SparkQueryError):
+    """Required parts of the table's log are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A moment as exact as its text: without a zone, it may be any of many hours."""
+
+    earliest_ms: float
+    latest_ms: float
+    text: str
+    """As it is written, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One version of a table, as far as it concerns us."""
+
+    version: int
+    note: CommitNote | None = None
+    restored_version: int | None = None
+    """The version that a RESTORE restored, as far as it is known."""
+    restored_to: TimeSpan | None = None
+    """Of a RESTORE that does not name the version."""
+
+
+def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
+    """Whether entries from before the copy are needed too."""
+    return any(
+        one.restored_version is not None and one.restored_version < kept_at for one in entries
+    )
+
+
+def restore_to_find(entries: Iterable[LogEntry], kept: Mapping[str, CommitNote]) -> LogEntry | None:
+    """The newest RESTORE on which a note depends and whose version is not known yet."""
+    entries = list(entries)
+    wanted = {*kept, *(one.note.pipeline for one in entries if one.note is not None)}
+    ceiling: int | None = None
+    for entry in entries:
+        if not wanted:
+            return None
+        if ceiling is not None and entry.version > ceiling:
+            continue
+        if entry.restored_version is not None:
+            ceiling = entry.restored_version
+        elif entry.restored_to is not None:
+            return entry
+        if entry.note is not None:
+            wanted.discard(entry.note.pipeline)
+    return None
+
+
+def notes_of(
+    entries: Iterable[LogEntry], kept: Mapping[str, CommitNote], kept_at: int
+) -> dict[str, CommitNote]:
+    """Return the valid note of each pipeline. `entries` are the newest ones, the newest first."""
+    found: dict[str, CommitNote] = {}
+    highest = dict(kept)
+    ceiling: int | None = None
+    oldest: int | None = None
+    for entry in entries:
+        oldest = entry.version
+        note = entry.note
+        is_void = ceiling is not None and entry.version > ceiling
+        if entry.restored_version is not None and not is_void:
+            ceiling = entry.restored_version
+        if note is None:
+            continue
+        if note.pipeline not in highest or note.sequence > highest[note.pipeline].sequence:
+            highest[note.pipeline] = note
+        if not is_void:
+            found.setdefault(note.pipeline, note)
+    is_restored = ceiling is not None and ceiling < kept_at
+    is_complete = oldest is None or oldest <= (0 if is_restored else kept_at + 1)
+    if not is_complete and set(highest) - set(found):
+        raise HistoryError(
+            f"the log of the table is there from version {oldest} on, and what Penstock has to "
+            "know was recorded before it: somebody cleaned the log up although "
+            "delta.enableExpiredLogCleanup is false, or restored the table to a version from "
+            "before that. RESTORE it to a newer version, or name another table and the offsets "
+            "from which the pipeline shall go on there."
+        )
+    notes = {}
+    for name, last in highest.items():
+        # The copy is part of the history as long as the table was not put back to before it.
+        in_history = found.get(name) or (None if is_restored else kept.get(name))
+        note = newest_note(in_history, last, is_whole=True)
+        if note is not None:
+            notes[name] = note
+    return notes

@@ -1,0 +1,94 @@
+"""Reads the notes of our commits from the log of a Delta table, and caches them.
+
+Guarantees: `read` returns the valid note of each pipeline at the version of the handle. It reads
+only the entries since the last read, or since the copy in the table's properties was written,
+unless a `RESTORE` went further back. `delta.history` interprets the entries.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from deltalake import DeltaTable
+
+from penstock.spark.tables.commit.note import CommitNote, read_note
+from penstock.spark.tables.formats.delta.history import (
+    KEPT_AT_KEY,
+    KEPT_PREFIX,
+    LogEntry,
+    must_read_on,
+    notes_of,
+    restore_to_find,
+)
+from penstock.spark.tables.formats.delta.log import history_of, versions_before
+from penstock.spark.tables.formats.delta.restore import find_version, log_entry
+
+_HISTORY_ATTEMPTS_MAX: Final = 10
+
+
+class DeltaNotes:
+    """The cached notes of one table."""
+
+    def __init__(self, open_version: Callable[[int], DeltaTable]) -> None:
+        self._open_version = open_version
+        self._notes: dict[str, CommitNote] = {}
+        self._version = -1
+        self._restores: dict[int, int] = {}
+        """The version that each RESTORE by time restored, by the RESTORE's own version."""
+
+    def know(self, notes: Mapping[str, CommitNote], version: int) -> None:
+        """Cache the notes after a commit of ours."""
+        self._notes, self._version = dict(notes), version
+
+    def read(self, table: DeltaTable) -> dict[str, CommitNote]:
+        """The newest note of each pipeline, at the version of this handle."""
+        version = table.version()
+        if version != self._version:
+            self._notes = self._read(table, version)
+            self._version = version
+        return dict(self._notes)
+
+    def _read(self, table: DeltaTable, version: int) -> dict[str, CommitNote]:
+        properties = table.metadata().configuration
+        kept_at = int(properties.get(KEPT_AT_KEY, -1))
+        kept = {
+            name.removeprefix(KEPT_PREFIX): read_note(text)
+            for name, text in properties.items()
+            if name.startswith(KEPT_PREFIX)
+        }
+        bases = [(kept, kept_at)]
+        if self._version >= kept_at:
+            bases.insert(0, (self._notes, self._version))  # as good as the copy, and newer
+        for base, base_version in bases:
+            entries = self._with_restores(_entries(table, version - base_version), base)
+            if not must_read_on(entries, base_version):
+                return notes_of(entries, base, base_version)
+        return notes_of(self._with_restores(_entries(table, None), kept), kept, kept_at)
+
+    def _with_restores(
+        self, entries: Sequence[LogEntry], kept: Mapping[str, CommitNote]
+    ) -> list[LogEntry]:
+        """Return the entries with the versions that RESTOREs by time restored, where it matters."""
+        known = list(entries)
+        while (restore := restore_to_find(known, kept)) is not None:
+            if restore.version not in self._restores:
+                before = versions_before(restore.version, self._open_version)
+                self._restores[restore.version] = find_version(restore, before)
+            found = replace(restore, restored_version=self._restores[restore.version])
+            known[known.index(restore)] = found
+        return known
+
+
+def _entries(table: DeltaTable, count: int | None) -> list[LogEntry]:
+    """The newest entries of the version that was read, the newest first."""
+    version = table.version()
+    if count == 0:
+        return []
+    limit = count
+    for _ in range(_HISTORY_ATTEMPTS_MAX):
+        found = [log_entry(one) for one in history_of(table, limit)]
+        newer = found[0].version - version if found else 0
+        if limit is None or newer <= limit - (count or 0):
+            break
+        limit += newer  # another writer commits meanwhile, so the wanted entries are further back
+    return [one for one in found if one.version <= version]

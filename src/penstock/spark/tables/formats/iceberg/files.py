@@ -1,0 +1,166 @@
+"""From a receipt to a file's entry in Iceberg's manifests, and the files to compact.
+
+Statistics come from the Parquet footer that the receipt carries, by pyiceberg's own rules, so
+nothing is read again. A compaction chooses files of one partition that are well below the target,
+and reads a bounded number of bytes so that it ends soon; the next one continues.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any, Final
+
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, TimestampType, TimestamptzType
+
+from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.files.file_partitions import PartitionValue
+from penstock.spark.tables.files.maintenance import SMALL_SHARE
+from penstock.spark.tables.formats.iceberg.rows import READ_FORMATS
+from penstock.spark.tables.formats.port import LayoutChangedError
+
+COMPACTION_BYTES_MAX: Final = 512 * 2**20
+"""Read by one compaction: some seconds of work, during which nothing is committed."""
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def data_files(
+    receipts: Iterable[FileReceipt], metadata: TableMetadata, schema: Schema, directory: str
+) -> list[DataFile]:
+    """The files as entries of a manifest; `schema` is the one they are committed with."""
+    plan = compute_statistics_plan(schema, metadata.properties)
+    mapping = parquet_path_to_id_mapping(schema)
+    return [
+        DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{directory}/{one.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*map(_stored, one.partition)),
+            file_size_in_bytes=one.size_bytes,
+            sort_order_id=None,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **_statistics(one, plan, mapping),
+        )
+        for one in receipts
+    ]
+
+
+def _statistics(
+    receipt: FileReceipt, plan: Mapping[int, StatisticsCollector], mapping: dict[str, int]
+) -> dict[str, Any]:
+    """By pyiceberg's rules, without bounds for NaN and for times that Python does not have.
+
+    NaN is left out of bounds in Iceberg, and Spark, for which it is greater than all numbers, would
+    skip it.
+    """
+    nan_counts = {mapping[path]: count for path, count in receipt.nan_counts}
+    nothing = MetricsMode(MetricModeTypes.NONE)
+    chosen = {
+        number: replace(one, mode=nothing) if nan_counts.get(number) else one
+        for number, one in plan.items()
+    }
+    metadata = receipt.metadata()
+    try:
+        found = data_file_statistics_from_parquet_metadata(metadata, chosen, mapping)
+    except OverflowError:  # a time outside of Python's years, from another writer's file
+        counts = MetricsMode(MetricModeTypes.COUNTS)
+        for number, one in chosen.items():
+            if isinstance(one.iceberg_type, DateType | TimestampType | TimestamptzType):
+                chosen[number] = replace(one, mode=counts)
+        found = data_file_statistics_from_parquet_metadata(metadata, chosen, mapping)
+    found.nan_value_counts.update(nan_counts)
+    return found.to_serialized_dict()
+
+
+def require_fitting(
+    receipts: Iterable[FileReceipt], schema: Schema, partition_names: Sequence[str]
+) -> None:
+    """`LayoutChangedError` when files were written for other columns or partitions.
+
+    Ids of new columns are planned before the files are written. When another writer adds a column
+    meanwhile, it gets the id, and the file's values would be read as that column. Values of other
+    partitions would hide rows from queries.
+    """
+    wanted = parquet_path_to_id_mapping(schema)
+    for receipt in receipts:
+        if receipt.partition_names != tuple(partition_names):
+            raise LayoutChangedError(
+                f"{receipt.path} was written for partitions {list(receipt.partition_names)}, and "
+                f"the table has {list(partition_names)} by now"
+            )
+        optional = {one.name for one in _schema_of(receipt).fields if not one.required}
+        for name in (one.name for one in schema.fields if one.required):
+            if name in optional:
+                raise LayoutChangedError(
+                    f"column '{name}' was written as one that may be null, and the table requires "
+                    "it by now"
+                )
+        for path, found in _ids_of(receipt).items():
+            if wanted.get(path) != found:
+                raise LayoutChangedError(
+                    f"column '{path}' was written with id {found}, and the table has "
+                    f"{wanted.get(path)}: its schema was changed meanwhile"
+                )
+
+
+def _ids_of(receipt: FileReceipt) -> dict[str, int]:
+    """The ids of all columns with values, by their paths in Parquet."""
+    return dict(parquet_path_to_id_mapping(_schema_of(receipt)))
+
+
+def _schema_of(receipt: FileReceipt) -> Schema:
+    return pyarrow_to_schema(receipt.metadata().schema.to_arrow_schema())
+
+
+def _stored(value: PartitionValue) -> PartitionValue:
+    return (value - _EPOCH).days if isinstance(value, date) else value
+
+
+def small_groups(
+    tasks: Iterable[FileScanTask], spec_id: int, target_bytes: int
+) -> list[list[FileScanTask]]:
+    """Groups of files to merge: at least two each, of one partition, up to the target in all."""
+    by_partition: dict[Record, list[FileScanTask]] = {}
+    for task in tasks:
+        file = task.file
+        is_small = file.file_size_in_bytes < target_bytes * SMALL_SHARE
+        if file.spec_id == spec_id and is_small and file.file_format in READ_FORMATS:
+            by_partition.setdefault(file.partition, []).append(task)
+    groups = []
+    budget = COMPACTION_BYTES_MAX
+    for found in by_partition.values():
+        # By size: if any two fit together, the two smallest do.
+        found.sort(key=lambda one: one.file.file_size_in_bytes)
+        for group in _packed(found, target_bytes):
+            size = sum(one.file.file_size_in_bytes for one in group)
+            if len(group) > 1 and size <= budget:
+                groups.append(group)
+                budget -= size
+    return groups
+
+
+def _packed(tasks: Sequence[FileScanTask], target_bytes: int) -> list[list[FileScanTask]]:
+    groups: list[list[FileScanTask]] = [[]]
+    size = 0
+    for task in tasks:
+        if groups[-1] and size + task.file.file_size_in_bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(task)
+        size += task.file.file_size_in_bytes
+    return groups

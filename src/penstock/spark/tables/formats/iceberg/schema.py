@@ -1,0 +1,231 @@
+"""Between Arrow's schemas and Iceberg's: field ids, partitions, and which changes are possible.
+
+Iceberg knows columns by their ids, and a data file carries them. A column that is about to be added
+has an id already before the commit, because ids are counted up: writers of files get the future
+schema here. The commit is rejected when the table's schema has changed since.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionField as IcebergPartitionField
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+)
+from pyiceberg.transforms import Transform as IcebergTransform
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from penstock.spark.tables.files.file_partitions import PartitionField, Transform, text_of
+from penstock.spark.tables.files.table_facts import Partition
+from penstock.spark.tables.formats.port import SchemaRefusedError, TableError
+
+_TRANSFORMS: Final[dict[Transform, type]] = {
+    Transform.IDENTITY: IdentityTransform,
+    Transform.DAY: DayTransform,
+    Transform.HOUR: HourTransform,
+    Transform.MONTH: MonthTransform,
+}
+_PARTITION_ID_FIRST: Final = 1000
+"""Where Iceberg begins to count partition fields."""
+_FIELD_ID: Final = b"PARQUET:field_id"
+_Path = tuple[str, ...]
+
+
+def new_schema(schema: pa.Schema) -> Schema:
+    """Return a schema for a new table, with ids starting at 1."""
+    _require_distinct(schema)
+    return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
+
+
+def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
+    """How a new table is partitioned."""
+    return PartitionSpec(
+        *(
+            IcebergPartitionField(
+                source_id=schema.find_field(one.column).field_id,
+                field_id=_PARTITION_ID_FIRST + number,
+                transform=_TRANSFORMS[one.transform](),
+                name=one.name,
+            )
+            for number, one in enumerate(fields)
+        )
+    )
+
+
+def fields_of(table: Table) -> tuple[PartitionField, ...]:
+    """How the table is partitioned; `TableError` when Penstock cannot write such partitions."""
+    schema = table.schema()
+    return tuple(
+        PartitionField(_path_of(schema, one.source_id), _transform_of(one.transform, table))
+        for one in table.spec().fields
+    )
+
+
+def _path_of(schema: Schema, field_id: int) -> str:
+    path = schema.find_column_name(field_id)
+    assert path is not None, "a partition is of a column that the table has"
+    return path
+
+
+def partition_reader(table: Table) -> Callable[[DataFile], Partition]:
+    """Return a function that returns the partition of a file, as text."""
+    fields = fields_of(table)
+    names = [one.name for one in table.spec().fields]
+    spec_id = table.spec().spec_id
+
+    def partition_of(file: DataFile) -> Partition:
+        if file.spec_id != spec_id:  # from before the table's partitioning changed
+            return (("partition spec", str(file.spec_id)), ("partition", str(file.partition)))
+        return tuple(
+            (name, text_of(file.partition[number], field.transform))
+            for number, (name, field) in enumerate(zip(names, fields, strict=True))
+        )
+
+    return partition_of
+
+
+def _transform_of(transform: IcebergTransform, table: Table) -> Transform:  # type: ignore[type-arg]
+    for known, kind in _TRANSFORMS.items():
+        if isinstance(transform, kind):
+            return known
+    raise TableError(
+        f"table {'.'.join(table.name())} is partitioned by {transform}, and Penstock writes "
+        "partitions by column, day, hour and month. Change the table's partitions, which Iceberg "
+        "does without writing data again, or name another table."
+    )
+
+
+def planned_schema(table: Table, schema: pa.Schema) -> Schema:
+    """The table's schema after columns of `schema` were added and widened."""
+    _require_distinct(plain_schema(table.schema()), schema)
+    try:
+        # A transaction that is discarded: only the ids are used.
+        planned = table.transaction().update_schema().union_by_name(kept_required(table, schema))
+        return planned._apply()
+    except Exception as error:  # pyiceberg has no common base for errors of schema changes
+        raise SchemaRefusedError(_refusal(table, schema, error)) from error
+
+
+def kept_required(table: Table, schema: pa.Schema) -> pa.Schema:
+    """The same columns, required where the table's are: pyiceberg would make them optional."""
+    required = {one.name for one in table.schema().fields if one.required}
+    return pa.schema(
+        [one.with_nullable(one.name not in required and one.nullable) for one in schema]
+    )
+
+
+def _require_distinct(*schemas: pa.Schema) -> None:
+    """`SchemaRefusedError` when a column has the name by which Iceberg knows another's field."""
+    found: dict[str, _Path] = {}
+    for path in (one for schema in schemas for field in schema for one in _paths(field)):
+        other = found.setdefault(".".join(path), path)
+        if other != path:
+            raise SchemaRefusedError(
+                f"{_shown(other)} and {_shown(path)} are both '{'.'.join(path)}' for Iceberg. Give "
+                "one of them another name in the schema of the values, or write a Delta table."
+            )
+
+
+def _paths(field: pa.Field) -> Iterator[_Path]:
+    """Return the paths of a column and of each field in it, in Iceberg's names."""
+    yield (field.name,)
+    kind = field.type
+    inner: list[pa.Field] = []
+    if pa.types.is_struct(kind):
+        inner = list(kind)
+    elif pa.types.is_map(kind):
+        inner = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = [kind.value_field.with_name("element")]
+    for one in inner:
+        yield from ((field.name, *path) for path in _paths(one))
+
+
+def _shown(path: _Path) -> str:
+    column, *inner = path
+    return f"column '{column}'" if not inner else f"field '{inner[-1]}' in column '{column}'"
+
+
+def _refusal(table: Table, schema: pa.Schema, error: Exception) -> str:
+    held = plain_schema(table.schema())
+    differing = [
+        f"'{one.name}' ({held.field(one.name).type}, and {one.type} in the new schema)"
+        for one in schema
+        if one.name in held.names and held.field(one.name).type != one.type
+    ]
+    return (
+        f"the columns of table {'.'.join(table.name())} cannot become those of the new schema: "
+        f"{', '.join(differing)[:500]}; {str(error)[:300]}. Iceberg adds columns and widens int to "
+        "long, float to double and decimals to more digits. Give the column another name, or name "
+        "another table."
+    )
+
+
+def plain_schema(schema: Schema) -> pa.Schema:
+    """An Iceberg schema as Arrow's, with the types that tasks use (not Arrow's large ones)."""
+    return pa.schema(
+        [
+            pa.field(one.name, _plain(one.type), one.nullable)
+            for one in schema_to_pyarrow(schema, include_field_ids=False)
+        ]
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_plain(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_plain(key.type)), item.with_type(_plain(item.type)))
+    return kind
+
+
+def with_ids(rows: pa.Schema, schema: Schema) -> pa.Schema:
+    """The rows' schema with the ids of the table's columns, as data files carry them."""
+    found = []
+    for field in rows:
+        column = schema.find_field(field.name)
+        found.append(_identified(field, column.field_id, column.field_type))
+    return pa.schema(found)
+
+
+def _identified(field: pa.Field, field_id: int, kind: IcebergType) -> pa.Field:
+    metadata = {_FIELD_ID: str(field_id).encode()}
+    return field.with_type(_with_ids_inside(field.type, kind)).with_metadata(metadata)
+
+
+def _with_ids_inside(arrow: pa.DataType, kind: IcebergType) -> pa.DataType:
+    match kind:
+        case StructType():
+            by_name = {one.name: one for one in kind.fields}
+            return pa.struct(
+                [
+                    _identified(one, by_name[one.name].field_id, by_name[one.name].field_type)
+                    for one in arrow
+                ]
+            )
+        case ListType():
+            element = _identified(arrow.value_field, kind.element_id, kind.element_type)
+            return pa.list_(element.with_name("element"))
+        case MapType():
+            return pa.map_(
+                _identified(arrow.key_field, kind.key_id, kind.key_type),
+                _identified(arrow.item_field, kind.value_id, kind.value_type),
+            )
+    return arrow

@@ -1,0 +1,168 @@
+"""The port `Table`: the operations that Penstock needs of a table of any format.
+
+Every change of a table is conditional on the state that was read before: `append`, `upsert` and
+`compact` get the state from which they were decided, and raise `TableMovedError` when anything at
+all was committed since. So every committer has seen all earlier commits, and a driver that missed
+its successor's commits cannot do harm.
+
+Implementations: `delta`, `iceberg`, and the fake of the tests; one suite tests all three. A table
+is used by one thread at a time.
+
+Schemas are Arrow's. A column may be added, or widened where the format can; that happens in the
+same commit as the first files that need it.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.spark.errors import SparkQueryError
+from penstock.spark.tables.commit.decisions import Commit, TableState
+from penstock.spark.tables.definition.model import Expectation
+from penstock.spark.tables.files.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
+from penstock.spark.tables.files.upsert import Changes
+
+
+class TableError(SparkQueryError):
+    """Base of the errors of a table."""
+
+
+class TableMovedError(TableError):
+    """The table has changed since it was read; nothing was committed."""
+
+
+class AnswerLostError(TableError):
+    """The result of the commit is unknown until the table is read again."""
+
+
+class LayoutChangedError(TableError):
+    """The files were written for columns that the table no longer has: write them again."""
+
+
+class TableRefusedError(TableError):
+    """The table requires an unsupported feature of its writers; nothing was committed."""
+
+
+class TableReplacedError(TableError):
+    """The location of the table has another table by now, or none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the table {name} was dropped, renamed or created anew while it was open. Nothing was "
+            "committed to it. Start the pipeline again: it begins with what the table holds then."
+        )
+
+
+class PartitionsDifferError(TableError):
+    """The table is partitioned in another way than the pipeline would write."""
+
+
+class SchemaRefusedError(TableError):
+    """The schema cannot be changed in this way in this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The result of an expiry."""
+
+    state: TableState
+    """The table's state afterwards."""
+    removed_count: int
+    """Snapshots, or versions of the log, that cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The result of a compaction."""
+
+    state: TableState
+    """The table's state afterwards."""
+    removed_count: int
+    """Files that are not part of the table any more."""
+    added_count: int
+
+
+class Table(Protocol):
+    """One table, as the driver of a pipeline uses it."""
+
+    @property
+    def may_widen(self) -> bool:
+        """Whether the format can widen the type of a column."""
+
+    def close(self) -> None:
+        """Close all resources."""
+
+    def load(self) -> TableState:
+        """Read the table's current state."""
+
+    def schema(self) -> pa.Schema:
+        """The columns, as of the last `load` or commit."""
+
+    def constraints(self) -> tuple[Expectation, ...]:
+        """Rules of the table's owner, as of the last `load` or commit; a row must pass each.
+
+        Files of rows that were judged by other rules than the table has at the commit raise
+        `LayoutChangedError`.
+        """
+
+    def layout(self, schema: pa.Schema) -> FileLayout:
+        """How tasks write files that can be appended with this schema."""
+
+    def append(
+        self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
+    ) -> TableState:
+        """Add files, the note, and further columns of the schema, in one commit.
+
+        `TableMovedError`: rejected. `AnswerLostError`: unknown. Returns the state afterwards.
+        """
+
+    def upsert(
+        self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
+    ) -> TableState:
+        """Apply the changes to the rows of their keys, with the note, in one commit.
+
+        Afterwards a key that was changed has one row, or none if its last change is a deletion.
+        Other rows stay unchanged. Columns and errors as with `append`. The files of the changes are
+        only read.
+        """
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all rows of the state that was read last, in no order."""
+
+    def live_files(self) -> list[LiveFile]:
+        """The files of the state that was read last."""
+
+    def retention(self) -> Retention:
+        """Return the retention in the table's own properties, as of the last `load`."""
+
+    def snapshots(self) -> SnapshotFacts:
+        """How many states can be read, as of the last `load` or commit, and their age."""
+
+    def compact(
+        self,
+        after: TableState,
+        *,
+        target_bytes: int,
+        partitions: Collection[Partition] | None = None,
+    ) -> Compaction:
+        """Merge small files into fewer ones, of all partitions or of these.
+
+        Errors as with `append`.
+        """
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Expire old states of the table, and remove the files that only they refer to.
+
+        `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway. The
+        result of `load` stays the same. A crash in between leaves orphans. Errors as with `append`.
+        """
+
+    def remove_orphans(self, *, older_than_ms: int) -> int:
+        """Remove files of the table's folders that no state refers to; return their number.
+
+        Only files last written before `older_than_ms`: files of a running batch are unreferenced,
+        too.
+        """

@@ -1,0 +1,78 @@
+"""The port `TableReader`: read-only access to a table, and the function that opens one.
+
+It is the counterpart of `port`: nothing here commits, and no commit depends on values read here. So
+a table can be inspected while a pipeline runs, without a conflict.
+
+Implementations: `delta.reading` and `iceberg.reading`, each imported when a table of its format is
+opened.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from penstock.spark.tables.definition.model import TableFormat, TableSettings
+from penstock.spark.tables.formats.opening import delta_location, open_table, storage_options
+
+COMMITS_MAX: Final = 1_000
+"""Newest commits that are read; the last one of a pipeline is among them, or long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSeen:
+    """One commit of a pipeline, in the history of a table."""
+
+    pipeline: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """The size and the age of a table."""
+
+    version: int
+    row_count: int
+    file_count: int
+    file_bytes: int
+    snapshot_count: int
+    """States that can still be read; versions, in Delta."""
+    oldest_snapshot_ms: int | None
+    commits: tuple[CommitSeen, ...]
+    """Of pipelines, the newest first."""
+
+    def last_commit_ms(self, pipeline: str) -> int | None:
+        """When this pipeline committed last; None when it is too long ago to be known."""
+        return next((one.at_ms for one in self.commits if one.pipeline == pipeline), None)
+
+
+class TableReader(Protocol):
+    """One table, as it is now."""
+
+    def facts(self) -> TableFacts:
+        """Its size and its age."""
+
+    def rows(
+        self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
+    ) -> pa.Table:
+        """Return rows whose columns have these values, in no order; at most `limit`."""
+
+    def close(self) -> None:
+        """Close all resources."""
+
+
+def open_reader(settings: TableSettings, name: str) -> TableReader:
+    """Open a reader of the table of this name; `TableMissingError` when it does not exist."""
+    # Raises for a missing table, or a missing library of its format.
+    open_table(settings, name, is_read_only=True).close()
+    module = import_module(f"penstock.spark.tables.{settings.format.value}_reading")
+    if settings.format is TableFormat.DELTA:
+        location = delta_location(settings, name)
+        return _typed(module.DeltaReader(location, storage_options(settings)))
+    return _typed(module.IcebergReader(dict(settings.catalog), name))
+
+
+def _typed(reader: TableReader) -> TableReader:
+    return reader

@@ -1,0 +1,202 @@
+"""`table_status`: the content of a table by pipeline, and its lag behind the topics.
+
+Guarantees: held offsets are those of the table's notes, which are the truth; the ends are those of
+the brokers. When no broker responds, the lags are unknown and the rest is returned anyway. It reads
+no data file, except the metadata for the count of bad records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
+from penstock.spark.tables.commit.note import CommitNote, LostRange
+from penstock.spark.tables.commit.replay_steps import SUFFIX as REPLAY_SUFFIX
+from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.formats.opening import TableMissingError, open_table
+from penstock.spark.tables.formats.reading import TableFacts, open_reader
+from penstock.spark.tables.inspection.topics import TopicsLook
+from penstock.spark.tables.values.empty_columns import emptied
+
+BACKFILL_MARK: Final = ".backfill-"
+"""In the names of backfills; those of pipelines have it only by intent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition of a pipeline."""
+
+    at: TopicPartition
+    begin_offset: int
+    held_offset: int
+    """The next offset that is not in the table."""
+    end_offset: int | None
+    """The end of the partition; None when it is unknown, or the partition is deleted."""
+    lost_count: int = 0
+    """Offsets before `held_offset` that are not in the table: they were deleted from the topic."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are in the topic and not in the table."""
+        return None if self.end_offset is None else max(0, self.end_offset - self.held_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """The status of one pipeline in the table."""
+
+    name: str
+    epoch: int
+    sequence: int
+    """How many commits it has made."""
+    last_commit_ms: int | None
+    rows: int
+    """Of its last commit, as are the next two."""
+    rejects: int
+    expectations: Mapping[str, int]
+    partitions: tuple[PartitionStatus, ...]
+    losses: tuple[LostRange, ...] = ()
+    """The newest losses."""
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)
+    """Of its last commit: fields of values that no column has, in how many of `looked_at`."""
+    looked_at: int = 0
+    emptied: Mapping[str, int] = field(default_factory=dict)
+    """Columns that had values, and for how many rows they have had none."""
+
+    @property
+    def lost_count(self) -> int:
+        """Offsets of all partitions that were lost."""
+        return sum(one.lost_count for one in self.partitions)
+
+    @property
+    def owner(self) -> str:
+        """The pipeline that this one is for; itself, unless it is a replay or a backfill."""
+        return pipeline_of(self.name)
+
+    @property
+    def kind(self) -> str:
+        """`pipeline`, `replay` or `backfill`."""
+        if is_backfill(self.name):
+            return "backfill"
+        return "replay" if is_replay(self.name) else "pipeline"
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of the lags that are known; None when none is."""
+        known = [one.lag for one in self.partitions if one.lag is not None]
+        return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The status of a table, read without running anything."""
+
+    table: str
+    format: str
+    now_ms: int
+    facts: TableFacts
+    pipelines: tuple[PipelineStatus, ...]
+    bad_record_count: int | None
+    """Rows of the table of bad records; None when there is no such table yet."""
+    newest_record_ms: int | None = None
+    """The newest timestamp of a record that a pipeline has committed."""
+    problem: str = ""
+    """Why the ends of the topics are not known."""
+
+    @property
+    def freshness_ms(self) -> int | None:
+        """How old the newest record in the table is."""
+        newest = self.newest_record_ms
+        return None if newest is None else max(0, self.now_ms - newest)
+
+
+def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
+    """Read the table and the topics; `TableMissingError` when there is no table."""
+    settings = definition.table
+    table = open_table(settings, settings.name, is_read_only=True)
+    try:
+        state = table.load()
+    finally:
+        table.close()
+    reader = open_reader(settings, settings.name)
+    try:
+        facts = reader.facts()
+    finally:
+        reader.close()
+    ends, problem = _ends(definition)
+    return TableStatus(
+        settings.name,
+        settings.format.value,
+        (clock or SystemClock()).now_ms(),
+        facts,
+        tuple(
+            _pipeline(note, facts, {} if is_backfill(name) else ends)
+            for name, note in sorted(state.live.items())
+        ),
+        _bad_record_count(definition),
+        max(
+            (one.newest_ms for one in state.notes.values() if one.newest_ms is not None),
+            default=None,
+        ),
+        problem,
+    )
+
+
+def _pipeline(
+    note: CommitNote, facts: TableFacts, ends: Mapping[TopicPartition, int]
+) -> PipelineStatus:
+    return PipelineStatus(
+        note.pipeline,
+        note.epoch,
+        note.sequence,
+        facts.last_commit_ms(note.pipeline),
+        note.counts.rows,
+        note.counts.rejects,
+        dict(note.counts.expectations),
+        tuple(
+            PartitionStatus(at, one.begin_offset, one.end_offset, ends.get(at), one.lost_count)
+            for at, one in sorted(note.held.items())
+        ),
+        note.losses,
+        dict(note.counts.unknown_fields),
+        note.counts.looked_at,
+        emptied(note.empty_columns),
+    )
+
+
+def is_backfill(name: str) -> bool:
+    """Whether it is a backfill: it ends where its pipeline began, not at the ends of topics."""
+    return BACKFILL_MARK in name
+
+
+def is_replay(name: str) -> bool:
+    """Whether it is a replay: its offsets are not those of a topic."""
+    return name.endswith(REPLAY_SUFFIX)
+
+
+def pipeline_of(name: str) -> str:
+    """The pipeline that a backfill or a replay is for; any other name is one itself."""
+    return name.partition(BACKFILL_MARK)[0].removesuffix(REPLAY_SUFFIX)
+
+
+def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:
+    look = TopicsLook(definition)
+    try:
+        return {one.at: one.end_offset for one in look.seen().partitions}, ""
+    except PenstockError as error:
+        return {}, str(error)
+    finally:
+        look.close()
+
+
+def _bad_record_count(definition: PipelineDefinition) -> int | None:
+    try:
+        reader = open_reader(definition.table, definition.table.dlq_name)
+    except TableMissingError:
+        return None
+    try:
+        return reader.facts().row_count
+    finally:
+        reader.close()

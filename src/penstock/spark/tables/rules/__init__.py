@@ -1,0 +1,1 @@
+"""Expectations: rules for rows, in SQL, and where Spark evaluates them."""

@@ -1,0 +1,58 @@
+"""Checks the columns of a definition: of its key, rules and function (no IO).
+
+Errors are raised before anything runs, with the existing columns. Rules that only Spark can read
+are not checked here: Spark reports them when the pipeline starts.
+"""
+
+import pyarrow as pa
+
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import PipelineDefinition, SchemaSource, WriteMode
+from penstock.spark.tables.rules.rule_problems import rule_problem
+
+
+def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
+    """A function needs columns that are known before the table exists."""
+    if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
+        raise DefinitionError(
+            "",
+            "value.schema",
+            "an inferred schema is pinned by the table, whose columns are those of the function.",
+            "Write the columns of the values as value.schema.",
+        )
+
+
+def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:
+    """`DefinitionError` when rows have no such column, so that each would be a reject."""
+    if definition.table.mode is not WriteMode.UPSERT:
+        return
+    for name in definition.table.key:
+        if name not in columns.names:
+            raise DefinitionError(
+                f"pipeline {definition.pipeline.name}",
+                "table.key",
+                f"rows have no column '{name}'.",
+                f"Their columns are {_listed(columns)}.",
+            )
+
+
+def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | None) -> None:
+    """`DefinitionError` when a rule cannot be evaluated; columns of None are a function's."""
+    for number, rule in enumerate(definition.expectations):
+        problem = rule_problem(rule.sql, columns)
+        if problem is not None:
+            raise DefinitionError(
+                "",
+                f"expectations[{number}].sql",
+                f"the rule {rule.sql!r} of '{rule.name}' cannot be evaluated: {problem}.",
+                "Write a condition over the columns, such as amount > 0.",
+            )
+
+
+def with_others(asked: pa.Schema, held: pa.Schema) -> pa.Schema:
+    """Return the columns that rules may use: also those of the table that values lack now."""
+    return pa.schema([*asked, *(one for one in held if one.name not in asked.names)])
+
+
+def _listed(columns: pa.Schema) -> str:
+    return ", ".join(columns.names)[:500]

@@ -1,0 +1,186 @@
+"""Carries out the steps of `commit.steps` on a table: the driver's one way to commit.
+
+Guarantees that a batch is in the table once when `commit` returns, despite other committers and
+lost responses. It keeps the table's state after its last commit, so that the next one reads nothing
+first. It is not a lock: a replaced driver is fenced when it commits.
+"""
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
+from time import sleep
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables.commit import stops as commit_stops
+from penstock.spark.tables.commit.decisions import (
+    Commit,
+    Driver,
+    Offer,
+    Skip,
+    TableState,
+    Trim,
+    decide,
+    resume_positions,
+)
+from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.steps import (
+    Answer,
+    Append,
+    Committed,
+    Load,
+    Rule,
+    Step,
+    Wait,
+    commit_offer,
+    take_table,
+)
+from penstock.spark.tables.commit.stops import CommitStoppedError, Stop
+from penstock.spark.tables.files.data_files import FileReceipt, remove_files
+from penstock.spark.tables.files.table_facts import Partition
+from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.port import (
+    AnswerLostError,
+    Compaction,
+    Expiry,
+    Table,
+    TableMovedError,
+)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The files of the tasks."""
+
+    files: tuple[FileReceipt, ...] = ()
+    schema: pa.Schema | None = None
+    changes: Changes | None = None
+
+
+class TableCommitter:
+    """One driver's hold on one table."""
+
+    def __init__(
+        self, table: Table, pipeline: str, run: str, *, sleep_s: Callable[[float], None] = sleep
+    ) -> None:
+        self.table = table
+        self._pipeline = pipeline
+        self._run = run
+        self._sleep_s = sleep_s
+        self._driver: Driver | None = None
+        self._state: TableState | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """The driver, once the table is acquired."""
+        assert self._driver is not None, "take the table first"
+        return self._driver
+
+    @property
+    def state(self) -> TableState:
+        """The table's state at the last read."""
+        assert self._state is not None, "take the table first"
+        return self._state
+
+    def take(self, starting: BatchRanges | None = None) -> StreamOffset | None:
+        """Become the owner; return where to continue without a checkpoint.
+
+        Raises `CommitStoppedError` when this pipeline cannot own the table.
+        """
+        taken = self._carry_out(take_table(self._pipeline, self._run, starting), _Batch())
+        if isinstance(taken, Stop):
+            raise taken.error()
+        self._driver, self._state = taken.driver, taken.state
+        return resume_positions(taken.state, self._pipeline)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this driver still owns the table, by its state at the last read."""
+        note = self.state.notes.get(self._pipeline)
+        return note is not None and note.run == self._run
+
+    def fenced(self) -> CommitStoppedError:
+        """Return the error to raise when it is not."""
+        note = self.state.notes.get(self._pipeline)
+        epoch, owner = (0, "nobody") if note is None else (note.epoch, note.run)
+        return commit_stops.fenced(self._pipeline, self.driver.epoch, epoch, owner).error()
+
+    def resume(self) -> StreamOffset | None:
+        """Return where a query without a checkpoint continues."""
+        return resume_positions(self.state, self._pipeline)
+
+    def commit(
+        self,
+        offer: Offer,
+        files: Sequence[FileReceipt],
+        schema: pa.Schema | None = None,
+        *,
+        changes: Changes | None = None,
+        rule: Rule = decide,
+    ) -> Committed | Skip | Trim:
+        """Commit the batch to the table exactly once: its files, or its changes as an upsert.
+
+        `Skip`: the table holds it, and these files are not used. `Trim`: the table holds a part,
+        and these files are not used; write the rest and offer that. `CommitStoppedError`: nothing
+        was committed, and the user must act. Files of changes are removed when the result is known.
+        """
+        assert offer.driver == self.driver, "an offer of another driver"
+        assert changes is None or not files, "a batch is appended, or its changes are"
+        batch = _Batch(tuple(files), schema, changes)
+        result = self._carry_out(commit_offer(offer, self._state, rule), batch)
+        if isinstance(result, Stop):
+            raise result.error()
+        if changes is not None:
+            remove_files(changes.directory, changes.receipts)
+        if isinstance(result, Committed):
+            self._state = result.state
+        return result
+
+    # --- Maintenance: between two batches, by the owner of the table ---
+
+    def reload(self) -> None:
+        """Read the table's current state."""
+        self._state = self.table.load()
+
+    def compact(self, *, target_bytes: int, partitions: Collection[Partition]) -> Compaction:
+        """Merge small files; the next batch is decided from the table's state after it."""
+        done = self.table.compact(self.state, target_bytes=target_bytes, partitions=partitions)
+        self._state = done.state
+        return done
+
+    def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
+        """Expire old snapshots; the next batch is decided from the table's state after it."""
+        done = self.table.expire(older_than_ms=older_than_ms, keep_count=keep_count)
+        self._state = done.state
+        return done
+
+    def _carry_out(self, steps: Generator[Step, Any, Result], batch: "_Batch") -> Result:
+        answer: object = None
+        try:
+            while True:
+                answer = self._do(steps.send(answer), batch)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _do(self, step: Step, batch: "_Batch") -> object:
+        match step:
+            case Load():
+                self._state = self.table.load()
+                return self._state
+            case Wait(wait_ms):
+                self._sleep_s(wait_ms / 1000)
+                return None
+            case Append(commit):
+                try:
+                    return Answer(self._bring(commit, batch))
+                except (TableMovedError, AnswerLostError) as error:
+                    return Answer(None, str(error))
+
+    def _bring(self, commit: Commit, batch: "_Batch") -> TableState:
+        if batch.changes is not None:
+            return self.table.upsert(commit, batch.changes, batch.schema)
+        return self.table.append(commit, batch.files, batch.schema)

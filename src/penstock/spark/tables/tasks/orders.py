@@ -1,0 +1,96 @@
+"""Orders: the input of a pipeline's tasks, and their execution.
+
+A batch with few records is carried out by the driver itself (`small_batches`), from the same orders
+and by the same code: starting a job of Spark costs several times as much as reading them.
+
+The process of the source imports this for each query; modules that only tasks need are imported by
+them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock.client.cluster import Cluster
+from penstock.client.opening import open_cluster
+from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.worker_process import settle
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.tasks.report import TaskReport
+
+Limit = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+SMALL_OFFSETS_MAX: Final = 1_000
+"""Of the ranges of one task, when it has several, and of a batch that needs no task."""
+
+
+class TaskOrder(NamedTuple):
+    """The order of one task."""
+
+    task: ReadTask
+    plan: bytes | None
+    """A `TaskPlan`, packed. None: only report the offsets to read."""
+    cluster_id: str | None
+
+
+def is_small(orders: Sequence[TaskOrder]) -> bool:
+    """Whether these are few records to write, so that no task is needed."""
+    count = sum(order.task.range.size for order in orders)
+    return count <= SMALL_OFFSETS_MAX and all(order.plan is not None for order in orders)
+
+
+def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
+    """The orders in tasks: one each, or several that have few offsets together."""
+    groups: list[tuple[TaskOrder, ...]] = []
+    held_count = 0
+    for order in orders:
+        size = order.task.range.size
+        if groups and held_count + size <= SMALL_OFFSETS_MAX:
+            groups[-1] = (*groups[-1], order)
+            held_count += size
+        else:
+            groups.append((order,))
+            held_count = size
+    return groups
+
+
+def carry_out(
+    orders: Sequence[TaskOrder],
+    settings: TaskSettings,
+    cluster: Cluster | None = None,
+    limited: Limit | None = None,
+) -> Iterator["TaskReport"]:
+    """Carry the orders out; return a report for each, in turn.
+
+    An order that reads opens a cluster if none is given; `limited` checks the records that are
+    read.
+    """
+    from penstock.spark.tables.commit.note import LostRange
+    from penstock.spark.tables.tasks.judging import Judge
+    from penstock.spark.tables.tasks.task import planned_report, write_records
+    from penstock.spark.tables.tasks.task_plan import unpack_plan
+
+    whole = settings._replace(include_headers=True)
+    judges: dict[bytes, Judge] = {}
+    with ExitStack() as stack:
+        for task, plan, cluster_id in orders:
+            about = planned_report(task, cluster_id)
+            if plan is None:
+                yield about
+                continue
+            if cluster is None:
+                settle()
+                cluster = stack.enter_context(open_cluster(settings.client))
+            if plan not in judges:
+                judges[plan] = Judge(unpack_plan(plan))
+            lost: list[OffsetRange] = []
+            records: Iterator[pa.RecordBatch] = read_range(cluster, task, whole, lost.append)
+            if limited is not None:
+                records = limited(records)
+            report = write_records(records, judges[plan], about)
+            yield replace(report, lost=tuple(LostRange(*one.at, *one[1:]) for one in lost))

@@ -1,0 +1,373 @@
+"""The JSON kernel: a column of JSON values into the buffers of Arrow columns, one pass, no object.
+
+Guarantees: a written row is the row that `json.rows` returns. Every other row is only listed, and
+leaves no gap. It is malformed, or cut because it ends where more must follow: then it is not JSON
+for any reader. Or it is a problem: it is JSON, and its column seems to reject a value in it. Or it
+is a doubt, about which nothing is known. The caller finds the reasons. `run` stops when there is no
+room for a text, and continues with the same row.
+
+This is the hot loop of a Spark task, so the file is compiled, and so are its parts, `json.scan`,
+`json.columns`, `json.double` and `json.time`: plain Python here, the C types in `json/kernel.pxd`.
+Uncompiled it does the same, far slower than the database, and `COMPILED` is true when the C
+extension runs. Every change must hold for 64-bit integers that wrap.
+
+It does not use Arrow or schemas: `json.buffers` fills its tables and provides the memory.
+"""
+
+from typing import Final
+
+from penstock.spark.encode.binary_column import BinaryColumn
+from penstock.spark.tables.values.json.columns import JsonColumns
+from penstock.spark.tables.values.json.scan import JsonScanner
+
+COMPILED: Final = not __file__.endswith(".py")
+"""Whether the C extension runs."""
+
+ENDED: Final = 0
+"""All rows are read."""
+GROW: Final = 3
+"""The texts of field `columns.full_field` need more room."""
+PROBLEM_NUMBERS: Final = 4
+"""A problem is the row, the column, and where the value begins and ends in the data. If the value
+is missing, it begins at -1."""
+
+# The names that the C code uses are private: as C integers Python cannot import them.
+_READ: Final = 0
+_DOUBT: Final = 1
+_PROBLEM: Final = 2
+_GROW: Final = 3
+_MALFORMED: Final = 4
+_CUT: Final = 5
+_STRUCT: Final = 0
+_STRING: Final = 8
+_UNKNOWN: Final = -1
+_UNREADABLE: Final = -2
+_ROOT: Final = 0
+_NO_FIELD: Final = 0x7FFFFFFF
+_QUOTE: Final = 0x22
+_COMMA: Final = 0x2C
+_PLUS: Final = 0x2B
+_MINUS: Final = 0x2D
+_SLASH: Final = 0x2F
+_ZERO: Final = 0x30
+_NINE: Final = 0x39
+_COLON: Final = 0x3A
+_LETTER_A: Final = 0x61
+_LETTER_F: Final = 0x66
+_LETTER_N: Final = 0x6E
+_LETTER_T: Final = 0x74
+_ARRAY: Final = 0x5B
+_OBJECT: Final = 0x7B
+_OBJECT_END: Final = 0x7D
+_END: Final = -1
+_FACTOR: Final = 0x9E3779B97F4A7C15
+"""2^64 by the golden ratio: its products spread names over the table."""
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+_SLOT_BITS_MAX: Final = 16
+
+
+class JsonKernel:
+    """Reads one column after another.
+
+    Fields are numbered so that a struct comes before its fields; number 0 is the value itself, and
+    its fields are the columns, in their order and before all others.
+    """
+
+    def __init__(self, fields: int) -> None:
+        self.fields = fields
+        self.scanner = JsonScanner()
+        self.columns = JsonColumns(self.scanner, fields)
+        self.source = BinaryColumn(0)
+        self.parents = _numbers(fields)
+        self.name_starts = _numbers(fields)
+        self.name_sizes = _numbers(fields)
+        self.is_required = _numbers(fields)
+        self.has_required = _numbers(fields)
+        self.names = memoryview(b"")
+        # Which field was met after a struct's opening bracket, and after another field; 0 is none.
+        self.firsts = _numbers(fields)
+        self.follows = _numbers(fields)
+        self.slots = _numbers(0)
+        self.slot_shift = 0
+        # The attempt to read a row that has met a field last.
+        self.seen = _numbers(fields)
+        self.previous = self.expected = 0
+        self.row = 0
+        self.is_problem = False
+        self.problem_field = self.problem_start = self.problem_end = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Release all buffers."""
+        self.source = BinaryColumn(0)
+        self.scanner.forget()
+        self.columns.forget()
+        self.doubts = self.malformed = self.cut = self.problems = self.row_numbers = _numbers(0)
+        self.doubt_count = 0
+        self.cut_count = 0
+        self.malformed_count = 0
+        self.problem_count = 0
+
+    def set_names(self, names: bytes) -> None:
+        """Set all names, for which the other tables are filled; create the lookup table."""
+        bits = 3
+        while 1 << bits < 4 * self.fields and bits < _SLOT_BITS_MAX:
+            bits += 1
+        assert 1 << bits > self.fields, "the table of names has empty slots"
+        self.names = memoryview(names)
+        self.slots = _numbers(1 << bits)
+        self.slot_shift = 64 - bits
+        self.scanner.open(self.names, 0, len(names))
+        for field in range(1, self.fields):
+            slot = self.slot_of(
+                self.parents[field], self.name_starts[field], self.name_sizes[field]
+            )
+            while self.slots[slot] != 0:
+                slot = (slot + 1) & (len(self.slots) - 1)
+            self.slots[slot] = field
+
+    def begin(self, source: BinaryColumn) -> None:
+        """Read this column from its first row, into the buffers that are set."""
+        assert min(len(self.row_numbers), len(self.doubts)) >= source.rows
+        assert min(len(self.malformed), len(self.cut)) >= source.rows
+        assert len(self.problems) >= source.rows * PROBLEM_NUMBERS
+        self.source = source
+        self.scanner.open(source.data, 0, 0)
+        self.row = 0
+        self.doubt_count = 0
+        self.malformed_count = 0
+        self.cut_count = 0
+        self.problem_count = 0
+        self.columns.begin()
+
+    def run(self) -> int:
+        """Read rows: ENDED, or GROW when there is no room for a text."""
+        while self.row < self.source.rows:
+            code = self.read_row(self.source.locate(self.row))
+            if code == _READ:
+                self.row_numbers[self.columns.rows] = self.row
+                self.columns.finish_row()
+            elif code == _DOUBT:
+                self.doubts[self.doubt_count] = self.row
+                self.doubt_count += 1
+            elif code == _PROBLEM:
+                self.write_problem()
+            elif code == _MALFORMED:
+                self.malformed[self.malformed_count] = self.row
+                self.malformed_count += 1
+            elif code == _CUT:
+                self.cut[self.cut_count] = self.row
+                self.cut_count += 1
+            else:
+                return code
+            self.row += 1
+        return _READ
+
+    def write_problem(self) -> None:
+        """Name the column, and where its value is in the data."""
+        at = self.problem_count * 4
+        self.problems[at] = self.row
+        self.problems[at + 1] = self.problem_field - 1
+        self.problems[at + 2] = self.problem_start
+        self.problems[at + 3] = self.problem_end
+        self.problem_count += 1
+
+    def read_row(self, size: int) -> int:
+        """Read the row that was located, of this size; below zero it is null."""
+        self.columns.begin_row()
+        if size < 0:
+            return _DOUBT if self.has_required[_ROOT] else _READ
+        self.is_problem = False
+        self.problem_field = _NO_FIELD
+        self.scanner.position = self.source.start
+        self.scanner.end = self.source.start + size
+        self.scanner.is_cut = False
+        byte = self.scanner.next_byte()
+        if byte != _OBJECT:
+            return self.no_object(byte)
+        code = self.read_object(_ROOT)
+        if code != _READ:
+            # A value that ends too early is not JSON, whatever its beginning.
+            return _CUT if self.scanner.is_cut and code != _GROW else code
+        byte = self.scanner.next_byte()
+        if byte != _END:
+            return self.unexpected(byte)
+        return _READ if self.problem_field == _NO_FIELD else _PROBLEM
+
+    def no_object(self, byte: int) -> int:
+        """Classify a row that begins with this byte: some bytes begin other JSON values."""
+        if byte in (_LETTER_T, _LETTER_F, _LETTER_N):
+            # Some readers accept nan, in all its spellings.
+            start = self.scanner.position + 1
+            is_nan = start < self.scanner.end and (self.scanner.data[start] | 0x20) == _LETTER_A
+            is_known = (byte == _LETTER_N and is_nan) or self.scanner.literal()
+            return _DOUBT if is_known else _MALFORMED
+        if byte in (_QUOTE, _MINUS, _PLUS, _ARRAY) or _ZERO <= byte <= _NINE:
+            return _DOUBT
+        return _DOUBT if byte in (0x49, 0x69, 0x4E) else self.unexpected(byte)
+
+    def unexpected(self, byte: int) -> int:
+        """Classify a row that has this byte where JSON allows none."""
+        # Some readers accept comments, and a comma before a closing bracket.
+        return _DOUBT if byte in (0, _SLASH, _OBJECT_END) else _MALFORMED
+
+    def read_object(self, parent: int) -> int:
+        """Read the object at the scanner's position into the fields of `parent`."""
+        self.scanner.position += 1
+        byte = self.scanner.next_byte()
+        self.previous = _ROOT
+        self.expected = self.firsts[parent]
+        while byte == _QUOTE:
+            code = self.read_member(parent)
+            if code != _READ:
+                return code
+            byte = self.scanner.next_byte()
+            if byte != _COMMA:
+                break
+            self.scanner.position += 1
+            byte = self.scanner.next_byte()
+            if byte != _QUOTE:
+                return self.unexpected(byte)
+        if byte != _OBJECT_END:
+            return self.unexpected(byte)
+        self.scanner.position += 1
+        if self.has_required[parent]:
+            self.check_required(parent)
+        return _READ
+
+    def read_member(self, parent: int) -> int:
+        """Read a key, which begins here, and its value."""
+        field = self.field_of_key(parent, self.expected)
+        if field == _UNREADABLE:
+            return _DOUBT
+        byte = self.scanner.next_byte()
+        if byte != _COLON:
+            return self.unexpected(byte)
+        self.scanner.position += 1
+        if field == _UNKNOWN:
+            return _READ if self.scanner.skip() else _DOUBT
+        if field != self.expected:
+            self.learn(parent, self.previous, field)
+        code = self.read_field(parent, field)
+        # Set after the value, which may be an object with members of its own.
+        self.previous = field
+        self.expected = self.follows[field]
+        return code
+
+    def learn(self, parent: int, previous: int, field: int) -> None:
+        """Expect the field at this place from now on."""
+        if previous == _ROOT:
+            self.firsts[parent] = field
+        else:
+            self.follows[previous] = field
+
+    def field_of_key(self, parent: int, expected: int) -> int:
+        """Pass a key: its field, or _UNKNOWN, or _UNREADABLE; `expected` is tried first."""
+        start = self.scanner.position + 1
+        if expected != 0:
+            size = self.name_sizes[expected]
+            if (
+                start + size < self.scanner.end
+                and self.scanner.data[start + size] == _QUOTE
+                and self.is_name(expected, start)
+            ):
+                self.scanner.position = start + size + 1
+                return expected
+        if not self.scanner.text() or self.scanner.has_escape:
+            return _UNREADABLE
+        size = self.scanner.text_end - start
+        slot = self.slot_of(parent, start, size)
+        # The table has empty slots, so that this ends.
+        while self.slots[slot] != 0:
+            field = self.slots[slot]
+            if (
+                self.parents[field] == parent
+                and self.name_sizes[field] == size
+                and self.is_name(field, start)
+            ):
+                return field
+            slot = (slot + 1) & (len(self.slots) - 1)
+        return _UNKNOWN
+
+    def is_name(self, field: int, at: int) -> bool:
+        """Whether the bytes from here on are the name; the caller knows that there are enough."""
+        index = 0
+        size = self.name_sizes[field]
+        start = self.name_starts[field]
+        while index < size:
+            if self.scanner.data[at + index] != self.names[start + index]:
+                return False
+            index += 1
+        return True
+
+    def slot_of(self, parent: int, at: int, size: int) -> int:
+        """Return the first slot for a name: by its struct, its size and three of its bytes."""
+        value = (parent << 40) | (size << 24)
+        if size > 0:
+            first = self.scanner.data[at]
+            middle = self.scanner.data[at + (size >> 1)]
+            last = self.scanner.data[at + size - 1]
+            value ^= first | (middle << 8) | (last << 16)
+        return ((value * _FACTOR) & _MASK_64) >> self.slot_shift
+
+    def read_field(self, parent: int, field: int) -> int:
+        """Read the value of a field; the problem of the first column is kept."""
+        if self.seen[field] == self.columns.attempt:
+            return _DOUBT
+        self.seen[field] = self.columns.attempt
+        byte = self.scanner.next_byte()
+        start = self.scanner.position
+        code = self.read_value(field, byte)
+        if code == _PROBLEM:
+            self.is_problem = True
+            code = _READ
+        if parent == _ROOT and self.is_problem and code == _READ:
+            self.is_problem = False
+            self.note_problem(field, start)
+        return code
+
+    def read_value(self, field: int, byte: int) -> int:
+        """Read the value that begins with this byte at the scanner's position."""
+        start = self.scanner.position
+        if byte == _QUOTE:
+            return self.columns.put_text(field) if self.scanner.text() else _DOUBT
+        if byte == _MINUS or _ZERO <= byte <= _NINE:
+            return self.columns.put_number(field, start) if self.scanner.number() else _DOUBT
+        if byte == _LETTER_N:
+            return _READ if self.scanner.literal() else _DOUBT
+        if byte in (_LETTER_T, _LETTER_F):
+            if not self.scanner.literal():
+                return _DOUBT
+            return self.columns.put_literal(field, byte, start)
+        if byte == _OBJECT and self.columns.kinds[field] == _STRUCT:
+            self.columns.fill(field)
+            return self.read_object(field)
+        if self.columns.kinds[field] == _STRING or not self.scanner.skip():
+            return _DOUBT
+        return _PROBLEM
+
+    def note_problem(self, field: int, start: int) -> None:
+        """Keep the problem if it is the one of the first column; below zero: a missing value."""
+        if field < self.problem_field:
+            self.problem_field = field
+            self.problem_start = start
+            self.problem_end = self.scanner.position
+
+    def check_required(self, parent: int) -> None:
+        """Find the required fields that have no value."""
+        field = 1
+        while field < self.fields:
+            if (
+                self.is_required[field]
+                and self.parents[field] == parent
+                and self.columns.filled[field] != self.columns.attempt
+            ):
+                if parent == _ROOT:
+                    self.note_problem(field, -1)
+                else:
+                    self.is_problem = True
+            field += 1
+
+
+def _numbers(count: int) -> memoryview:
+    return memoryview(bytearray(8 * count)).cast("q")

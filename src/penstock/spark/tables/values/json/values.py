@@ -1,0 +1,168 @@
+"""JSON values to columns: fast readers handle certain rows, `json.rows` decides on the rest.
+
+Guarantees: those of the port; and the result is the one of `json.rows` for every single row, which
+a test checks on generated values. Reasons of rejects name the column and the value.
+
+Speed: `json.kernel` reads columns of scalars and structs of them; `json.database` reads all other
+schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
+eighty others; a value that its column rejects as much as ten, one that is cut as one.
+"""
+
+import functools
+import json
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.tables.values.json import kernel as json_kernel
+from penstock.spark.tables.values.json.buffers import KernelReader, Problem, takes
+from penstock.spark.tables.values.json.database import DatabaseReader
+from penstock.spark.tables.values.json.rows import JsonRows
+from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
+from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
+
+_DOUBTS_MAX: Final = 500
+"""Up to this number of rows of a batch are read one by one; with more the database is faster."""
+
+_CUT: Final = "the value is not JSON: it ends too early."
+_ROW: Final = operator.attrgetter("row")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The results for a column of values so far."""
+
+    pieces: list[tuple[pa.RecordBatch, pa.Array]] = field(default_factory=list)
+    """Rows and their numbers, each in the order of the input."""
+    doubts: list[int] = field(default_factory=list)
+    """The numbers of rows that are still to be read."""
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class JsonValues:
+    """Reads JSON values of one schema."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows = JsonRows(schema)
+        # Uncompiled, the database is faster than the kernel.
+        is_kernel = json_kernel.COMPILED and takes(schema)
+        self._kernel = KernelReader(schema) if is_kernel else None
+
+    @functools.cached_property
+    def _database(self) -> DatabaseReader:
+        """Created when it is needed: that takes as long as the kernel needs for a batch or two."""
+        return DatabaseReader(self._schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that were given."""
+        return self._schema
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Read each value."""
+        reading = _Reading()
+        if self._kernel is None:
+            self._by_database(values, None, reading)
+        else:
+            self._by_kernel(self._kernel, values, reading)
+            if len(reading.doubts) > _DOUBTS_MAX:
+                if 2 * len(reading.doubts) > len(values):
+                    # The kernel does not fit these values, and the next ones are like them.
+                    self._kernel = None
+                numbers = pa.array(reading.doubts, pa.int64())
+                self._by_database(values.take(numbers), numbers, reading)
+        if reading.doubts:
+            self._one_by_one(values, reading)
+        return self._parsed(reading, len(values))
+
+    def _by_kernel(self, kernel: KernelReader, values: pa.Array, reading: _Reading) -> None:
+        answer = kernel.read(values)
+        reading.pieces.append((answer.rows, answer.row_numbers))
+        reading.doubts = answer.doubts
+        doubts = self._reject(answer.problems, reading.rejects)
+        if doubts:
+            reading.doubts = sorted([*answer.doubts, *doubts])
+        for number in answer.malformed:
+            message = short(_problem(values[number].as_py()))
+            reading.rejects.append(Reject(number, ErrorClass.MALFORMED, message))
+        reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
+
+    def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
+        """Reject the rows that the reference rejects; return those that it accepts."""
+        doubts = []
+        for row, column, text in problems:
+            reason = self._rows.problem(column, text)
+            if reason is None:
+                doubts.append(row)
+            else:
+                rejects.append(Reject(row, reason[0], short(reason[1])))
+        return doubts
+
+    def _by_database(self, values: pa.Array, numbers: pa.Array | None, reading: _Reading) -> None:
+        """Read the values, which have these numbers if they are not all."""
+        rows, is_sure = self._database.read(values)
+        if numbers is None:
+            numbers = pa.array(range(len(values)), pa.int64())
+        if not pc.all(is_sure, min_count=0).as_py():
+            reading.doubts = numbers.filter(pc.invert(is_sure)).to_pylist()
+            rows, numbers = rows.filter(is_sure), numbers.filter(is_sure)
+        else:
+            reading.doubts = []
+        reading.pieces.append((rows, numbers))
+
+    def _one_by_one(self, values: pa.Array, reading: _Reading) -> None:
+        """Read the rows in doubt by the reference."""
+        doubtful = values.take(pa.array(reading.doubts, pa.int64()))
+        is_json = self._database.are_json(doubtful).to_pylist()
+        rows: list[Row] = []
+        nulls: list[int] = []
+        for number, value, is_read in zip(
+            reading.doubts, doubtful.to_pylist(), is_json, strict=True
+        ):
+            if value is None:
+                nulls.append(number)
+                continue
+            try:
+                if not is_read:
+                    raise RowError(ErrorClass.MALFORMED, _problem(value))
+                # Not the database's text: that has lost digits of numbers.
+                rows.append(Row(number, self._rows.read(value.decode())))
+            except RowError as error:
+                reading.rejects.append(Reject(number, error.error, short(error.message)))
+        for batch, numbers, rejects in (
+            batch_of(rows, self._schema),
+            null_rows(nulls, self._schema),
+        ):
+            reading.rejects += rejects
+            if numbers:
+                reading.pieces.append((batch, pa.array(numbers, pa.int64())))
+
+    def _parsed(self, reading: _Reading, count: int) -> Parsed:
+        """All rows in the order of the input."""
+        rows, numbers = reading.pieces[0]
+        if len(reading.pieces) > 1:
+            rows = joined([piece for piece, _ in reading.pieces], self._schema)
+            numbers = pa.concat_arrays([places for _, places in reading.pieces])
+            order = pc.sort_indices(numbers)
+            rows, numbers = rows.take(order), numbers.take(order)
+        in_order = tuple(sorted(reading.rejects, key=_ROW))
+        assert rows.num_rows + len(in_order) == count, "a row is read or rejected"
+        return Parsed(rows, numbers if in_order else None, in_order)
+
+
+def _problem(value: bytes) -> str:
+    """Return why a value is not JSON, with the position."""
+    if not value.strip():
+        return "the value is empty."
+    try:
+        json.loads(value)
+    except RecursionError:
+        return "the value is nested too deeply."
+    except ValueError as error:
+        return f"the value is not JSON: {error}."
+    return "the value is not JSON: it holds text that is not Unicode."
