@@ -5,6 +5,6 @@ Spark imports this in a process of its own at the first use of any Python source
 nothing but the class that names the format.
 """
 
-from penstock.spark.source import PenstockDataSource as DefaultSource
+from penstock.spark.data_source import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

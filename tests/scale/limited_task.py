@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from penstock.core.types import TopicPartition
-from penstock.spark.options import Mode, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.task_reader import TaskSettings, read_task
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.task_reader import TaskSettings, read_task
 
 
 def peak_bytes() -> int:

@@ -8,11 +8,11 @@ its process, which must not be used for anything else.
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from penstock.spark import sink_transactions
-from penstock.spark.decision_log import DecisionLog
-from penstock.spark.sink_steps import Ledger
-from penstock.spark.source import PenstockDataSource
-from penstock.spark.writer import PenstockStreamWriter, make_stream_writer
+from penstock.spark.data_source import PenstockDataSource
+from penstock.spark.sink import transactions as sink_transactions
+from penstock.spark.sink.decision_log import DecisionLog
+from penstock.spark.sink.steps import Ledger
+from penstock.spark.sink.writer import PenstockStreamWriter, make_stream_writer
 
 
 class ForgetfulLog(DecisionLog):

@@ -3,7 +3,7 @@
     python -m tests.spark.sink_crash_app FOLDER BOOTSTRAP SOURCE TARGET CHECKPOINT STEP WHEN
 
 It copies a topic to another one, and kills Spark's JVM, as kill -9 does, when the commit of the
-second micro-batch comes to the step (the name of a class in `sink_decisions`), before or after it.
+second micro-batch comes to the step (the name of a class in `sink.decisions`), before or after it.
 The product has no hook for this: the format `penstock-crashing` is the real one with a driver that
 looks at each step first.
 """
@@ -19,10 +19,10 @@ import psutil
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from penstock.spark import sink_process
-from penstock.spark.sink_steps import Step
-from penstock.spark.sink_transactions import SinkDriver, TaskResult
-from penstock.spark.source import PenstockDataSource
+from penstock.spark.data_source import PenstockDataSource
+from penstock.spark.sink import process as sink_process
+from penstock.spark.sink.steps import Step
+from penstock.spark.sink.transactions import SinkDriver, TaskResult
 from tests.spark.sessions import new_session
 
 CRASH_STEP = "PENSTOCK_TEST_CRASH_STEP"

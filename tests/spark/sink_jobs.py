@@ -17,10 +17,10 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.range_reader import RangeReader
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
-from penstock.spark.sink_steps import Step
-from penstock.spark.sink_transactions import RunIdentity, SinkDriver, TaskResult, check_start
-from penstock.spark.task_writing import TaskIdentity, write_exactly_once
+from penstock.spark.sink.options import SinkOptions, find_columns, read_sink_options
+from penstock.spark.sink.steps import Step
+from penstock.spark.sink.task_writing import TaskIdentity, write_exactly_once
+from penstock.spark.sink.transactions import RunIdentity, SinkDriver, TaskResult, check_start
 
 PARTITIONS = 3
 PATIENCE_SECONDS = 30.0

@@ -14,10 +14,10 @@ from typing import Any
 
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import BrokerUnreachableError, PenstockError
-from penstock.spark import sink_decisions as protocol
-from penstock.spark import sink_steps
-from penstock.spark.sink_records import decision_record, done_record, fold
-from penstock.spark.sink_steps import (
+from penstock.spark.sink import decisions as protocol
+from penstock.spark.sink import steps as sink_steps
+from penstock.spark.sink.records import decision_record, done_record, fold
+from penstock.spark.sink.steps import (
     Committed,
     Ledger,
     Sight,

@@ -10,12 +10,12 @@ import pytest
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
-from penstock.spark.lookups import Lookups
-from penstock.spark.loss_channel import LossChannel
-from penstock.spark.micro_batches import MicroBatches
+from penstock.spark.loss.channel import LossChannel
 from penstock.spark.offsets import read_offset
-from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadLimits
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.micro_batches import MicroBatches
+from penstock.spark.source.options import Mode, SourceOptions, read_source_options
 from tests.client.number_cluster import NumberCluster
 
 ALL = ReadLimits()

@@ -6,15 +6,15 @@ from uuid import UUID
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.spark.batch_plan import plan_batch
-from penstock.spark.data_loss import LINES_MAX, REMEDIES, Loss, LossKind, data_loss_error
 from penstock.spark.errors import DataLossError, OptionError
-from penstock.spark.lookups import Lookups
-from penstock.spark.losses import LossCounter
-from penstock.spark.micro_batches import MicroBatches
+from penstock.spark.loss.data_loss import LINES_MAX, REMEDIES, Loss, LossKind, data_loss_error
+from penstock.spark.loss.losses import LossCounter
 from penstock.spark.offsets import read_offset
-from penstock.spark.options import Mode
 from penstock.spark.planning import OffsetRange, ReadLimits
+from penstock.spark.source.batch_plan import plan_batch
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.micro_batches import MicroBatches
+from penstock.spark.source.options import Mode
 from tests.client.number_cluster import NumberCluster
 from tests.client.stale_brokers import StaleBrokers
 from tests.spark.source_world import ALL, Query, lookups_of, source_options, stream_of

@@ -9,8 +9,8 @@ from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import create_topics, describe_configs, incremental_alter_configs
-from penstock.spark.decision_topic import ensure_topic
-from penstock.spark.sink_errors import DecisionTopicError
+from penstock.spark.sink.decision_topic import ensure_topic
+from penstock.spark.sink.errors import DecisionTopicError
 from tests.client.conftest import StepClock
 from tests.client.fake_broker import FakeCluster
 

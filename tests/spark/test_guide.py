@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.records.compression import CODEC_NAMES
-from penstock.spark import producer_settings, sink_options
-from penstock.spark.consumer_settings import USED
-from penstock.spark.data_loss import LossKind
 from penstock.spark.kafka_settings import TO_CLIENT
-from penstock.spark.options import KNOWN, Mode, SourceOptions, read_source_options
+from penstock.spark.loss.data_loss import LossKind
+from penstock.spark.sink import options as sink_options
+from penstock.spark.sink import producer_settings
+from penstock.spark.source.consumer_settings import USED
+from penstock.spark.source.options import KNOWN, Mode, SourceOptions, read_source_options
 from tests.docs.test_guides import ADDRESS, BLOCK, commands, run
 from tests.oracle.penstock_broker import penstock_broker
 

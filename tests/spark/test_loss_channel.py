@@ -10,14 +10,14 @@ import pytest
 
 from penstock.client.addresses import Address
 from penstock.core.types import TopicPartition
-from penstock.spark import loss_channel
-from penstock.spark.data_loss import LossKind
-from penstock.spark.loss_channel import LossChannel, open_loss_channel, tell_driver
-from penstock.spark.loss_reports import REPORT_BYTES_MAX, LossReport
-from penstock.spark.options import Mode
+from penstock.spark.loss import channel as loss_channel
+from penstock.spark.loss.channel import LossChannel, open_loss_channel, tell_driver
+from penstock.spark.loss.data_loss import LossKind
+from penstock.spark.loss.reports import REPORT_BYTES_MAX, LossReport
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.stream_reader import PenstockStreamReader
-from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.source.options import Mode
+from penstock.spark.source.stream_reader import PenstockStreamReader
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from tests.spark.source_world import Query, source_options
 
 A = TopicPartition("orders", 0)
@@ -195,7 +195,7 @@ def test_only_who_skips_losses_listens(
         opened.append(LossChannel(towards))
         return opened[-1]
 
-    monkeypatch.setattr("penstock.spark.stream_reader.open_loss_channel", opening)
+    monkeypatch.setattr("penstock.spark.source.stream_reader.open_loss_channel", opening)
     given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "orders"}
     reader = PenstockStreamReader({**given, "failOnDataLoss": fail_on_data_loss})
     reader._open()

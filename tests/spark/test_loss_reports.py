@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.types import TopicPartition
-from penstock.spark.data_loss import LossKind
-from penstock.spark.loss_reports import (
+from penstock.spark.loss.data_loss import LossKind
+from penstock.spark.loss.reports import (
     REPORT_BYTES_MAX,
     LossBook,
     LossReport,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.errors import OptionError
-from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import read_offset
 from penstock.spark.planning import TASKS_BY_BYTES_MAX, OffsetRange, ReadLimits
+from penstock.spark.source.micro_batches import MicroBatches
 from tests.client.number_cluster import NumberCluster
 from tests.spark.source_world import stream_of
 

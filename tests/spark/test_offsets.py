@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import CheckpointError
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
-from penstock.spark.subscription import topic_id_from, topic_id_text
+from penstock.spark.source.subscription import topic_id_from, topic_id_text
 
 names = st.text(st.sampled_from("abz-_.0"), min_size=1, max_size=8)
 partitions = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
-from penstock.spark.consumer_settings import REFUSED, WITHOUT_EFFECT
 from penstock.spark.errors import OptionError
-from penstock.spark.options import KNOWN, Mode, SourceOptions, read_source_options
-from penstock.spark.starting import EARLIEST, LATEST
-from penstock.spark.task_reader import TaskSettings
+from penstock.spark.source.consumer_settings import REFUSED, WITHOUT_EFFECT
+from penstock.spark.source.options import KNOWN, Mode, SourceOptions, read_source_options
+from penstock.spark.source.starting import EARLIEST, LATEST
+from penstock.spark.source.task_reader import TaskSettings
 
 SERVERS = {"kafka.bootstrap.servers": "one:9092,two:9093"}
 TOPIC = {**SERVERS, "subscribe": "orders"}

@@ -16,12 +16,12 @@ from penstock.client.range_reader import RangeReader
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.settings import settings_of
 from penstock.records.batch import read_header
-from penstock.spark import row_writer
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.errors import OptionError
-from penstock.spark.row_writer import RowWriter
-from penstock.spark.sink_options import ColumnError, SinkColumns, SinkOptions, read_sink_options
-from penstock.spark.sink_process import KEPT_MAX, Kept
+from penstock.spark.sink import row_writer
+from penstock.spark.sink.options import ColumnError, SinkColumns, SinkOptions, read_sink_options
+from penstock.spark.sink.process import KEPT_MAX, Kept
+from penstock.spark.sink.row_writer import RowWriter
 from penstock.testing import Broker
 from tests.client.conftest import StepClock
 

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.client.addresses import Address
 from penstock.core.errors import ConfigError
-from penstock.spark import producer_settings
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import TO_CLIENT
-from penstock.spark.sink_options import (
+from penstock.spark.sink import producer_settings
+from penstock.spark.sink.options import (
     ColumnError,
     Guarantee,
     SinkColumns,

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.spark import sink_decisions as protocol
-from penstock.spark import sink_steps
+from penstock.spark.sink import decisions as protocol
+from penstock.spark.sink import steps as sink_steps
 from tests.spark.sink_world import (
     ROWS_PER_BATCH,
     FencedError,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.spark.sink_errors import DecisionTopicError
-from penstock.spark.sink_records import decision_record, done_record, fold
-from penstock.spark.sink_steps import Decision, Ledger
+from penstock.spark.sink.errors import DecisionTopicError
+from penstock.spark.sink.records import decision_record, done_record, fold
+from penstock.spark.sink.steps import Decision, Ledger
 
 QUERY = "0f3c"
 

@@ -5,9 +5,9 @@ Every order of events is `test_sink_protocol`'s.
 
 import pytest
 
-from penstock.spark import sink_steps
-from penstock.spark.sink_decisions import longest_age_ms
-from penstock.spark.sink_errors import (
+from penstock.spark.sink import steps as sink_steps
+from penstock.spark.sink.decisions import longest_age_ms
+from penstock.spark.sink.errors import (
     CheckpointSetBackError,
     DecisionMissingError,
     PartialCommitError,

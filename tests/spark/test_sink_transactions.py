@@ -19,11 +19,11 @@ from penstock.client.producer_transactions import VERSION_2, ProducerTransaction
 from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.client.transactions import Transactions
 from penstock.core.errors import BrokerUnreachableError
-from penstock.spark import sink_steps
-from penstock.spark.decision_log import DecisionLog
-from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_errors import (
+from penstock.spark.sink import steps as sink_steps
+from penstock.spark.sink.decision_log import DecisionLog
+from penstock.spark.sink.decision_topic import ensure_topic
+from penstock.spark.sink.errors import (
     DecisionTopicError,
     OwnershipForgottenError,
     OwnershipLostError,
@@ -35,15 +35,15 @@ from penstock.spark.sink_errors import (
     TransactionsLostError,
     TransactionsTooOldError,
 )
-from penstock.spark.sink_options import SinkOptions, find_columns, read_sink_options
-from penstock.spark.sink_process import close_all
-from penstock.spark.sink_transactions import (
+from penstock.spark.sink.options import SinkOptions, find_columns, read_sink_options
+from penstock.spark.sink.process import close_all
+from penstock.spark.sink.task_writing import TaskIdentity, write_exactly_once
+from penstock.spark.sink.transactions import (
     IDS_PER_NUMBER_MAX,
     NUMBERS,
     check_start,
     run_prefix,
 )
-from penstock.spark.task_writing import TaskIdentity, write_exactly_once
 from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 from tests.spark.sink_jobs import (
     NEXT_VALUES,

@@ -18,12 +18,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.core.types import TopicPartition
-from penstock.spark.batch_reader import PenstockBatchReader
+from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.decode.columns import spark_schema
 from penstock.spark.errors import OptionError
 from penstock.spark.planning import LossAddress, OffsetRange, ReadLimits, ReadTask
-from penstock.spark.source import PenstockDataSource
-from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.source.batch_reader import PenstockBatchReader
+from penstock.spark.source.stream_reader import PenstockStreamReader
 from pyspark_penstock import DefaultSource
 
 GIVEN = {"kafka.bootstrap.servers": "one:9092", "subscribe": "orders"}

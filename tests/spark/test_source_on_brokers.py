@@ -10,12 +10,12 @@ import pytest
 
 from penstock.client.opening import open_cluster
 from penstock.spark.errors import DataLossError
-from penstock.spark.lookups import Lookups
-from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import read_offset
-from penstock.spark.options import Mode, read_source_options
 from penstock.spark.planning import ReadLimits
-from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.micro_batches import MicroBatches
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker

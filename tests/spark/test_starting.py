@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import OptionError, SubscriptionError
-from penstock.spark.lookups import Lookups
-from penstock.spark.options import Mode
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import Mode
 from tests.client.number_cluster import NumberCluster
 from tests.spark.source_world import lookups_of, source_options
 

@@ -19,10 +19,10 @@ from penstock.records.builder import build_batch
 from penstock.records.control import Marker, build_marker
 from penstock.records.record import Record
 from penstock.spark.errors import DataLossError
-from penstock.spark.options import Mode
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.subscription import topic_id_text
-from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.source.options import Mode
+from penstock.spark.source.subscription import topic_id_text
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from tests.client.conftest import StepClock
 from tests.client.fake_broker import FakeCluster
 from tests.client.stale_brokers import StaleBrokers

@@ -67,7 +67,7 @@ class OffsetRange(NamedTuple):
 
 
 class LossAddress(NamedTuple):
-    """The address for a task's loss reports: see `loss_channel`."""
+    """The address for a task's loss reports: see `loss.channel`."""
 
     host: str
     port: int

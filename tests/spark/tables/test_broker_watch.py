@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.tables.run import broker_watch
 from penstock.spark.tables.run.broker_watch import look, watching
 from penstock.testing import Broker

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.file import FILE_BYTES_MAX, load_definition
 from penstock.spark.tables.definition.model import (

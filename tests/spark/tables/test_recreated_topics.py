@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.spark.errors import SparkQueryError
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run import jobs
 from penstock.spark.tables.run import pipeline as running
@@ -15,7 +16,6 @@ from penstock.spark.tables.run.forgetting import forget_pipeline
 from penstock.spark.tables.run.pipeline import TablePipeline
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport
-from penstock.spark.task_reader import TaskSettings
 from penstock.testing import Broker
 from tests.spark.tables.pipeline_world import World, order
 from tests.spark.topics import Record, create_topic, delete_topic, produce

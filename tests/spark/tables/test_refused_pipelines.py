@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition, StreamOffset
-from penstock.spark.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.run import backfill, batches, pipeline
 from penstock.spark.tables.run.committer import TableCommitter

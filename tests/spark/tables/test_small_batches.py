@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.run import small_batches
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 from penstock.spark.tables.run.plan_file import PlanFile
 from penstock.spark.tables.tasks import orders
-from penstock.spark.task_reader import TaskSettings
 from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.topics import Record, produce
 

@@ -14,7 +14,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
 from penstock.spark.planning import OffsetRange
-from penstock.spark.subscription import Subscription
+from penstock.spark.source.subscription import Subscription
 from penstock.spark.tables.run.once import batches_now
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.source import PLAN_OPTION, PipelineReader

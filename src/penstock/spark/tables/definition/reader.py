@@ -13,8 +13,8 @@ from typing import Final
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import OptionError
 from penstock.spark.option_values import shown
-from penstock.spark.options import Mode, read_source_options
-from penstock.spark.subscription import is_topic_name
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.subscription import is_topic_name
 from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
 from penstock.spark.tables.definition.locations import problem_of
 from penstock.spark.tables.definition.model import (

@@ -20,14 +20,14 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.decode.columns import spark_schema
 from penstock.spark.errors import SubscriptionError
-from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import NO_EPOCH
-from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.starting import LATEST
-from penstock.spark.subscription import closest_topics
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.source.starting import LATEST
+from penstock.spark.source.subscription import closest_topics
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from penstock.spark.tables.definition.model import PipelineDefinition
-from penstock.spark.task_reader import TaskSettings, read_range
 
 TIMEOUT_MS: Final = 10_000
 SAMPLE_RECORDS_MAX: Final = 100

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
@@ -29,7 +30,6 @@ from penstock.spark.tables.run.forgetting import absorb_backfill
 from penstock.spark.tables.run.jobs import run_ranges
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
-from penstock.spark.task_reader import TaskSettings
 
 PORTION_OFFSETS: Final = 2_000_000
 """Offsets of one commit, of all partitions together."""

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from penstock.client.opening import open_cluster
 from penstock.core.errors import PenstockError
-from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.options import SourceOptions
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import SourceOptions
 
 LOOK_SECONDS: Final = 3.0
 ANSWER_MS_MAX: Final = 3_000

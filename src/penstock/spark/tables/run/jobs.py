@@ -11,11 +11,11 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from penstock.spark.planning import TASKS_MAX, OffsetRange, ReadTask, Splitting, split_ranges
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport, pack, unpack
 from penstock.spark.tables.tasks.task_plan import TaskPlan, pack_plan
-from penstock.spark.task_reader import TaskSettings
 
 
 def run_ranges(

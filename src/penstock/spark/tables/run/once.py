@@ -8,10 +8,10 @@ writing a million records.
 
 from collections.abc import Iterator
 
-from penstock.spark.lookups import Lookups
-from penstock.spark.micro_batches import MicroBatches
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
-from penstock.spark.options import SourceOptions
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.micro_batches import MicroBatches
+from penstock.spark.source.options import SourceOptions
 from penstock.spark.tables.run.table_offsets import require_no_second_log, second_log_refused
 from penstock.spark.tables.tasks.orders import TaskOrder
 

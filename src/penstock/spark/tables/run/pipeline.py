@@ -28,8 +28,9 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.options import SourceOptions
 from penstock.spark.progress.line import reason_of
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker
 from penstock.spark.tables.commit.decisions import starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
@@ -52,7 +53,6 @@ from penstock.spark.tables.tasks.orders import TaskOrder
 from penstock.spark.tables.tasks.report import BatchReport, TaskReport, ranges_of, unpack
 from penstock.spark.tables.tasks.task import planned_report
 from penstock.spark.tables.tasks.task_plan import pack_plan
-from penstock.spark.task_reader import TaskSettings
 
 NOTHING_HELD: Final = StreamOffset({})
 

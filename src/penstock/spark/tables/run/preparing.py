@@ -16,10 +16,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.spark.lookups import Lookups
 from penstock.spark.offsets import StreamOffset
-from penstock.spark.options import Mode, SourceOptions, read_source_options
 from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import (
     Expectation,
@@ -50,7 +51,6 @@ from penstock.spark.tables.values.json.inference import SAMPLE_VALUES_MAX, infer
 from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
 from penstock.spark.tables.values.schema_changes import all_nullable
 from penstock.spark.tables.values.value_parsers import ParserPlan, new_parser, plan_parser
-from penstock.spark.task_reader import TaskSettings, read_range
 
 LOGGER: Final = logging.getLogger(__name__)
 SAMPLE_OFFSETS_MAX: Final = 1_000

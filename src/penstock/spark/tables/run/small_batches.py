@@ -21,9 +21,9 @@ from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planning import ReadTask
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport
-from penstock.spark.task_reader import TaskSettings
 
 LOGGER: Final = logging.getLogger(__name__)
 SECONDS_MAX: Final = 5.0

@@ -22,8 +22,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
-from penstock.spark.options import Mode, read_source_options
-from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.stream_reader import PenstockStreamReader
+from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.tables.run.table_offsets import (
     beginning,
@@ -42,7 +43,6 @@ from penstock.spark.tables.tasks.orders import (
     is_small,
     small_together,
 )
-from penstock.spark.task_reader import TaskSettings
 
 NAME: Final = "penstock_pipeline"
 PLAN_OPTION: Final = "planFile"

@@ -22,7 +22,7 @@ from dataclasses import replace
 from penstock.core.types import TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.offsets import PartitionPosition, StreamOffset
-from penstock.spark.subscription import Subscription
+from penstock.spark.source.subscription import Subscription
 from penstock.spark.tables.commit.stops import RECREATED_REMEDY
 
 

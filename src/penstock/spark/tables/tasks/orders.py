@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.task_reader import TaskSettings, read_range
+from penstock.spark.source.task_reader import TaskSettings, read_range
 from penstock.spark.worker_process import settle
 
 if TYPE_CHECKING:

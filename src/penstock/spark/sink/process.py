@@ -13,9 +13,9 @@ from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.client.producer_transactions import ProducerTransactions
-from penstock.spark.sink_options import SinkOptions
-from penstock.spark.sink_steps import Ledger
-from penstock.spark.sink_transactions import RunIdentity, SinkDriver, check_start, look_first
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.steps import Ledger
+from penstock.spark.sink.transactions import RunIdentity, SinkDriver, check_start, look_first
 
 KEPT_MAX: Final = 16
 """More queries than this do not share a process in practice."""

@@ -2,7 +2,7 @@
 
 At least once: it writes them and waits until they are stored. Exactly once: it writes them inside a
 transaction of its own, waits until they are stored, and leaves the transaction open; the driver
-ends it (`sink_decisions`). A task that fails aborts its transaction, as far as it can; the driver
+ends it (`sink.decisions`). A task that fails aborts its transaction, as far as it can; the driver
 finds the remaining ones. A task without rows has no transaction.
 
 It is a plain function of an iterator of Arrow batches: the identity of Spark's task is an argument.
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from penstock.client.transaction_outcomes import OpenTransaction
 from penstock.core.errors import PenstockError
-from penstock.spark.row_writer import RowWriter, digest_of
-from penstock.spark.sink_decisions import is_committed
-from penstock.spark.sink_errors import TransactionsLeftOpenError
-from penstock.spark.sink_options import SinkColumns, SinkOptions
-from penstock.spark.sink_process import cluster_of, ledger_of, transactions_of
-from penstock.spark.sink_steps import added_digests
-from penstock.spark.sink_transactions import RunIdentity, TaskResult, task_ids
+from penstock.spark.sink.decisions import is_committed
+from penstock.spark.sink.errors import TransactionsLeftOpenError
+from penstock.spark.sink.options import SinkColumns, SinkOptions
+from penstock.spark.sink.process import cluster_of, ledger_of, transactions_of
+from penstock.spark.sink.row_writer import RowWriter, digest_of
+from penstock.spark.sink.steps import added_digests
+from penstock.spark.sink.transactions import RunIdentity, TaskResult, task_ids
 
 
 class TaskIdentity(NamedTuple):

@@ -16,7 +16,6 @@ from typing import Final
 
 from penstock.client.calls import FetchBounds
 from penstock.client.options import ClientOptions, parse_client_options
-from penstock.spark import consumer_settings
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.option_values import (
@@ -30,7 +29,8 @@ from penstock.spark.option_values import (
 )
 from penstock.spark.partition_json import read_partitions
 from penstock.spark.planning import ReadLimits, Splitting
-from penstock.spark.starting import (
+from penstock.spark.source import consumer_settings
+from penstock.spark.source.starting import (
     EARLIEST,
     ENDING,
     LATEST,
@@ -40,7 +40,7 @@ from penstock.spark.starting import (
     read_position,
     require_order,
 )
-from penstock.spark.subscription import Subscription, is_topic_name
+from penstock.spark.source.subscription import Subscription, is_topic_name
 
 KNOWN: Final = (
     "assign",

@@ -6,7 +6,7 @@ One place for the driver and the tasks, so that `failOnDataLoss` means the same 
 import logging
 from collections.abc import Sequence
 
-from penstock.spark.data_loss import Loss, data_loss_error, describe_losses
+from penstock.spark.loss.data_loss import Loss, data_loss_error, describe_losses
 
 LOGGER = logging.getLogger("penstock.spark")
 

@@ -18,7 +18,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.retries import Pauses
 from penstock.core.errors import BrokerAnswerError
 from penstock.protocol.error_codes import ErrorCode
-from penstock.spark.sink_errors import DecisionTopicError
+from penstock.spark.sink.errors import DecisionTopicError
 
 PARTITIONS: Final = 8
 """Of a topic of decisions that is created here: queries in different ones do not wait."""

@@ -18,8 +18,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.spark.sink_errors import DecisionTopicError
-from penstock.spark.sink_steps import Decision, Ledger
+from penstock.spark.sink.errors import DecisionTopicError
+from penstock.spark.sink.steps import Decision, Ledger
 
 VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 900_000

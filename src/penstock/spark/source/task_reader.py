@@ -20,14 +20,14 @@ from penstock.client.opening import open_cluster
 from penstock.client.options import ClientOptions
 from penstock.client.range_reader import RangeGoneError, RangeReader, TopicRecreatedError
 from penstock.core.errors import UnknownTopicOrPartitionError
-from penstock.spark.data_loss import Loss, LossKind
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.loss_channel import tell_driver
-from penstock.spark.loss_reports import LossReport
-from penstock.spark.losses import LossCounter
-from penstock.spark.options import SourceOptions
+from penstock.spark.loss.channel import tell_driver
+from penstock.spark.loss.data_loss import Loss, LossKind
+from penstock.spark.loss.losses import LossCounter
+from penstock.spark.loss.reports import LossReport
 from penstock.spark.planning import OffsetRange, ReadTask
-from penstock.spark.subscription import topic_id_from
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.subscription import topic_id_from
 from penstock.spark.worker_process import settle
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.client.opening import open_cluster
-from penstock.spark.batch_plan import plan_batch
-from penstock.spark.lookups import Lookups
-from penstock.spark.losses import LOGGER, LossCounter
-from penstock.spark.options import Mode, read_source_options
-from penstock.spark.task_reader import TaskSettings, read_task
+from penstock.spark.loss.losses import LOGGER, LossCounter
+from penstock.spark.source.batch_plan import plan_batch
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.task_reader import TaskSettings, read_task
 
 
 class PenstockBatchReader(DataSourceReader):

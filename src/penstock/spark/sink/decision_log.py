@@ -6,7 +6,7 @@ decision that was committed before the call. All of it rests on Kafka's transact
 transactional id is the same for every driver of the query, and a new owner fences the last one.
 
 A decision of another query that is being written in the same partition delays `read`, for a minute
-at most: then the cluster aborts it. This module decides nothing: see `sink_decisions`; and
+at most: then the cluster aborts it. This module decides nothing: see `sink.decisions`; and
 `decision_topic` creates the topic.
 """
 
@@ -27,15 +27,15 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.spark.decision_topic import PARTITIONS
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.sink_errors import (
+from penstock.spark.sink.decision_topic import PARTITIONS
+from penstock.spark.sink.errors import (
     DecisionTopicError,
     OwnershipForgottenError,
     OwnershipLostError,
 )
-from penstock.spark.sink_records import decision_record, done_record, fold
-from penstock.spark.sink_steps import Decision, Ledger
+from penstock.spark.sink.records import decision_record, done_record, fold
+from penstock.spark.sink.steps import Decision, Ledger
 
 OWNER_TIMEOUT_MS: Final = 60_000
 """A decision takes milliseconds. A dead driver's open decision delays readers for this time."""

@@ -21,13 +21,20 @@ from penstock.client.log_sizes import find_log_sizes
 from penstock.client.offset_lookup import FoundOffset
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
-from penstock.spark.data_loss import ends_early, suspects
 from penstock.spark.errors import SubscriptionError
+from penstock.spark.loss.data_loss import ends_early, suspects
 from penstock.spark.offsets import PartitionPosition, StreamOffset
-from penstock.spark.options import SourceOptions
 from penstock.spark.planning import estimate_record_bytes
-from penstock.spark.starting import EARLIEST, LATEST, Position, lookups, offsets_from, without_match
-from penstock.spark.subscription import Assignment, assign, require_present
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.starting import (
+    EARLIEST,
+    LATEST,
+    Position,
+    lookups,
+    offsets_from,
+    without_match,
+)
+from penstock.spark.source.subscription import Assignment, assign, require_present
 
 SIZES_SECONDS_MAX: Final = 60.0
 """How old the estimate of record sizes may be. It changes slowly, and a micro-batch is short."""

@@ -50,7 +50,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns. Spark calls this first, so wrong options are reported here."""
-        from penstock.spark.options import Mode, read_source_options
+        from penstock.spark.source.options import Mode, read_source_options
 
         options = read_source_options(self.options, Mode.ANY)
         columns = [*COLUMNS, HEADERS] if options.include_headers else COLUMNS
@@ -58,21 +58,21 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
-        from penstock.spark.batch_reader import PenstockBatchReader
+        from penstock.spark.source.batch_reader import PenstockBatchReader
 
         self._require_columns(schema)
         return PenstockBatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream."""
-        from penstock.spark.stream_reader import PenstockStreamReader
+        from penstock.spark.source.stream_reader import PenstockStreamReader
 
         self._require_columns(schema)
         return PenstockStreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """The writer of a batch."""
-        from penstock.spark.writer import make_batch_writer
+        from penstock.spark.sink.writer import make_batch_writer
 
         return make_batch_writer(self.options, schema, overwrite=overwrite)
 
@@ -82,7 +82,7 @@ class PenstockDataSource(DataSource):
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
         """The writer of a stream."""
-        from penstock.spark.writer import make_stream_writer
+        from penstock.spark.sink.writer import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite=overwrite)
 

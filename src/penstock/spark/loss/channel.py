@@ -17,9 +17,9 @@ from contextlib import closing
 from typing import Final
 
 from penstock.client.addresses import Address
-from penstock.spark.data_loss import Loss
-from penstock.spark.loss_reports import REPORT_BYTES_MAX, LossBook, LossReport, write_report
-from penstock.spark.losses import LOGGER
+from penstock.spark.loss.data_loss import Loss
+from penstock.spark.loss.losses import LOGGER
+from penstock.spark.loss.reports import REPORT_BYTES_MAX, LossBook, LossReport, write_report
 from penstock.spark.planning import LossAddress
 
 REPORTS_WAITING_MAX: Final = 4_096

@@ -5,12 +5,12 @@ Missing records that the options name (removed before the start, or beyond the e
 data loss, reported as in a stream.
 """
 
-from penstock.spark.data_loss import readable
 from penstock.spark.errors import OptionError
-from penstock.spark.lookups import Lookups
-from penstock.spark.losses import LossCounter
-from penstock.spark.options import SourceOptions
+from penstock.spark.loss.data_loss import readable
+from penstock.spark.loss.losses import LossCounter
 from penstock.spark.planning import OffsetRange, ReadTask, split_ranges
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import SourceOptions
 
 
 def plan_batch(lookups: Lookups, options: SourceOptions, losses: LossCounter) -> list[ReadTask]:

@@ -25,8 +25,8 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from penstock.spark.encode.encoder import BatchEncoder, digest_of_columns
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_options import ColumnError, SinkColumns, SinkOptions
-from penstock.spark.sink_steps import added_digests
+from penstock.spark.sink.options import ColumnError, SinkColumns, SinkOptions
+from penstock.spark.sink.steps import added_digests
 
 BUFFERED_BYTES_MAX: Final = 33_554_432
 """Kafka's buffer.memory: the bytes in the open batches of all topics."""

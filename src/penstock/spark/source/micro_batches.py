@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
-from penstock.spark import data_loss, planning
+from penstock.spark import planning
 from penstock.spark.errors import OptionError
-from penstock.spark.lookups import Lookups
-from penstock.spark.loss_channel import LossChannel
-from penstock.spark.losses import LossCounter
+from penstock.spark.loss import data_loss
+from penstock.spark.loss.channel import LossChannel
+from penstock.spark.loss.losses import LossCounter
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
-from penstock.spark.options import SourceOptions
 from penstock.spark.planning import OffsetRange, ReadLimits, ReadTask, split_ranges
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.options import SourceOptions
 
 Document = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The values of the sink's protocol: the ledger, the steps and their results (pure).
 
-`sink_decisions` yields these steps in order and is sent their results; `sink_transactions` carries
+`sink.decisions` yields these steps in order and is sent their results; `sink.transactions` carries
 them out against brokers, and a test on plain values. Nothing is decided here.
 """
 

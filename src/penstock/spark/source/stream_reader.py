@@ -23,13 +23,13 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.spark.lookups import Lookups
-from penstock.spark.loss_channel import LossChannel, open_loss_channel
-from penstock.spark.losses import LOGGER
-from penstock.spark.micro_batches import MicroBatches
-from penstock.spark.options import Mode, SourceOptions, read_source_options
+from penstock.spark.loss.channel import LossChannel, open_loss_channel
+from penstock.spark.loss.losses import LOGGER
 from penstock.spark.planning import ReadLimits
-from penstock.spark.task_reader import TaskSettings, read_task
+from penstock.spark.source.lookups import Lookups
+from penstock.spark.source.micro_batches import MicroBatches
+from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.source.task_reader import TaskSettings, read_task
 
 
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

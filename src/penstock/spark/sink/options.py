@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from penstock.client.options import ClientOptions, parse_client_options
 from penstock.records.compression import CODEC_NAMES
-from penstock.spark import producer_settings
 from penstock.spark.errors import OptionError, SparkQueryError
 from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.option_values import read_boolean, read_choice, read_integer, shown
+from penstock.spark.sink import producer_settings
 
 KNOWN: Final = (
     "decisionTopic",

@@ -1,7 +1,7 @@
 """A task's reports to the driver about records that it could not read, and their count (pure).
 
 Spark has no API for a Python source to send a number from a task to the driver, so with
-`failOnDataLoss=false` the source has its own: one small report for each loss, by `loss_channel`.
+`failOnDataLoss=false` the source has its own: one small report for each loss, by `loss.channel`.
 
 Guarantees: an offset counts once, however often Spark runs its task (after a failure, twice at a
 time by speculation, or again for a second action in foreachBatch). A report of another run or
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock.core.types import TopicPartition
-from penstock.spark.data_loss import Loss, LossKind
+from penstock.spark.loss.data_loss import Loss, LossKind
 from penstock.spark.planning import LossAddress, OffsetRange
 
 REPORT_BYTES_MAX: Final = 8_192

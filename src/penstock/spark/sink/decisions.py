@@ -17,8 +17,8 @@ then it commits the transactions. The rules:
    logged, and the sweep is retried with a later batch.
 
 `commit_batch` and `abort_batch` are generators that yield steps and are sent their results, so that
-a test can stop, crash or interleave them anywhere. `sink_transactions` carries the steps out;
-`sink_records` has the record format. No Spark, no Arrow, no IO.
+a test can stop, crash or interleave them anywhere. `sink.transactions` carries the steps out;
+`sink.records` has the record format. No Spark, no Arrow, no IO.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import PenstockError
-from penstock.spark.sink_errors import (
+from penstock.spark.sink.errors import (
     CheckpointSetBackError,
     DecisionMissingError,
     OutcomeUnknownError,
@@ -39,7 +39,7 @@ from penstock.spark.sink_errors import (
     TransactionsTooOldError,
     named,
 )
-from penstock.spark.sink_steps import (
+from penstock.spark.sink.steps import (
     AbortAll,
     CommitAll,
     Committed,

@@ -1,6 +1,6 @@
 """The writers for Spark: `df.write` and `df.writeStream` with `format("penstock")`.
 
-Thin: `task_writing` writes rows, `sink_transactions` makes them visible. Spark creates a writer on
+Thin: `task_writing` writes rows, `sink.transactions` makes them visible. Spark creates a writer on
 the driver for each micro-batch, sends it to the tasks, and creates another one, in another process,
 for each commit.
 """
@@ -20,16 +20,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError, SparkQueryError
-from penstock.spark.sink_options import (
+from penstock.spark.sink.options import (
     Guarantee,
     SinkColumns,
     SinkOptions,
     find_columns,
     read_sink_options,
 )
-from penstock.spark.sink_process import check_once, driver_of
-from penstock.spark.sink_transactions import RunIdentity, TaskResult
-from penstock.spark.task_writing import TaskIdentity, write_at_least_once, write_exactly_once
+from penstock.spark.sink.process import check_once, driver_of
+from penstock.spark.sink.task_writing import TaskIdentity, write_at_least_once, write_exactly_once
+from penstock.spark.sink.transactions import RunIdentity, TaskResult
 from penstock.spark.worker_process import settle
 
 LOGGER: Final = logging.getLogger("penstock.spark")

@@ -3,7 +3,7 @@
 The driver's side is `SinkDriver`, one for each run of a query in a process: it keeps the ledger
 from one micro-batch to the next, and drops it when anything fails. Spark may use another process
 for the next batch; then the log is read again. The tasks' side is `look_first` and `TaskWriting`.
-`sink_decisions` decides the steps, never this module.
+`sink.decisions` decides the steps, never this module.
 """
 
 import logging
@@ -16,13 +16,13 @@ from penstock.client.producer_transactions import ProducerTransactions
 from penstock.client.transaction_outcomes import OpenTransaction, is_open
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
-from penstock.spark import sink_decisions as protocol
-from penstock.spark import sink_steps
-from penstock.spark.decision_log import DecisionLog
-from penstock.spark.decision_topic import ensure_topic
 from penstock.spark.errors import OptionError
-from penstock.spark.sink_options import SinkOptions
-from penstock.spark.sink_steps import Ledger, Step, Sweep, WrittenBatch, added_digests
+from penstock.spark.sink import decisions as protocol
+from penstock.spark.sink import steps as sink_steps
+from penstock.spark.sink.decision_log import DecisionLog
+from penstock.spark.sink.decision_topic import ensure_topic
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.steps import Ledger, Step, Sweep, WrittenBatch, added_digests
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 

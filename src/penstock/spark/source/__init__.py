@@ -1,0 +1,1 @@
+"""The source `format("penstock")`: batch and stream readers, planning, and their tasks."""
