@@ -5,7 +5,7 @@ from typing import cast, overload
 
 import pytest
 
-from penstock.coordinator.groups.offsets import offset_tombstone
+from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.shard import StoredRecord
 from penstock.core.errors import BatchTooLargeError
 from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from penstock.coordinator.groups.offsets import offset_tombstone
+from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.ports import LoadedBatch
 from penstock.coordinator.shard import Producer
 from penstock.core.limits import COORDINATOR_LOAD_RECORDS

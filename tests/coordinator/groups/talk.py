@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
 from tests.coordinator.groups.vocabulary import GroupVocabulary
 from tests.coordinator.rig import ShardRig
 

@@ -1,7 +1,7 @@
 """Classic groups: the corners that the golden conversations do not show."""
 
 from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.subscriptions import subscribed_topics
+from penstock.coordinator.groups.state.subscriptions import subscribed_topics
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from tests.coordinator.groups.talk import Talk

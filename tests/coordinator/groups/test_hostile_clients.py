@@ -6,8 +6,9 @@ these is answered, and its records can be written.
 
 import pytest
 
-from penstock.coordinator.groups import classic_join, classic_rebalance
-from penstock.coordinator.groups.classic_group import ClassicState
+from penstock.coordinator.groups.classic import join as classic_join
+from penstock.coordinator.groups.classic import rebalance as classic_rebalance
+from penstock.coordinator.groups.state.classic_group import ClassicState
 from penstock.coordinator.shard import Asked
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.join_group import (

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.coordinator.groups import offset_cleanup
+from penstock.coordinator.groups.offsets import cleanup as offset_cleanup
 from penstock.core.limits import COORDINATOR_PORTION_RECORDS_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_commit import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.groups import offset_cleanup
+from penstock.coordinator.groups.offsets import cleanup as offset_cleanup
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.shard import Outcome
 from penstock.core.limits import BATCH_BYTES_MAX_DEFAULT, COORDINATOR_PORTION_RECORDS_MAX

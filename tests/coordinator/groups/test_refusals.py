@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator.groups.classic_group import ClassicState
+from penstock.coordinator.groups.state.classic_group import ClassicState
 from penstock.coordinator.shard import REFUSED_RETRY_MS
 from penstock.protocol.error_codes import ErrorCode
 from tests.coordinator.groups.consumer.test_consumer_groups import Client

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 from uuid import UUID
 
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from penstock.coordinator.groups.embedded_protocol import decode_assignment, version_of
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.coordinator.groups.settings import GroupSettings

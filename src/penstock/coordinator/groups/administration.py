@@ -6,10 +6,10 @@ answers. Authorized operations are NOT filled in here: the handler knows the cli
 
 from typing import Final
 
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_members import describe
-from penstock.coordinator.groups.group import Group, GroupState
+from penstock.coordinator.groups.classic.members import describe
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.group_state import Group, GroupState
 from penstock.coordinator.shard import Asked, Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_groups import (

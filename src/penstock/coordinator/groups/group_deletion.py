@@ -12,10 +12,10 @@ from collections import deque
 from functools import partial
 from typing import Final
 
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.group import GroupState
-from penstock.coordinator.groups.offsets import offset_tombstone
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.portions import Portion
 from penstock.coordinator.shard import Ticket, TimerKey
 from penstock.protocol.error_codes import ErrorCode

@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.coordinator.groups.administration import GroupAdministration
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.consumer import ConsumerGroups
-from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.consumer.groups import ConsumerGroups
 from penstock.coordinator.groups.group_deletion import GroupDeletion
-from penstock.coordinator.groups.offset_cleanup import OffsetCleanup
-from penstock.coordinator.groups.offset_store import OffsetStore
-from penstock.coordinator.groups.offsets import Offsets
+from penstock.coordinator.groups.offsets.cleanup import OffsetCleanup
+from penstock.coordinator.groups.offsets.requests import Offsets
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.state.group_state import GroupState
+from penstock.coordinator.groups.state.offset_store import OffsetStore
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.coordinator.ports import GroupTimes
 from penstock.coordinator.shard import (

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.protocol.error_codes import ErrorCode

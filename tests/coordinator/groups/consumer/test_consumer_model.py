@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.coordinator.groups.assignors import PartitionSets
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from penstock.coordinator.groups.embedded_protocol import decode_assignment, to_ids
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.ports import ConsumerTimes
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

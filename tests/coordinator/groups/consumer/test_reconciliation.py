@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.coordinator.groups.consumer_member import Member, MemberState
-from penstock.coordinator.groups.consumer_reconciliation import Target, reconcile
+from penstock.coordinator.groups.consumer.consumer_member import Member, MemberState
+from penstock.coordinator.groups.consumer.reconciliation import Target, reconcile
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.protocol.error_codes import ErrorCode
 

@@ -2,20 +2,18 @@
 
 `upgrade` and `downgrade` return the records that convert a group to the other kind. Assignments
 survive both ways: no partition changes hands by the conversion itself. They do NOT change the live
-groups; `consumer_heartbeat` and `consumer_leaving` do, when everything is decided.
+groups; `consumer.heartbeat` and `consumer.leaving` do, when everything is decided.
 """
 
 from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from penstock.coordinator.groups import consumer_records as records
 from penstock.coordinator.groups.assignors import PartitionSets
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_member import ClassicMember
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_member import Member, owned_since
-from penstock.coordinator.groups.consumer_topics import metadata_hash
+from penstock.coordinator.groups.consumer import records
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import Member, owned_since
+from penstock.coordinator.groups.consumer.topics import metadata_hash
 from penstock.coordinator.groups.embedded_protocol import (
     decode_assignment,
     decode_subscription,
@@ -25,7 +23,9 @@ from penstock.coordinator.groups.embedded_protocol import (
 )
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.coordinator.groups.settings import GroupSettings
-from penstock.coordinator.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.classic_member import ClassicMember
+from penstock.coordinator.groups.state.subscriptions import CONSUMER_PROTOCOL_TYPE
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.coordinator.shard import StoredRecord
 from penstock.protocol.error_codes import ErrorCode

@@ -4,15 +4,15 @@ Each checks the member (a static one must be the latest of its instance), its ge
 state of the group. It does NOT know consumer groups (KIP-848).
 """
 
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_rebalance import (
+from penstock.coordinator.groups.classic.rebalance import (
     Rebalances,
     heartbeat_key,
     sync_error,
     sync_response,
 )
-from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember

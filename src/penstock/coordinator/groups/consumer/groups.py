@@ -9,18 +9,18 @@ does NOT know offsets.
 from functools import partial
 from typing import cast
 
-from penstock.coordinator.groups import consumer_records as records
-from penstock.coordinator.groups import consumer_sessions
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.consumer_classic import ClassicMembersOfConsumerGroups
-from penstock.coordinator.groups.consumer_describe import describe_group, not_found
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_heartbeat import Heartbeats
-from penstock.coordinator.groups.consumer_leaving import Leaving
-from penstock.coordinator.groups.consumer_member import MemberState
-from penstock.coordinator.groups.consumer_sessions import Sessions
-from penstock.coordinator.groups.group import Group, GroupState
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.consumer import records
+from penstock.coordinator.groups.consumer import sessions as consumer_sessions
+from penstock.coordinator.groups.consumer.classic_members import ClassicMembersOfConsumerGroups
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import MemberState
+from penstock.coordinator.groups.consumer.describe import describe_group, not_found
+from penstock.coordinator.groups.consumer.heartbeat import Heartbeats
+from penstock.coordinator.groups.consumer.leaving import Leaving
+from penstock.coordinator.groups.consumer.sessions import Sessions
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.group_state import Group, GroupState
 from penstock.coordinator.shard import Asked, Ticket, TimerKey
 from penstock.protocol.codec import Message
 from penstock.protocol.messages.consumer_group_describe import (

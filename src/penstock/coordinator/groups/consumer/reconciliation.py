@@ -20,7 +20,11 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from penstock.coordinator.groups.assignors import PartitionSets
-from penstock.coordinator.groups.consumer_member import Member, MemberState, OwnedPartitions
+from penstock.coordinator.groups.consumer.consumer_member import (
+    Member,
+    MemberState,
+    OwnedPartitions,
+)
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.protocol.error_codes import ErrorCode
 

@@ -2,7 +2,7 @@
 
 `TRANSITIONS` lists the states and their order. The group keeps its members, its leader, the members
 that have rejoined and the members that must send SyncGroup; `validate` checks it. It decides
-nothing about time and answers no request: `classic_rebalance` does. It is soft state; only the
+nothing about time and answers no request: `classic.rebalance` does. It is soft state; only the
 `GroupMetadataValue` of `stored_value` survives a crash.
 """
 
@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
-from penstock.coordinator.groups.any_group import CommitClaim, OffsetExpiry
-from penstock.coordinator.groups.classic_member import ClassicMember
-from penstock.coordinator.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from penstock.coordinator.groups.state.any_group import CommitClaim, OffsetExpiry
+from penstock.coordinator.groups.state.classic_member import ClassicMember
+from penstock.coordinator.groups.state.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    subscribed_topics,
+)
 from penstock.coordinator.shard import StoredRecord, Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupRequestProtocol

@@ -8,20 +8,20 @@ groups (KIP-848): `shard` sends their JoinGroup requests elsewhere.
 
 from typing import Final
 
-from penstock.coordinator.groups.classic_group import (
-    ClassicGroup,
-    ClassicState,
-    metadata_bytes,
-)
-from penstock.coordinator.groups.classic_member import ClassicMember
-from penstock.coordinator.groups.classic_rebalance import (
+from penstock.coordinator.groups.classic.rebalance import (
     Rebalances,
     heartbeat_key,
     join_error,
     join_response,
 )
-from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import (
+    ClassicGroup,
+    ClassicState,
+    metadata_bytes,
+)
+from penstock.coordinator.groups.state.classic_member import ClassicMember
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import Asked, Ticket
 from penstock.core.limits import (
     GROUP_METADATA_BYTES_MAX,

@@ -7,14 +7,14 @@ keeps its partitions: that is NOT leaving in this sense.
 
 from functools import partial
 
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.consumer_change import GroupChange
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_member import Member
-from penstock.coordinator.groups.consumer_sessions import Sessions
-from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.consumer.change import GroupChange
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import Member
+from penstock.coordinator.groups.consumer.sessions import Sessions
+from penstock.coordinator.groups.consumer.upgrade import can_downgrade, downgrade, downgrade_records
 from penstock.coordinator.groups.reaction import Reaction
-from penstock.coordinator.groups.upgrade import can_downgrade, downgrade, downgrade_records
+from penstock.coordinator.groups.state.group_state import GroupState
 
 
 class Leaving:

@@ -9,7 +9,7 @@ the shard: `consumer.loaded` sets them anew.
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.coordinator.groups.consumer_member import Member, MemberState
+from penstock.coordinator.groups.consumer.consumer_member import Member, MemberState
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.ports import GroupTimes
 from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey

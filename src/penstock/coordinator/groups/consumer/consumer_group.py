@@ -2,7 +2,7 @@
 
 `apply` is the only way in: live, on load, and on a scratch copy while a group is being converted.
 It also keeps derived state up to date: the owner of each partition, how many members subscribe to a
-topic, how many use the classic protocol. It decides NOTHING: `consumer_change` decides which
+topic, how many use the classic protocol. It decides NOTHING: `consumer.change` decides which
 records to write; timers are soft state and elsewhere.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from penstock.coordinator.groups import consumer_records as records
-from penstock.coordinator.groups.any_group import CommitClaim, OffsetExpiry
 from penstock.coordinator.groups.assignors import PartitionSets
-from penstock.coordinator.groups.consumer_member import Member, MemberState
-from penstock.coordinator.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.groups.consumer import records
+from penstock.coordinator.groups.consumer.consumer_member import Member, MemberState
+from penstock.coordinator.groups.state.any_group import CommitClaim, OffsetExpiry
+from penstock.coordinator.groups.state.subscriptions import CONSUMER_PROTOCOL_TYPE
 from penstock.coordinator.shard import StoredRecord
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode

@@ -3,7 +3,7 @@
 It reads the present group and collects records; the group itself changes when they are replayed.
 The steps are those of Kafka, in its order: the member, its subscription, the epoch of the group,
 the target assignment, the member's own assignment. It does NOT check the client
-(`consumer_heartbeat`, `consumer_classic`) and sets no timers.
+(`consumer.heartbeat`, `consumer.classic_members`) and sets no timers.
 """
 
 from collections import Counter
@@ -11,22 +11,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from penstock.coordinator.groups import consumer_records as records
 from penstock.coordinator.groups import regular_expressions
 from penstock.coordinator.groups.assignors import ASSIGNORS, PartitionSets
-from penstock.coordinator.groups.consumer_group import ConsumerGroup, ResolvedExpression
-from penstock.coordinator.groups.consumer_member import Member
-from penstock.coordinator.groups.consumer_reconciliation import (
+from penstock.coordinator.groups.consumer import records
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup, ResolvedExpression
+from penstock.coordinator.groups.consumer.consumer_member import Member
+from penstock.coordinator.groups.consumer.reconciliation import (
     ReportedPartitions,
     Target,
     reconcile,
 )
-from penstock.coordinator.groups.consumer_topics import (
+from penstock.coordinator.groups.consumer.topics import (
     metadata_hash,
     specification,
     subscribed_ids,
 )
-from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import StoredRecord
 
 EXPRESSION_REFRESH_INTERVAL_MS_MIN: Final = 10_000

@@ -5,17 +5,17 @@ classic groups in `classic` are soft state: a classic group is written only when
 complete, as in Kafka, so a rebalance that was under way is NOT remembered after a crash. `loaded`
 creates the live groups from the stored ones.
 
-Owners: `offsets` -> `offsets.py`; `stored_classic`, `classic` -> `classic*.py`; `consumer` ->
-`consumer*.py`. A part reads the others' tables, and changes them only through their owner.
+Owners: the packages `offsets`, `classic` (also of `stored_classic`) and `consumer`. A part reads
+the tables of the others, and changes them only through their owner.
 """
 
 from collections.abc import Callable
 from uuid import UUID
 
-from penstock.coordinator.groups.any_group import CommitClaim, Group, OffsetExpiry
-from penstock.coordinator.groups.classic_group import ClassicGroup
-from penstock.coordinator.groups.offset_store import OffsetStore
 from penstock.coordinator.groups.settings import GroupSettings, SameTimes
+from penstock.coordinator.groups.state.any_group import CommitClaim, Group, OffsetExpiry
+from penstock.coordinator.groups.state.classic_group import ClassicGroup
+from penstock.coordinator.groups.state.offset_store import OffsetStore
 from penstock.coordinator.metadata_view import TopicsView, TopicView
 from penstock.coordinator.ports import GroupTimes
 from penstock.protocol.stored.group_records import GroupMetadataValue
@@ -64,7 +64,7 @@ class GroupState:
         self.stored_classic: dict[str, GroupMetadataValue] = {}
         """Replicated: each classic group as last written; absent: never written, or deleted."""
         self.consumer: dict[str, Group] = {}
-        """Replicated: groups of KIP-848. `consumer*.py` keeps its own typed view of it."""
+        """Replicated: groups of KIP-848. The package `consumer` keeps its own typed view of it."""
         self.classic: dict[str, ClassicGroup] = {}
         """Soft: the live classic groups, also empty ones of simple consumers. Changed through
         `keep_classic` and `drop_classic`, so that their metadata is counted."""

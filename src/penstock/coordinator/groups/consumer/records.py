@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from penstock.coordinator.groups.assignors import PartitionSets
-from penstock.coordinator.groups.consumer_member import Member
+from penstock.coordinator.groups.consumer.consumer_member import Member
 from penstock.coordinator.shard import StoredRecord
 from penstock.protocol.codec import Message
 from penstock.protocol.stored import group_records as stored

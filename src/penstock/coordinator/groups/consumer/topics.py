@@ -15,8 +15,8 @@ from penstock.coordinator.groups.assignors import (
     MemberSpecification,
     PartitionSets,
 )
-from penstock.coordinator.groups.consumer_group import ResolvedExpression
-from penstock.coordinator.groups.consumer_member import Member
+from penstock.coordinator.groups.consumer.consumer_group import ResolvedExpression
+from penstock.coordinator.groups.consumer.consumer_member import Member
 from penstock.coordinator.metadata_view import TopicsView
 
 Expressions = Mapping[str, ResolvedExpression]

@@ -7,17 +7,17 @@
 
 Timers of a group: `join_key` ends the wait for members, `sync_key` the wait for their SyncGroup,
 `heartbeat_key` a member's silence. Every waiting request is answered when its member leaves, is
-replaced, or sends another one: no ticket is lost. It does NOT check requests: `classic_join` and
-`classic_members` do.
+replaced, or sends another one: no ticket is lost. It does NOT check requests: `classic.join` and
+`classic.members` do.
 """
 
 from functools import partial
 from typing import Final
 
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_member import NO_ASSIGNMENT, ClassicMember
-from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.classic_member import NO_ASSIGNMENT, ClassicMember
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import Ticket, TimerKey
 from penstock.core.limits import (
     COORDINATOR_BATCH_BYTES_MAX,

@@ -3,7 +3,7 @@
 A heartbeat that joins may create a group, take over an empty classic one or upgrade a live one.
 No state is changed before everything is decided: a refusal changes nothing. The answer has the
 assignment when it changed or when the member sent a full request. It does NOT handle classic
-members: `consumer_classic` does.
+members: `consumer.classic_members` does.
 """
 
 from dataclasses import replace
@@ -11,26 +11,25 @@ from functools import partial
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from penstock.coordinator.groups import consumer_checks as checks
-from penstock.coordinator.groups import consumer_records as records
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_rebalance import join_error, sync_error
-from penstock.coordinator.groups.consumer_change import GroupChange
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_leaving import Leaving
-from penstock.coordinator.groups.consumer_member import (
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.classic.rebalance import join_error, sync_error
+from penstock.coordinator.groups.consumer import checks, records
+from penstock.coordinator.groups.consumer.change import GroupChange
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     Member,
     same_partitions,
 )
-from penstock.coordinator.groups.consumer_sessions import Sessions
-from penstock.coordinator.groups.group import GroupState
+from penstock.coordinator.groups.consumer.leaving import Leaving
+from penstock.coordinator.groups.consumer.sessions import Sessions
+from penstock.coordinator.groups.consumer.upgrade import check_upgrade, upgrade
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.refused import RefusedError
-from penstock.coordinator.groups.upgrade import check_upgrade, upgrade
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import Asked, StoredRecord, Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import (

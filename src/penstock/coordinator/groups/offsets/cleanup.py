@@ -12,11 +12,11 @@ from collections import deque
 from functools import partial
 from typing import Final
 
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.group import Group, GroupState, OffsetExpiry
-from penstock.coordinator.groups.offset_store import CommittedOffset
-from penstock.coordinator.groups.offsets import offset_tombstone
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.group_state import Group, GroupState, OffsetExpiry
+from penstock.coordinator.groups.state.offset_store import CommittedOffset
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.coordinator.portions import Portion
 from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey

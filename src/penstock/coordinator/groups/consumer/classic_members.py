@@ -10,26 +10,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.coordinator.groups import consumer_checks as checks
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.classic_join import KNOWN_MEMBER_ID_SINCE
-from penstock.coordinator.groups.classic_rebalance import join_error, sync_error
-from penstock.coordinator.groups.consumer_change import GroupChange
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_leaving import Leaving
-from penstock.coordinator.groups.consumer_member import Member, MemberState
-from penstock.coordinator.groups.consumer_sessions import Sessions
+from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.classic.join import KNOWN_MEMBER_ID_SINCE
+from penstock.coordinator.groups.classic.rebalance import join_error, sync_error
+from penstock.coordinator.groups.consumer import checks
+from penstock.coordinator.groups.consumer.change import GroupChange
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import Member, MemberState
+from penstock.coordinator.groups.consumer.leaving import Leaving
+from penstock.coordinator.groups.consumer.sessions import Sessions
+from penstock.coordinator.groups.consumer.upgrade import (
+    can_downgrade_by_replacement,
+    classic_metadata,
+)
 from penstock.coordinator.groups.embedded_protocol import (
     decode_subscription,
     encode_assignment,
     to_ids,
     version_of,
 )
-from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.refused import RefusedError
-from penstock.coordinator.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
-from penstock.coordinator.groups.upgrade import can_downgrade_by_replacement, classic_metadata
+from penstock.coordinator.groups.state.group_state import GroupState
+from penstock.coordinator.groups.state.subscriptions import CONSUMER_PROTOCOL_TYPE
 from penstock.coordinator.shard import Asked, Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -7,8 +7,8 @@ it may still read them. Deleted topics are left out.
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_member import Member
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import Member
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import consumer_group_describe as describing

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from penstock.coordinator.groups.consumer_group import ConsumerGroup
-from penstock.coordinator.groups.consumer_member import (
+from penstock.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from penstock.coordinator.groups.consumer.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,

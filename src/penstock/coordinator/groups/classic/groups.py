@@ -6,19 +6,19 @@ the live groups; `forget` ends one. Other parts use this class to change a live 
 its own: its offsets alone restore it.
 """
 
-from penstock.coordinator.groups import classic_rebalance
-from penstock.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from penstock.coordinator.groups.classic_join import ClassicJoin
-from penstock.coordinator.groups.classic_members import ClassicMembers
-from penstock.coordinator.groups.classic_rebalance import (
+from penstock.coordinator.groups.classic import rebalance as classic_rebalance
+from penstock.coordinator.groups.classic.join import ClassicJoin
+from penstock.coordinator.groups.classic.members import ClassicMembers
+from penstock.coordinator.groups.classic.rebalance import (
     Rebalances,
     heartbeat_key,
     join_key,
     record_bytes,
     sync_key,
 )
-from penstock.coordinator.groups.group import GroupState
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import ClassicGroup, ClassicState
+from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.shard import TimerKey
 from penstock.protocol.stored.group_records import GroupMetadataKey, GroupMetadataValue
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from penstock.coordinator.groups.classic import ClassicGroups
-from penstock.coordinator.groups.classic_group import ClassicGroup
-from penstock.coordinator.groups.group import CommitClaim, Group, GroupState
-from penstock.coordinator.groups.offset_store import CommittedOffset, TopicOffsets
+from penstock.coordinator.groups.classic.groups import ClassicGroups
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.state.classic_group import ClassicGroup
+from penstock.coordinator.groups.state.group_state import CommitClaim, Group, GroupState
+from penstock.coordinator.groups.state.offset_store import CommittedOffset, TopicOffsets
 from penstock.coordinator.shard import Asked, Producer, StoredRecord, Ticket
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_commit import (

@@ -1,0 +1,1 @@
+"""Committed offsets: requests, and the deletion of expired ones."""
