@@ -18,9 +18,9 @@ import click
 from penstock.admin.metrics_page import exported_name
 from penstock.broker.handlers import HANDLERS
 from penstock.cli.main import penstock
-from penstock.cluster.group_configs import GROUP_CONFIGS
-from penstock.cluster.topic_config_table import SettingType, TopicConfig
-from penstock.cluster.topic_configs import TOPIC_CONFIGS
+from penstock.cluster.configs.group_configs import GROUP_CONFIGS
+from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
 from penstock.core.config import SettingInfo, describe_sections, describe_settings
 from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS_MAX
 from penstock.core.metrics import Collected

@@ -1,14 +1,14 @@
 """The broker's settings on the wire: Kafka's names and units, and where each value comes from."""
 
-from penstock.cluster.broker_configs import (
+from penstock.cluster.configs.broker_configs import (
     _ROWS,
     DYNAMIC_CONFIGS,
     describe_broker,
     describe_shared,
     static_layer,
 )
-from penstock.cluster.described_configs import BrokerLayers, ConfigSource, DescribedConfig
-from penstock.cluster.topic_configs import parse_value
+from penstock.cluster.configs.described_configs import BrokerLayers, ConfigSource, DescribedConfig
+from penstock.cluster.configs.topic_configs import parse_value
 from penstock.core.settings import ListenerSettings, Settings, TopicDefaultsSettings
 
 CHANGED = Settings(

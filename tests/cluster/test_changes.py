@@ -17,7 +17,7 @@ from penstock.cluster.changes import (
 )
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage
 from penstock.cluster.keys import ALL_BROKERS, KeyKind, Keys, ParsedKey
-from penstock.cluster.store import Event, KeyValue
+from penstock.cluster.stores.port import Event, KeyValue
 from penstock.core.errors import StoreError
 
 KEYS = Keys("/penstock/test/")

@@ -21,7 +21,7 @@ from penstock.cluster.controller import (
 )
 from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.store import Compare, DeletePrefix, Event, KeyValue, Put
+from penstock.cluster.stores.port import Compare, DeletePrefix, Event, KeyValue, Put
 from penstock.cluster.topic_rules import TopicRules, check_topic_name
 from penstock.core.errors import (
     InvalidPartitionsError,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.configs.setting_changes import EditKind
 from penstock.cluster.declared_topics import (
     ExistingTopic,
     TopicsPlan,
@@ -13,7 +14,6 @@ from penstock.cluster.declared_topics import (
     plan_topics,
     told,
 )
-from penstock.cluster.setting_changes import EditKind
 from penstock.cluster.topic_rules import DEFAULT
 from penstock.cluster.values import SetByFile
 from penstock.core.topic_declarations import TopicDeclaration

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from penstock.cluster.described_configs import (
+from penstock.cluster.configs.described_configs import (
     TOPIC_DEFAULTS,
     BrokerLayers,
     ConfigSource,

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from penstock.cluster import group_changes
 from penstock.cluster.changes import GroupSettingsChanged, apply
+from penstock.cluster.configs.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_rules
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.differences import difference
 from penstock.cluster.group_changes import decide_group_settings, group_settings_writes
-from penstock.cluster.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_rules
 from penstock.cluster.image import GroupImage, MetadataImage
 from penstock.cluster.keys import KeyKind, Keys, ParsedKey
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
-from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.stores.port import Compare, Delete, Put
 from penstock.cluster.values import read_settings
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.described_configs import ConfigSource, Synonym
-from penstock.cluster.group_configs import (
+from penstock.cluster.configs.described_configs import ConfigSource, Synonym
+from penstock.cluster.configs.group_configs import (
     ASSIGNMENT_INTERVAL,
     GROUP_CONFIGS,
     HEARTBEAT_INTERVAL,
@@ -17,8 +17,8 @@ from penstock.cluster.group_configs import (
     group_rules,
     value_in_force,
 )
-from penstock.cluster.topic_config_table import SettingType
-from penstock.cluster.topic_configs import parse_value
+from penstock.cluster.configs.topic_config_table import SettingType
+from penstock.cluster.configs.topic_configs import parse_value
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
 

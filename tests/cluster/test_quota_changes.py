@@ -26,7 +26,7 @@ from penstock.cluster.quota_changes import (
 )
 from penstock.cluster.quota_entities import ALL_QUOTAS, QuotaEntity, entity_of, entity_of_text
 from penstock.cluster.service import MetadataService
-from penstock.cluster.store import Compare, Delete, Put
+from penstock.cluster.stores.port import Compare, Delete, Put
 from penstock.cluster.values import read_quotas, write_quotas
 from penstock.core.errors import (
     InvalidRequestError,

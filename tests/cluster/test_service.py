@@ -16,15 +16,15 @@ from penstock.cluster.changes import (
     apply,
     interpret,
 )
+from penstock.cluster.configs.group_configs import HEARTBEAT_INTERVAL, group_rules
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.differences import difference
-from penstock.cluster.group_configs import HEARTBEAT_INTERVAL, group_rules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
-from penstock.cluster.store import Delete, Event, MetadataStore, Put
+from penstock.cluster.stores.port import Delete, Event, MetadataStore, Put
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.values import write_settings
 from penstock.core.coordinator_settings import GroupsSettings

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.sqlite_store import SqliteMetadataStore
-from penstock.cluster.store import (
+from penstock.cluster.stores.port import (
     CompactedError,
     Compare,
     CompareTarget,
@@ -20,6 +19,7 @@ from penstock.cluster.store import (
     Operation,
     Put,
 )
+from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import AmbiguousStoreError, StoreError
 from penstock.testing.memory_store import MemoryMetadataStore
 

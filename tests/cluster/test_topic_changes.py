@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
-from penstock.cluster.store import Delete, Put
+from penstock.cluster.stores.port import Delete, Put
 from penstock.cluster.topic_changes import (
     MorePartitions,
     decide_growth,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.described_configs import NO_LAYERS, broker_synonyms
-from penstock.cluster.topic_config_table import SettingType
-from penstock.cluster.topic_configs import (
+from penstock.cluster.configs.described_configs import NO_LAYERS, broker_synonyms
+from penstock.cluster.configs.topic_config_table import SettingType
+from penstock.cluster.configs.topic_configs import (
     TOPIC_CONFIGS,
     check_override,
     parse_topic_settings,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.sqlite_store import SqliteMetadataStore
-from penstock.cluster.store import (
+from penstock.cluster.stores.port import (
     CompactedError,
     Compare,
     Delete,
@@ -20,6 +19,7 @@ from penstock.cluster.store import (
     Put,
     SessionLostError,
 )
+from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import StoreError
 from penstock.testing.memory_store import MemoryMetadataStore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import BrokerImage, TopicImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.sqlite_store import SqliteMetadataStore
+from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.clock import SystemClock
 from penstock.core.settings import Settings, settings_of
 from penstock.protocol.error_codes import ErrorCode

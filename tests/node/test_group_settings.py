@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.group_configs import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from penstock.cluster.configs.group_configs import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+)
 from penstock.cluster.image import GroupImage, MetadataImage
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.coordinator.ports import ConsumerTimes

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import DiskFullError, InvalidTopicConfigError
 from penstock.core.types import TopicPartition

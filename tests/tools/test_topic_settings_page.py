@@ -3,8 +3,8 @@
 import importlib.util
 from pathlib import Path
 
-from penstock.cluster.group_configs import GROUP_CONFIGS
-from penstock.cluster.topic_configs import TOPIC_CONFIGS
+from penstock.cluster.configs.group_configs import GROUP_CONFIGS
+from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
 
 ROOT = Path(__file__).resolve().parents[2]
 

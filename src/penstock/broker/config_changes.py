@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.context import RequestContext
 from penstock.broker.slices import NextTurn
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
 
 

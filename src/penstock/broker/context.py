@@ -18,11 +18,11 @@ from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.broker.turns import TurnBudget
 from penstock.broker.wide_permits import WidePermit
+from penstock.cluster.configs.described_configs import BrokerLayers, DescribedConfig
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock

@@ -72,8 +72,8 @@ def _hint_for_setting(text: str) -> str:
     unknown = _UNKNOWN_SETTING.search(text)
     if unknown is None:
         return ""
-    from penstock.cluster.group_configs import GROUP_CONFIGS
-    from penstock.cluster.topic_configs import TOPIC_CONFIGS
+    from penstock.cluster.configs.group_configs import GROUP_CONFIGS
+    from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
 
     kind, name = unknown.groups()
     known = TOPIC_CONFIGS if kind == "topic" else GROUP_CONFIGS

@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.cluster import values
-from penstock.cluster.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
-from penstock.cluster.controller import GuardedWrites, replacement
-from penstock.cluster.described_configs import TOPIC_SYNONYMS, BrokerLayers, topic_defaults
-from penstock.cluster.image import MetadataImage
-from penstock.cluster.keys import ALL_BROKERS, Keys
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange, edited
-from penstock.cluster.store import Compare
-from penstock.cluster.topic_config_table import SettingType
-from penstock.cluster.topic_configs import (
+from penstock.cluster.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
+from penstock.cluster.configs.described_configs import TOPIC_SYNONYMS, BrokerLayers, topic_defaults
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange, edited
+from penstock.cluster.configs.topic_config_table import SettingType
+from penstock.cluster.configs.topic_configs import (
     COMPACTION_LAGS,
     check_override,
     check_together,
     parse_topic_settings,
     parse_value,
 )
+from penstock.cluster.controller import GuardedWrites, replacement
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.keys import ALL_BROKERS, Keys
+from penstock.cluster.stores.port import Compare
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError
 
 _SHOWN_CHARACTERS_MAX: Final = 249

@@ -32,7 +32,7 @@ from penstock.cluster.image import (
 from penstock.cluster.keys import KeyKind, Keys
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.quota_entities import QuotaEntity, entity_of_text
-from penstock.cluster.store import Event, KeyValue
+from penstock.cluster.stores.port import Event, KeyValue
 from penstock.core.errors import StoreError
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.cluster import values
+from penstock.cluster.configs.topic_configs import check_override, check_together
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
@@ -31,8 +32,7 @@ from penstock.cluster.image import (
     similar_name,
 )
 from penstock.cluster.keys import Keys
-from penstock.cluster.store import Compare, Delete, DeletePrefix, Operation, Put
-from penstock.cluster.topic_configs import check_override, check_together
+from penstock.cluster.stores.port import Compare, Delete, DeletePrefix, Operation, Put
 from penstock.cluster.topic_rules import (
     DEFAULT,
     TopicRules,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from penstock.cluster import values
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
-from penstock.cluster.store import Delete, MetadataStore, Operation, Put
+from penstock.cluster.stores.port import Delete, MetadataStore, Operation, Put
 from penstock.cluster.values import SetByFile
 from penstock.core.limits import STORE_OPERATIONS_MAX
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
+from penstock.cluster.configs.topic_configs import parse_topic_settings
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.cluster.topic_configs import parse_topic_settings
 from penstock.cluster.topic_rules import DEFAULT, check_creatable_name
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import PenstockError

@@ -13,12 +13,12 @@ the same image, one is decided again.
 from collections.abc import Mapping
 
 from penstock.cluster import values
+from penstock.cluster.configs.group_configs import GROUP_CONFIGS, GroupRules, checked_settings
+from penstock.cluster.configs.setting_changes import SettingsChange, edited
 from penstock.cluster.controller import GuardedWrites, replacement
-from penstock.cluster.group_configs import GROUP_CONFIGS, GroupRules, checked_settings
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.setting_changes import SettingsChange, edited
-from penstock.cluster.store import Compare
+from penstock.cluster.stores.port import Compare
 from penstock.core.errors import InvalidRequestError, PolicyViolationError
 from penstock.core.limits import GROUP_WITH_SETTINGS_NAME_BYTES_MAX, GROUPS_WITH_SETTINGS_MAX
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from penstock.cluster import controller, values
 from penstock.cluster.image import BrokerImage, MetadataImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.store import Compare, MetadataStore, SessionLostError
+from penstock.cluster.stores.port import Compare, MetadataStore, SessionLostError
 from penstock.core.errors import AmbiguousStoreError, StoreError
 from penstock.core.limits import (
     BROKER_KEEP_ALIVE_SECONDS,

@@ -30,7 +30,7 @@ from penstock.cluster.quota_entities import (
     QuotaKey,
     ValueType,
 )
-from penstock.cluster.store import Compare
+from penstock.cluster.stores.port import Compare
 from penstock.core.errors import (
     InvalidRequestError,
     PolicyViolationError,

@@ -22,6 +22,9 @@ from uuid import UUID, uuid4
 
 from penstock.cluster import broker_changes, controller, group_changes, quota_changes, topic_changes
 from penstock.cluster.changes import Change, apply, interpret
+from penstock.cluster.configs.described_configs import BrokerLayers
+from penstock.cluster.configs.group_configs import GroupRules
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import (
     GuardedWrites,
     NewTopic,
@@ -29,16 +32,13 @@ from penstock.cluster.controller import (
     TopicDefaults,
     creation_decisions,
 )
-from penstock.cluster.described_configs import BrokerLayers
 from penstock.cluster.differences import difference
-from penstock.cluster.group_configs import GroupRules
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import NO_SETTINGS, BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.setting_changes import SettingsChange
-from penstock.cluster.store import CompactedError, Compare, Event, EventBatch, MetadataStore
+from penstock.cluster.stores.port import CompactedError, Compare, Event, EventBatch, MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import TopicRules
 from penstock.cluster.unhurried import unhurried

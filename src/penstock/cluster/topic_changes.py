@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.cluster import values
+from penstock.cluster.configs.setting_changes import SettingsChange, edited
+from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS, parse_topic_settings
 from penstock.cluster.controller import (
     FIRST_LEADER_EPOCH,
     PARTITIONS_PER_TRANSACTION,
@@ -23,9 +25,7 @@ from penstock.cluster.controller import (
 )
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.setting_changes import SettingsChange, edited
-from penstock.cluster.store import Compare, Delete, Operation, Put
-from penstock.cluster.topic_configs import TOPIC_CONFIGS, parse_topic_settings
+from penstock.cluster.stores.port import Compare, Delete, Operation, Put
 from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
 from penstock.cluster.topic_rules import partition_count as checked_count
 from penstock.core.errors import (

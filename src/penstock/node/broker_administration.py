@@ -8,9 +8,9 @@ deleted.
 
 from collections.abc import Sequence
 
-from penstock.cluster.described_configs import BrokerLayers
+from penstock.cluster.configs.described_configs import BrokerLayers
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.core.errors import PenstockError
 from penstock.node.given_layers import GivenLayers
 from penstock.node.topic_administration import Topics

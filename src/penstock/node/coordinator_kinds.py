@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 from typing import TypeVar
 from uuid import uuid4
 
-from penstock.cluster.controller import NewTopic
-from penstock.cluster.group_configs import (
+from penstock.cluster.configs.group_configs import (
     ASSIGNMENT_INTERVAL,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
     group_rules,
     value_in_force,
 )
+from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import NO_SETTINGS, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard

@@ -8,6 +8,7 @@ next reconciliation, and no other work waits for it. It never deletes a topic.
 import logging
 from collections.abc import Mapping, Sequence
 
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.declared_topics import (
     ExistingTopic,
@@ -16,7 +17,6 @@ from penstock.cluster.declared_topics import (
     told,
 )
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import PenstockError
 from penstock.core.topic_declarations import TopicDeclaration

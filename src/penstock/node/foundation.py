@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from penstock.cluster.service import MetadataService
-from penstock.cluster.sqlite_store import SqliteMetadataStore
+from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from penstock.cluster.broker_changes import broker_layers
-from penstock.cluster.broker_configs import static_layer
-from penstock.cluster.described_configs import BrokerLayers, topic_defaults
+from penstock.cluster.configs.broker_configs import static_layer
+from penstock.cluster.configs.described_configs import BrokerLayers, topic_defaults
+from penstock.cluster.configs.topic_configs import parse_topic_settings
 from penstock.cluster.image import MetadataImage
-from penstock.cluster.topic_configs import parse_topic_settings
 from penstock.core.current_settings import CurrentSettings
 from penstock.core.settings import Settings
 

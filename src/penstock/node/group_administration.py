@@ -10,15 +10,15 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.cluster.described_configs import DescribedConfig
-from penstock.cluster.group_configs import (
+from penstock.cluster.configs.described_configs import DescribedConfig
+from penstock.cluster.configs.group_configs import (
     GROUP_CONFIGS,
     describe_group,
     group_rules,
     value_in_force,
 )
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings

@@ -18,8 +18,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from uuid import UUID, uuid4
 
+from penstock.cluster.configs.topic_configs import usable_topic_settings
 from penstock.cluster.image import NO_SETTINGS, MetadataImage, PartitionImage, TopicImage
-from penstock.cluster.topic_configs import usable_topic_settings
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings
 from penstock.storage.log_manager import LogManager

@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from penstock.cluster.configs.setting_changes import SettingsChange
+from penstock.cluster.configs.topic_configs import TopicSettings, usable_topic_settings
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.cluster.topic_configs import TopicSettings, usable_topic_settings
 from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings, produce_rules

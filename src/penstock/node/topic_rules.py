@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.cluster.topic_configs import TopicSettings
+from penstock.cluster.configs.topic_configs import TopicSettings
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.records.validation import ProduceRules

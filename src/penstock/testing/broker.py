@@ -24,7 +24,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from penstock.cluster.memory_database import MemoryDatabase
+from penstock.cluster.stores.memory_database import MemoryDatabase
 from penstock.core.config import BrokerConfig
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings

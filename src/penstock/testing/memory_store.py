@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from enum import Enum
 from itertools import groupby
 
-from penstock.cluster.store import (
+from penstock.cluster.stores.port import (
     NO_SESSION,
     CompactedError,
     Compare,
@@ -28,7 +28,7 @@ from penstock.cluster.store import (
     TransactionResult,
     check_transaction,
 )
-from penstock.cluster.watches import WatchHub
+from penstock.cluster.stores.watches import WatchHub
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import AmbiguousStoreError, StoreError
 

@@ -11,11 +11,11 @@ from uuid import UUID
 from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.turns import TurnBudget
+from penstock.cluster.configs.described_configs import NO_LAYERS, BrokerLayers
+from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.setting_changes import SettingsChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.cancellation import Cancellation
 from penstock.core.current_settings import CurrentSettings

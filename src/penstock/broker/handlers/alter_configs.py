@@ -4,7 +4,7 @@ from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.slices import map_in_slices
-from penstock.cluster.setting_changes import EditKind
+from penstock.cluster.configs.setting_changes import EditKind
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.alter_configs import (

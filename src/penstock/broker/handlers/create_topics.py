@@ -6,8 +6,8 @@ from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
 from penstock.broker.slices import in_slices, map_in_slices
+from penstock.cluster.configs.described_configs import describe_topic
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.described_configs import describe_topic
 from penstock.cluster.image import TopicImage
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode

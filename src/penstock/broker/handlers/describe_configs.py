@@ -7,8 +7,8 @@ from typing import Final
 from penstock.broker.config_changes import ResourceType
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.cluster.broker_configs import describe_broker, describe_shared
-from penstock.cluster.described_configs import DescribedConfig, describe_topic
+from penstock.cluster.configs.broker_configs import describe_broker, describe_shared
+from penstock.cluster.configs.described_configs import DescribedConfig, describe_topic
 from penstock.cluster.topic_rules import check_topic_name
 from penstock.core.errors import (
     InvalidRequestError,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from penstock.cluster.described_configs import (
+from penstock.cluster.configs.described_configs import (
     TOPIC_DEFAULTS,
     TOPIC_SYNONYMS,
     BrokerLayers,
@@ -22,7 +22,7 @@ from penstock.cluster.described_configs import (
     Synonym,
     broker_synonyms,
 )
-from penstock.cluster.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.core.limits import (
     BROKER_KEEP_ALIVE_SECONDS,
     BROKER_SESSION_SECONDS,

@@ -15,7 +15,7 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Final, NamedTuple
 
-from penstock.cluster.topic_config_table import TABLE, TopicConfig
+from penstock.cluster.configs.topic_config_table import TABLE, TopicConfig
 
 
 class ConfigSource(IntEnum):

@@ -15,15 +15,15 @@ This module gives settings their types; it does not store them and knows no grou
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.cluster.described_configs import (
+from penstock.cluster.configs.described_configs import (
     BrokerLayers,
     ConfigSource,
     DescribedConfig,
     broker_synonyms,
     describe_one,
 )
-from penstock.cluster.topic_config_table import SettingType, TopicConfig
-from penstock.cluster.topic_configs import parse_value
+from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.configs.topic_configs import parse_value
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from penstock.cluster.topic_config_table import SettingType, TopicConfig
+from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.core.errors import InvalidTopicConfigError
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cluster.topic_config_table import TABLE, SettingType, TopicConfig
+from penstock.cluster.configs.topic_config_table import TABLE, SettingType, TopicConfig
 from penstock.core.errors import InvalidTopicConfigError
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)

@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final, TypeVar
 
-from penstock.cluster.memory_database import MEMORY_PREFIX
-from penstock.cluster.store import (
+from penstock.cluster.stores.memory_database import MEMORY_PREFIX
+from penstock.cluster.stores.port import (
     NO_SESSION,
     CompactedError,
     Compare,
@@ -44,7 +44,7 @@ from penstock.cluster.store import (
     check_transaction,
     prefix_end,
 )
-from penstock.cluster.watches import WatchHub
+from penstock.cluster.stores.watches import WatchHub
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import AmbiguousStoreError, StoreError
 from penstock.core.limits import STORE_HISTORY_REVISIONS

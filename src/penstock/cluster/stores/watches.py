@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from penstock.cluster.store import CompactedError, EventBatch
+from penstock.cluster.stores.port import CompactedError, EventBatch
 from penstock.core.limits import STORE_WATCH_BATCHES_MAX
 
 History = Callable[[str, int], Awaitable[Sequence[EventBatch]]]

@@ -1,0 +1,1 @@
+"""Settings of topics, groups and brokers: names, types, defaults, bounds (pure)."""

@@ -1,0 +1,1 @@
+"""The port to the metadata store, and its implementation in SQLite."""
