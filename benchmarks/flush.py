@@ -22,11 +22,11 @@ from benchmarks.storage import batch
 from penstock.core.clock import SystemClock
 from penstock.core.types import TopicPartition
 from penstock.storage import flusher as flusher_module
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 from penstock.storage.flusher import Flusher, SyncPath
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 Path = Callable[..., SyncPath]

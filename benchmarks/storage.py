@@ -18,9 +18,9 @@ from penstock.core.types import TopicPartition
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
+from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
 
 
 class Batch(NamedTuple):

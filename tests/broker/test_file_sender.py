@@ -16,8 +16,8 @@ import pytest
 from penstock.broker.file_sender import FileSender
 from penstock.core.cancellation import Cancellation
 from penstock.core.limits import SEND_CHUNK_BYTES
-from penstock.storage.file_range import sendable_range
-from penstock.storage.filesystem import DiskFile, DiskFileSystem
+from penstock.storage.disk.file_range import sendable_range
+from penstock.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sendfile to sockets is Linux's")
 

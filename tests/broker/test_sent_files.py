@@ -28,7 +28,7 @@ from penstock.node.server import BrokerServer
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.produce import ProduceResponse
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 from penstock.testing.broker_run import BrokerRun
 from tests.broker.handlers.asker import (
     NAMED,

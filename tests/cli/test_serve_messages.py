@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.exits import FAILED, USAGE
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 from tests.cli.conftest import Penstock
 
 ALONE = ("--no-admin", "--port", "0")

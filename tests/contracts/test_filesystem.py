@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import DataDirectoryLockedError
-from penstock.storage.filesystem import DiskFileSystem, FileSystem, read_fully, write_fully
+from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem, read_fully, write_fully
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk

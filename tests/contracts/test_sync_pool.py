@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.sync_pool import SyncPool, ThreadSyncPool, open_sync_pool
+from penstock.storage.disk.sync_pool import SyncPool, ThreadSyncPool, open_sync_pool
 
 THREADS = 4
 Make = Callable[[int], SyncPool]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.log_cleaner import source_of, view_of
+from penstock.storage.compaction.cleaner import CleaningJob
+from penstock.storage.compaction.log_cleaner import source_of, view_of
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.partition_log import PartitionLog
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.crash.workload import FATES
 from tests.storage.compacted import (

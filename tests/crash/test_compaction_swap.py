@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.storage.segment_swap import SWAP_SUFFIX, SegmentSwap
+from penstock.storage.log.segment_swap import SWAP_SUFFIX, SegmentSwap
 from penstock.testing.recording_disk import RecordingDisk, RecordingFile
 from tests.crash.compaction_workload import check_cut, cuts, first_failure, record
 

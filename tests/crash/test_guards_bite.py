@@ -10,16 +10,17 @@ from collections.abc import Callable
 import pytest
 
 from penstock.records.batch import BatchHeader
-from penstock.storage import flush_work, flusher, recovery
-from penstock.storage.filesystem import FileSystem, write_fully
-from penstock.storage.log_directory import Flushable, FlushJob
+from penstock.storage import flush_work, flusher
+from penstock.storage.disk.filesystem import FileSystem, write_fully
+from penstock.storage.log import recovery
+from penstock.storage.log.log_directory import Flushable, FlushJob
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.producer_entry import ProducerBatch
+from penstock.storage.log.producer_state import ProducerStates
+from penstock.storage.log.transaction_index import TransactionIndex
 from penstock.storage.log_manager import LogManager
 from penstock.storage.managed_directory import ManagedDirectory
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_entry import ProducerBatch
-from penstock.storage.producer_state import ProducerStates
-from penstock.storage.transaction_index import TransactionIndex
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.crash.workload import first_failure, record

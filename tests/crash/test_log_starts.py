@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
+from penstock.storage.log.log_settings import FlushMode
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode
 from penstock.storage.log_starts import LogStarts
 from penstock.storage.managed_directory import ManagedDirectory
 from penstock.testing.recording_disk import Fate, RecordingDisk

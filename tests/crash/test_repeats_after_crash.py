@@ -8,7 +8,7 @@ wherever a segment ended and a snapshot was taken in between.
 import pytest
 
 from penstock.core.limits import PRODUCER_BATCHES_REMEMBERED
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import let_go, new_log, open_manager, producer_batch, sync
 

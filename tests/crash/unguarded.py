@@ -14,11 +14,12 @@ from penstock.cli.main import run
 from penstock.records.batch import BatchHeader
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
-from penstock.storage import group_commit, recovery
-from penstock.storage.filesystem import DiskFile
+from penstock.storage import group_commit
+from penstock.storage.disk.filesystem import DiskFile
 from penstock.storage.flusher import Flusher, FlushRound
-from penstock.storage.producer_entry import ProducerBatch
-from penstock.storage.producer_state import ProducerStates
+from penstock.storage.log import recovery
+from penstock.storage.log.producer_entry import ProducerBatch
+from penstock.storage.log.producer_state import ProducerStates
 
 LONGER_SECONDS = 0.06
 

@@ -16,11 +16,11 @@ from penstock.core.errors import CorruptBatchError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import checksum_matches, iterate_headers
 from penstock.records.control import read_marker
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.producer_state import ProducerStates
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_state import ProducerStates
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import TOPIC_ID, batch, let_go, open_manager, producer_batch
 from tests.storage.transactions import append_verified, end, transactional_batch

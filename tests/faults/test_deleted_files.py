@@ -17,7 +17,7 @@ import pytest
 from penstock.core.errors import LogDirectoryOfflineError, QuarantinedLogError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.storage.filesystem import File
+from penstock.storage.disk.filesystem import File
 from penstock.storage.worker_pool import WorkClass, WorkerPool
 from penstock.testing.memory_disk import MemoryDisk
 from tests.faults.test_full_disk import eventually

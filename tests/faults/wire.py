@@ -15,7 +15,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.records.batch import iterate_headers
 from penstock.records.builder import build_batch, read_records
 from penstock.records.record import Record
-from penstock.storage.filesystem import Space
+from penstock.storage.disk.filesystem import Space
 from penstock.testing.faulty_disk import FaultyDisk
 
 TOPIC = "faults"

@@ -12,26 +12,26 @@ from hypothesis import strategies as st
 from penstock.core.errors import CorruptBatchError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.records.crc32c import checksum
-from penstock.storage.batch_walk import find_offset, whole_batches
-from penstock.storage.checkpoint import format_offsets, parse_offsets
-from penstock.storage.data_directory import (
+from penstock.storage.disk.checkpoint import format_offsets, parse_offsets
+from penstock.storage.disk.data_directory import (
     format_partition_metadata,
     format_properties,
     parse_partition_metadata,
     parse_properties,
 )
-from penstock.storage.index import (
+from penstock.storage.log.batch_walk import find_offset, whole_batches
+from penstock.storage.log.index import (
     OFFSET_ENTRY_BYTES,
     floor_by_offset,
     offsets_are_sound,
     trimmed_size,
 )
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.producer_entry import ProducerBatch, ProducerEntry
-from penstock.storage.producer_state import ProducerStates
-from penstock.storage.transaction_index import (
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.producer_entry import ProducerBatch, ProducerEntry
+from penstock.storage.log.producer_state import ProducerStates
+from penstock.storage.log.transaction_index import (
     TRANSACTION_ENTRY,
     pack_entry,
     sound_bytes,

@@ -26,17 +26,18 @@ from penstock.node.transaction_effects import TransactionEffects
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.validation import ValidatedBatch
 from penstock.replication.manager import HostedPartition, TransactionEnd
-from penstock.storage import group_commit, partition_log
+from penstock.storage import group_commit
+from penstock.storage.compaction.offset_map import OffsetMap
 from penstock.storage.flusher import Flusher, FlushRound
+from penstock.storage.log import partition_log
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.open_transactions import NO_GUARD
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.producer_entry import ProducerBatch
+from penstock.storage.log.producer_state import ProducerStates
+from penstock.storage.log.segment import Segment
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
 from penstock.storage.managed_directory import ManagedDirectory
-from penstock.storage.offset_map import OffsetMap
-from penstock.storage.open_transactions import NO_GUARD
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_entry import ProducerBatch
-from penstock.storage.producer_state import ProducerStates
-from penstock.storage.segment import Segment
 from tests.crash.unguarded import CHANGES as CHANGES_OF_THE_LOG
 from tests.crash.unguarded import replace
 

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from penstock.records.batch import read_header
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.filesystem import DiskFileSystem
-from penstock.storage.log_cleaner import source_of, view_of
+from penstock.storage.compaction.cleaner import CleaningJob
+from penstock.storage.compaction.log_cleaner import source_of, view_of
+from penstock.storage.disk.filesystem import DiskFileSystem
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
 from tests.broker.handlers.asker import Asker
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.log_dump import Dump, check_indexes, dump_log, segment_files

@@ -8,8 +8,8 @@ import pytest
 from penstock.core.errors import DiskFullError, StoreError
 from penstock.node.adapters import LoopTimer, ProducerIdBlocks
 from penstock.node.disk import ProduceGate
-from penstock.storage.disk_guard import DiskGuard, DiskState
-from penstock.storage.filesystem import Space
+from penstock.storage.disk.disk_guard import DiskGuard, DiskState
+from penstock.storage.disk.filesystem import Space
 
 
 class Blocks:

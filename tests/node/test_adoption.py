@@ -8,8 +8,8 @@ from pathlib import Path
 from penstock.cluster.image import MetadataImage
 from penstock.core.clock import SystemClock
 from penstock.node.log_loading import load_logs
+from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
 from penstock.testing.memory_disk import MemoryDisk
 from tests.broker.handlers.asker import Asker, batch_of, values_in
 from tests.node.data import TOPIC, broker_on, crash, fill

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.errors import ConfigError
 from penstock.node.identity import establish_identity, known_cluster_id
-from penstock.storage.data_directory import read_properties, write_properties
+from penstock.storage.disk.data_directory import read_properties, write_properties
 from penstock.testing.memory_disk import MemoryDisk
 from tests.node.data import broker_on, fill, records
 

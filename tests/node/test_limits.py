@@ -14,7 +14,7 @@ from penstock.core.limits import CONNECTIONS_MAX_DEFAULT, DESCRIPTORS_RESERVED, 
 from penstock.node import topic_administration
 from penstock.node.descriptors import Shares, claim_descriptors, share
 from penstock.protocol.error_codes import ErrorCode
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from tests.broker.handlers.asker import Asker, batch_of

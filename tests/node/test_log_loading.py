@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from penstock.protocol.error_codes import ErrorCode
-from penstock.storage.data_directory import format_partition_metadata
+from penstock.storage.disk.data_directory import format_partition_metadata
 from tests.broker.handlers.asker import batch_of
 from tests.node.data import TOPIC, broker_on, crash, fill, names_in, records
 

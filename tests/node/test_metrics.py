@@ -25,7 +25,7 @@ from penstock.protocol.messages.join_group import (
     JoinGroupResponse,
 )
 from penstock.protocol.messages.produce import ProduceResponse
-from penstock.storage.memory_disk import MemoryDisk
+from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk
 from tests.broker.handlers.asker import NAMED, Asker, batch_of, produce_request

@@ -16,8 +16,8 @@ from penstock.core.types import TopicPartition
 from penstock.node.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.storage.log_manager import LogManager
-from penstock.storage.memory_disk import MemoryDisk
 from penstock.storage.service import StorageService
 from penstock.testing.memory_store import MemoryMetadataStore
 from tests.broker.handlers.asker import Asker, batch_of

@@ -17,7 +17,7 @@ from penstock.core.types import TopicPartition
 from penstock.replication.manager import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import CommitWait, FetchWait
-from penstock.storage.log_settings import FlushMode
+from penstock.storage.log.log_settings import FlushMode
 from tests.replication.replicas import RULES, Node
 from tests.storage.logs import batch, headers, producer_batch
 

@@ -12,12 +12,12 @@ from penstock.records.batch import iterate_headers, read_header
 from penstock.records.builder import build_batch, iterate_records
 from penstock.records.control import Marker
 from penstock.records.record import Record
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.log_cleaner import source_of, view_of
+from penstock.storage.compaction.cleaner import CleaningJob
+from penstock.storage.compaction.log_cleaner import source_of, view_of
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.markers import append_marker as append_end
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.markers import append_marker as append_end
-from penstock.storage.partition_log import PartitionLog
 from tests.storage.logs import PARTITION, TOPIC_ID, Batch, sync
 
 COMPACTED = LogSettings(

@@ -7,10 +7,10 @@ from penstock.core.types import TopicPartition
 from penstock.records.batch import BatchHeader, iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.partition_log import PartitionLog
 
 PARTITION = TopicPartition("orders", 0)
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")

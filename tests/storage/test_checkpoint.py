@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import StorageError
 from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import format_offsets, parse_offsets, replace_file
+from penstock.storage.disk.checkpoint import format_offsets, parse_offsets, replace_file
 from penstock.testing.recording_disk import Fate, RecordingDisk
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)

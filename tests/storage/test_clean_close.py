@@ -7,9 +7,9 @@ import pytest
 from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
 from penstock.storage import clean_close
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, parse_offsets
+from penstock.storage.disk.checkpoint import RECOVERY_POINT_FILE, parse_offsets
+from penstock.storage.log.log_settings import FlushMode, LogSettings
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (

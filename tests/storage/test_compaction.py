@@ -6,10 +6,10 @@ import pytest
 
 from penstock.records.batch import read_header
 from penstock.records.builder import LOG_APPEND_TIME
-from penstock.storage.checkpoint import CLEANER_FILE, parse_offsets
-from penstock.storage.compaction import cleanable_range
+from penstock.storage.compaction.decisions import cleanable_range
+from penstock.storage.disk.checkpoint import CLEANER_FILE, parse_offsets
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.compacted import (
     COMPACTED,

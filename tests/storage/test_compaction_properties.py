@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.records import section_slices
 from penstock.records.batch import read_header
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.compacted import (
     COMPACTED,

@@ -5,12 +5,12 @@ import pytest
 from penstock.core.limits import SCAN_SLICE_RECORDS
 from penstock.records.batch import read_header
 from penstock.records.compression import CODEC_NAMES, compress, compress_pieces, decompress
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.compaction import TransactionFilter, add_batch
-from penstock.storage.log_cleaner import source_of, view_of
+from penstock.storage.compaction.cleaner import CleaningJob
+from penstock.storage.compaction.decisions import TransactionFilter, add_batch
+from penstock.storage.compaction.log_cleaner import source_of, view_of
+from penstock.storage.compaction.offset_map import OffsetMap
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.offset_map import OffsetMap
-from penstock.storage.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
 from tests.records.steps import finished
 from tests.storage.compacted import COMPACTED, all_records, clean, compacted_log, keyed, put, seal

@@ -1,7 +1,7 @@
 """Free-space watermarks with hysteresis."""
 
-from penstock.storage.disk_guard import DiskGuard, DiskState
-from penstock.storage.filesystem import Space
+from penstock.storage.disk.disk_guard import DiskGuard, DiskState
+from penstock.storage.disk.filesystem import Space
 
 MIB = 1 << 20
 GIB = 1 << 30

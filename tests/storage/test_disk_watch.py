@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.storage.disk_guard import DiskState
-from penstock.storage.disk_watch import DiskWatch
-from penstock.storage.filesystem import FileSystem, Space
+from penstock.storage.disk.disk_guard import DiskState
+from penstock.storage.disk.disk_watch import DiskWatch
+from penstock.storage.disk.filesystem import FileSystem, Space
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 

@@ -9,8 +9,8 @@ from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import SYNC_ON_LOOP_BYTES_MAX
 from penstock.core.types import TopicPartition
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath, choose_path
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_settings import FlushMode
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import SMALL, TOPIC_ID, Clock, batch, new_log, open_manager

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from penstock.core.errors import CorruptBatchError, QuarantinedLogError
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.storage.index import (
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.index import (
     OFFSET_ENTRY,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY,
@@ -19,8 +20,7 @@ from penstock.storage.index import (
     times_below,
     trimmed_size,
 )
-from penstock.storage.index_file import IndexFile
-from penstock.storage.open_files import OpenFiles
+from penstock.storage.log.index_file import IndexFile
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 

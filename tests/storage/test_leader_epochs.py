@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import StorageError
-from penstock.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
+from penstock.storage.log.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:

@@ -10,13 +10,13 @@ import pytest
 
 from penstock.core.types import TopicPartition
 from penstock.records.batch import read_header
-from penstock.storage import log_cleaner
-from penstock.storage.checkpoint import LOG_START_FILE, parse_offsets
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.log_cleaner import LogCleaner, LogView
+from penstock.storage.compaction import log_cleaner
+from penstock.storage.compaction.log_cleaner import LogCleaner, LogView
+from penstock.storage.disk.checkpoint import LOG_START_FILE, parse_offsets
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment_swap import SegmentSwap
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment_swap import SegmentSwap
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

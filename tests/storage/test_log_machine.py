@@ -12,7 +12,7 @@ from hypothesis.stateful import (
 
 from penstock.core.errors import OutOfOrderSequenceError
 from penstock.records.batch import iterate_headers
-from penstock.storage.log_settings import LogSettings
+from penstock.storage.log.log_settings import LogSettings
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import (
     PARTITION,

@@ -13,11 +13,11 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.core.types import TopicPartition
-from penstock.storage import data_directory as names
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, parse_offsets
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk import data_directory as names
+from penstock.storage.disk.checkpoint import RECOVERY_POINT_FILE, parse_offsets
+from penstock.storage.disk.filesystem import DiskFileSystem
+from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (

@@ -12,9 +12,9 @@ from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.compression import CODEC_NAMES
 from penstock.records.record import Record
-from penstock.storage import log_search
-from penstock.storage.log_types import TimestampAndOffset
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log import log_search
+from penstock.storage.log.log_types import TimestampAndOffset
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import PARTITION, SMALL, Batch, batch, new_log, open_manager
 

@@ -14,7 +14,7 @@ import pytest
 SCRIPT = """
 import asyncio, socket, sys
 
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 
 SIZE = 8 << 20
 folder, loop_kind, way = sys.argv[1:]

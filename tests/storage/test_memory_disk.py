@@ -1,6 +1,6 @@
 """The memory disk's room: counted as files change, so a sample may run beside any of them."""
 
-from penstock.storage.memory_disk import Inode, MemoryDisk
+from penstock.storage.disk.memory_disk import Inode, MemoryDisk
 
 
 class Watched(dict[str, Inode]):

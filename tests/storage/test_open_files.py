@@ -8,10 +8,10 @@ import errno
 
 from penstock.core.clock import SystemClock
 from penstock.core.types import TopicPartition
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.partition_log import PartitionLog
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import TOPIC_ID, batch

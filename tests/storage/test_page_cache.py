@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage import filesystem
-from penstock.storage.filesystem import DiskFile, DiskFileSystem
+from penstock.storage.disk import filesystem
+from penstock.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 SIZE = 1 << 20
 

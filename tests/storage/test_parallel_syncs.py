@@ -12,11 +12,11 @@ from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import ROUND_ALONE_SECONDS
 from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
 from penstock.storage.group_commit import GroupCommit
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
 from tests.storage.logs import TOPIC_ID, Clock, batch
 
 SETTINGS = LogSettings(retention_ms=-1)

@@ -12,10 +12,10 @@ from penstock.core.errors import (
     OutOfOrderSequenceError,
 )
 from penstock.records.batch import checksum_matches, iterate_headers
-from penstock.storage.leader_epochs import EpochEnd
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.log_types import TimestampAndOffset
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.leader_epochs import EpochEnd
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.log_types import TimestampAndOffset
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import (
@@ -387,7 +387,7 @@ def test_a_batch_that_is_not_the_one_asked_for_is_not_served() -> None:
 
 @pytest.mark.uncompiled
 def test_periodic_snapshots_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.log_snapshots.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 100)
+    monkeypatch.setattr("penstock.storage.log.log_snapshots.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 100)
     disk = MemoryDisk()
     manager, log = new_log(disk, ONE_SEGMENT)
     for number in range(20):

@@ -14,10 +14,10 @@ from penstock.core.errors import (
 )
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
-from penstock.storage import open_transactions, producer_state
-from penstock.storage.open_transactions import Verifications
-from penstock.storage.producer_entry import ProducerEntry
-from penstock.storage.producer_state import ProducerStates
+from penstock.storage.log import open_transactions, producer_state
+from penstock.storage.log.open_transactions import Verifications
+from penstock.storage.log.producer_entry import ProducerEntry
+from penstock.storage.log.producer_state import ProducerStates
 
 LAST = 2**31 - 1
 

@@ -8,11 +8,11 @@ import pytest
 from penstock.core.errors import QuarantinedLogError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import HEADER
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
+from penstock.storage.disk.checkpoint import RECOVERY_POINT_FILE, format_offsets
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import segment_name
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import segment_name
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.core.errors import QuarantinedLogError
 from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, parse_offsets
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.checkpoint import RECOVERY_POINT_FILE, parse_offsets
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.storage.retention import expired_count
+from penstock.storage.log.retention import expired_count
 
 
 class Aged(NamedTuple):

@@ -11,12 +11,12 @@ import pytest
 
 from penstock.core.errors import QuarantinedLogError
 from penstock.records.batch import HEADER_BYTES
-from penstock.storage.checkpoint import RECOVERY_POINT_FILE, format_offsets
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.room import ROOM_STEP_BYTES_MAX, ROOM_STEP_BYTES_MIN, room_end
-from penstock.storage.segment import segment_name
+from penstock.storage.disk.checkpoint import RECOVERY_POINT_FILE, format_offsets
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.room import ROOM_STEP_BYTES_MAX, ROOM_STEP_BYTES_MIN, room_end
+from penstock.storage.log.segment import segment_name
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.core.errors import LogDirectoryOfflineError, QuarantinedLogError
 from penstock.core.types import TopicPartition
-from penstock.storage.disk_guard import DiskState
+from penstock.storage.disk.disk_guard import DiskState
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

@@ -8,8 +8,8 @@ import pytest
 from penstock.core.errors import DiskFullError, LogDirectoryOfflineError
 from penstock.core.types import TopicPartition
 from penstock.storage.flusher import Flusher
+from penstock.storage.log.log_settings import FlushMode, LogSettings
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

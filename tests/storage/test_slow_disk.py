@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.errors import DiskFullError
 from penstock.core.limits import OWED_BYTES_MAX, UNSYNCED_BYTES_MAX
-from penstock.storage.log_settings import FlushMode
+from penstock.storage.log.log_settings import FlushMode
 from penstock.storage.service import StorageService
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import Clock, batch, new_log

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.limits import SNAPSHOT_SLICE_PRODUCERS
 from penstock.core.types import TopicPartition
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.producer_state import ProducerStates
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.producer_state import ProducerStates
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
@@ -79,7 +79,7 @@ def test_a_snapshot_waits_for_the_data_below_it() -> None:
 def test_older_snapshots_go_after_the_names_of_newer_ones_are_synced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.storage.log_snapshots.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("penstock.storage.log.log_snapshots.PRODUCER_SNAPSHOT_INTERVAL_BYTES", 1)
     memory, disk, manager, log = faulty()
     for number in range(1, 6):
         log.append(producer_batch(number), leader_epoch=0)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import CLEANER_FILE, parse_offsets
-from penstock.storage.cleaner import CleaningJob
-from penstock.storage.log_cleaner import LogCleaner, LogView, source_of, view_of
+from penstock.storage.compaction.cleaner import CleaningJob
+from penstock.storage.compaction.log_cleaner import LogCleaner, LogView, source_of, view_of
+from penstock.storage.disk.checkpoint import CLEANER_FILE, parse_offsets
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.segment_swap import SegmentSwap
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import Segment
-from penstock.storage.segment_swap import SegmentSwap
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

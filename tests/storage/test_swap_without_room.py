@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.types import TopicPartition
-from penstock.storage.log_cleaner import LogCleaner
+from penstock.storage.compaction.log_cleaner import LogCleaner
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

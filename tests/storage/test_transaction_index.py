@@ -5,10 +5,10 @@ import errno
 import pytest
 
 from penstock.core.errors import StorageError
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.transaction_index import TransactionIndex, sound_bytes
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.transaction_index import TransactionIndex, sound_bytes
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.logs import PARTITION, batch, let_go, new_log, open_manager, sync

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.core.errors import InvalidTransactionStateError
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.log_types import AppendInfo
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.log_types import AppendInfo
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from tests.storage.logs import PARTITION, let_go, new_log, open_manager, producer_batch
 from tests.storage.transactions import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.storage.log_settings import LogSettings
+from penstock.storage.log.log_settings import LogSettings
 from penstock.testing.memory_disk import MemoryDisk
 from tests.storage.compacted import COMPACTED, clean, compacted_log, keyed, seal
 from tests.storage.logs import PARTITION, batch, new_log, open_manager, sync

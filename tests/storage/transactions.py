@@ -10,9 +10,9 @@ from penstock.records.batch import iterate_headers, read_header
 from penstock.records.builder import build_batch
 from penstock.records.control import Marker, read_marker
 from penstock.records.record import Record
-from penstock.storage.log_types import AppendInfo
-from penstock.storage.markers import append_marker
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_types import AppendInfo
+from penstock.storage.log.markers import append_marker
+from penstock.storage.log.partition_log import PartitionLog
 from tests.storage.logs import Batch, batch
 
 NOW_MS = 5_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
 from penstock.testing.memory_disk import Inode, MemoryDisk
 from penstock.testing.recording_disk import Fate, RecordingDisk
 from penstock.testing.volatile_disk import VolatileDisk

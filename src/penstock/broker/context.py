@@ -35,7 +35,7 @@ from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartitio
 from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
-from penstock.storage.log_types import TimestampAndOffset
+from penstock.storage.log.log_types import TimestampAndOffset
 
 Result = TypeVar("Result")
 

@@ -12,7 +12,7 @@ from penstock.protocol.messages.fetch import (
     PartitionData,
 )
 from penstock.replication.read_result import PartitionRead
-from penstock.storage import open_transactions as storage
+from penstock.storage.log import open_transactions as storage
 
 Outcome = PartitionRead | ErrorCode
 """An error by its code alone: an exception keeps frames, and a fetch may have 60,000 of them."""

@@ -28,7 +28,7 @@ from typing import Final, Protocol
 from penstock.core.cancellation import Cancellation
 from penstock.core.limits import SEND_CHUNK_BYTES, SEND_TURN_BYTES_MAX
 from penstock.protocol.encoder_source import Buffer
-from penstock.storage.file_range import (
+from penstock.storage.disk.file_range import (
     CHECK_TRUSTED_SECONDS,
     CutFileError,
     FileRange,

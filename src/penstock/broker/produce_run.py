@@ -63,8 +63,8 @@ from penstock.records.validation import (
 )
 from penstock.replication.manager import HostedPartition
 from penstock.replication.waits import CommitWait
-from penstock.storage.log_types import AppendInfo
-from penstock.storage.open_transactions import NO_GUARD
+from penstock.storage.log.log_types import AppendInfo
+from penstock.storage.log.open_transactions import NO_GUARD
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.manager import HostedPartition
-from penstock.storage.open_transactions import NO_GUARD
+from penstock.storage.log.open_transactions import NO_GUARD
 
 BROKER_VERSION: Final = 5
 """The version of AddPartitionsToTxn that brokers send."""

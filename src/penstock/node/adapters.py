@@ -12,8 +12,8 @@ from penstock.core.errors import PenstockError, StorageBusyError, StorageError
 from penstock.core.limits import BATCHES_QUEUED_BYTES_MAX
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
-from penstock.storage.log_types import TimestampAndOffset
-from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.log.log_types import TimestampAndOffset
+from penstock.storage.log.open_transactions import AbortedTransaction
 from penstock.storage.service import StorageService
 from penstock.storage.worker_pool import WorkClass
 

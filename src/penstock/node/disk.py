@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.core.errors import DiskFullError
-from penstock.storage.disk_guard import DiskGuard, DiskState
+from penstock.storage.disk.disk_guard import DiskGuard, DiskState
 
 _MEBIBYTE: Final = 1_048_576
 

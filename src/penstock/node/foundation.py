@@ -31,10 +31,10 @@ from penstock.node.log_loading import (
     topics_in,
 )
 from penstock.node.stand_ins import StandIns
-from penstock.storage.filesystem import DiskFileSystem, FileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
+from penstock.storage.disk.memory_disk import MemoryDisk
+from penstock.storage.log.log_settings import FlushMode
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.memory_disk import MemoryDisk
 
 METADATA_FILE = "metadata.sqlite3"
 MEMORY_PATH = "/penstock"

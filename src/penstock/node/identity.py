@@ -7,12 +7,12 @@ cluster or node is refused, because serving it would mix two histories.
 from uuid import uuid4
 
 from penstock.core.errors import ConfigError
-from penstock.storage.data_directory import (
+from penstock.storage.disk.data_directory import (
     format_topic_id,
     read_properties,
     write_properties,
 )
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
 
 
 def known_cluster_id(filesystem: FileSystem, path: str) -> str | None:

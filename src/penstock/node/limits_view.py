@@ -17,7 +17,7 @@ from penstock.core.limits import PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Family, Registry, Row
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.disk_guard import DiskGuard
+from penstock.storage.disk.disk_guard import DiskGuard
 
 LABELS = ("limit",)
 

@@ -11,8 +11,8 @@ from penstock.core.clock import Clock
 from penstock.core.coordinator_settings import TransactionsSettings
 from penstock.core.settings import Settings
 from penstock.node.pace import Pace
+from penstock.storage.log.producer_state import ProducerStates
 from penstock.storage.log_manager import LogManager
-from penstock.storage.producer_state import ProducerStates
 
 _LOGS_AT_ONCE = 16
 """Logs checked before other work gets its turn."""

@@ -23,7 +23,7 @@ from penstock.core.settings import Settings
 from penstock.node.settings_reload import SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.wiring import Parts, start_parts
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
 
 logger = logging.getLogger(__name__)
 

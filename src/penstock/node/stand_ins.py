@@ -7,7 +7,7 @@ or put a slow line between a broker and its clients; nothing else uses them.
 from dataclasses import dataclass
 
 from penstock.broker.server import WrapConnection
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.metrics import HistogramRow, Histograms, Registry, Table, TableRow
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.disk_guard import DiskState
+from penstock.storage.disk.disk_guard import DiskState
 from penstock.storage.service import StorageService
 
 _TOPIC_COLUMNS: Final = (

@@ -25,8 +25,8 @@ from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.node.topic_rules import log_settings, produce_rules
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from penstock.cluster.configs.topic_configs import TopicSettings
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.records.validation import ProduceRules
-from penstock.storage.log_settings import LogSettings
+from penstock.storage.log.log_settings import LogSettings
 
 _CODECS: Final[Mapping[str, int | None]] = {
     "producer": None,

@@ -69,8 +69,8 @@ from penstock.node.storage_metrics import register_storage
 from penstock.node.topic_administration import Topics
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.disk_guard import DiskGuard
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.disk.disk_guard import DiskGuard
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)

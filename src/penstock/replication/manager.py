@@ -30,11 +30,11 @@ from penstock.records.validation import ProduceRules, ValidatedBatch
 from penstock.replication.partition import NO_EPOCH, PartitionState
 from penstock.replication.read_result import DivergingEpoch, PartitionRead
 from penstock.replication.waits import CommitWait, FetchWait, PartitionWaits, WaitTable
-from penstock.storage.leader_epochs import EpochEnd
-from penstock.storage.log_types import AppendInfo
-from penstock.storage.markers import append_marker
-from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.leader_epochs import EpochEnd
+from penstock.storage.log.log_types import AppendInfo
+from penstock.storage.log.markers import append_marker
+from penstock.storage.log.open_transactions import NO_GUARD, AbortedTransaction
+from penstock.storage.log.partition_log import PartitionLog
 
 EMPTY = memoryview(b"")
 

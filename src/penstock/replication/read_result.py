@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.log.open_transactions import AbortedTransaction
 
 
 class DivergingEpoch(NamedTuple):

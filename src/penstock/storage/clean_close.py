@@ -32,13 +32,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.stopping import StopDeadline
-from penstock.storage.directory_sync import sync_directories
-from penstock.storage.filesystem import RETRIABLE_ERRNOS, File, write_fully
+from penstock.storage.disk.directory_sync import sync_directories
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS, File, write_fully
 from penstock.storage.flush_work import ShortageError, execute_jobs
-from penstock.storage.log_snapshots import SNAPSHOT_SUFFIX
+from penstock.storage.log.log_snapshots import SNAPSHOT_SUFFIX
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import segment_name
 from penstock.storage.managed_directory import ManagedDirectory
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import segment_name
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ raised unchanged and takes the directory out of service.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from penstock.storage.directory_sync import sync_directories
-from penstock.storage.filesystem import (
+from penstock.storage.disk.directory_sync import sync_directories
+from penstock.storage.disk.filesystem import (
     DESCRIPTOR_ERRNOS,
     RETRIABLE_ERRNOS,
     File,
     FileSystem,
     write_fully,
 )
-from penstock.storage.log_directory import FlushJob
-from penstock.storage.log_loader import LEADER_EPOCH_FILE
+from penstock.storage.log.log_directory import FlushJob
+from penstock.storage.log.log_loader import LEADER_EPOCH_FILE
 
 
 class ShortageError(Exception):

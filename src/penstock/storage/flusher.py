@@ -35,12 +35,12 @@ from penstock.core.limits import (
     SYNC_ON_LOOP_SECONDS_MAX,
 )
 from penstock.core.metrics import SECONDS_BOUNDS, Histogram
-from penstock.storage.filesystem import RETRIABLE_ERRNOS, DiskFile, File
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS, DiskFile, File
+from penstock.storage.disk.sync_pool import SyncPool
 from penstock.storage.flush_work import ShortageError, execute_jobs, sync_in_turn
-from penstock.storage.log_directory import Flushable, FlushJob, LogDirectory
-from penstock.storage.log_settings import FlushMode
+from penstock.storage.log.log_directory import Flushable, FlushJob, LogDirectory
+from penstock.storage.log.log_settings import FlushMode
 from penstock.storage.snapshot_writer import SnapshotWriter
-from penstock.storage.sync_pool import SyncPool
 
 _MEAN_WEIGHT = 0.2
 """Weight of the newest sync in the mean: five slow ones in a row change it, a single one hardly."""

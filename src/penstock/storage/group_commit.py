@@ -17,13 +17,13 @@ from typing import Final, Protocol
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import ROUND_ALONE_SECONDS, SYNC_THREADS_MAX
 from penstock.core.stopping import StopDeadline
-from penstock.storage.filesystem import DiskFileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem
+from penstock.storage.disk.sync_pool import open_sync_pool
 from penstock.storage.flusher import Flusher, FlushRound, SyncPath
-from penstock.storage.log_directory import LogDirectory
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_directory import LogDirectory
+from penstock.storage.log.log_settings import FlushMode
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.snapshot_writer import SnapshotJob
-from penstock.storage.sync_pool import open_sync_pool
 
 FULL_RETRY_SECONDS: Final = 1.0
 """Until a flush or a snapshot that found no disk space is retried."""

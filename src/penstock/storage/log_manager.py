@@ -27,18 +27,18 @@ from penstock.core.errors import (
 from penstock.core.limits import FILES_OPEN_MAX
 from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
-from penstock.storage import data_directory as names
 from penstock.storage.clean_close import close_directory
-from penstock.storage.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
+from penstock.storage.disk import data_directory as names
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS, FileSystem, write_fully
+from penstock.storage.disk.open_files import OpenFiles
 from penstock.storage.flusher import Flusher
-from penstock.storage.log_directory import LogDirectory
-from penstock.storage.log_loader import create_log, load_log
-from penstock.storage.log_settings import FlushMode, LogSettings
-from penstock.storage.log_types import LogProblem
+from penstock.storage.log.log_directory import LogDirectory
+from penstock.storage.log.log_loader import create_log, load_log
+from penstock.storage.log.log_settings import FlushMode, LogSettings
+from penstock.storage.log.log_types import LogProblem
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import LOG_SUFFIX, segment_name
 from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory, Removal
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import LOG_SUFFIX, segment_name
 
 logger = logging.getLogger(__name__)
 

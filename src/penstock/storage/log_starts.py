@@ -11,11 +11,11 @@ It removes no files; retention does, as soon as a segment lies wholly below the 
 from collections.abc import Callable, Sequence
 
 from penstock.core.errors import DiskFullError, PenstockError
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.exclusive import Exclusive, Work
-from penstock.storage.filesystem import RETRIABLE_ERRNOS
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
 from penstock.storage.managed_directory import ManagedDirectory
-from penstock.storage.partition_log import PartitionLog
 
 
 class _Writes:

@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 from penstock.core.clock import Clock
 from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import (
+from penstock.storage.disk.checkpoint import (
     CLEANER_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     format_offsets,
     replace_file,
 )
-from penstock.storage.data_directory import DELETE_SUFFIX, read_offsets
-from penstock.storage.filesystem import DESCRIPTOR_ERRNOS, RETRIABLE_ERRNOS, FileSystem, Lock
+from penstock.storage.disk.data_directory import DELETE_SUFFIX, read_offsets
+from penstock.storage.disk.filesystem import DESCRIPTOR_ERRNOS, RETRIABLE_ERRNOS, FileSystem, Lock
 from penstock.storage.flusher import Flusher
-from penstock.storage.log_directory import LogDirectory
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import Segment
+from penstock.storage.log.log_directory import LogDirectory
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import Segment
 
 
 class DetachedSegments(NamedTuple):

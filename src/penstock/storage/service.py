@@ -31,19 +31,19 @@ from penstock.core.errors import (
 )
 from penstock.core.stopping import WORK_STOP_SECONDS_MAX, StopDeadline
 from penstock.core.types import TopicPartition
-from penstock.storage.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
-from penstock.storage.disk_watch import DiskWatch
-from penstock.storage.filesystem import RETRIABLE_ERRNOS
+from penstock.storage.disk.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
+from penstock.storage.disk.disk_watch import DiskWatch
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.group_commit import GroupCommit
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_starts import LogStarts
 from penstock.storage.managed_directory import DetachedSegments
-from penstock.storage.partition_log import PartitionLog
 from penstock.storage.threaded_reads import ThreadedReads
 from penstock.storage.worker_pool import WorkClass, WorkerPool
 
 if TYPE_CHECKING:
-    from penstock.storage.log_cleaner import LogCleaner
+    from penstock.storage.compaction.log_cleaner import LogCleaner
 
 logger = logging.getLogger(__name__)
 
@@ -292,6 +292,6 @@ class StorageService(ThreadedReads):
 
 
 def _load_cleaner() -> type["LogCleaner"]:
-    from penstock.storage.log_cleaner import LogCleaner
+    from penstock.storage.compaction.log_cleaner import LogCleaner
 
     return LogCleaner

@@ -19,10 +19,10 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.limits import SNAPSHOT_SLICE_PRODUCERS
-from penstock.storage.filesystem import RETRIABLE_ERRNOS, write_fully
-from penstock.storage.log_directory import LogDirectory
-from penstock.storage.log_snapshots import SnapshotLog, TakenSnapshot
-from penstock.storage.producer_state import snapshot_header
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS, write_fully
+from penstock.storage.log.log_directory import LogDirectory
+from penstock.storage.log.log_snapshots import SnapshotLog, TakenSnapshot
+from penstock.storage.log.producer_state import snapshot_header
 from penstock.storage.thread_priority import lower_priority
 
 _REST_RATIO: Final = 1.0

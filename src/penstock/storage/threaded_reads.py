@@ -16,10 +16,10 @@ from penstock.core.errors import (
     QuarantinedLogError,
     StorageError,
 )
-from penstock.storage.log_reader import rebuild_active, verify_checksums
-from penstock.storage.log_types import LogRead, TimestampAndOffset
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_reader import rebuild_active, verify_checksums
+from penstock.storage.log.log_types import LogRead, TimestampAndOffset
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.worker_pool import Turns, WorkClass, WorkerPool
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.core.settings import Settings
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.filesystem import FileSystem
 from penstock.testing.broker import Broker
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 

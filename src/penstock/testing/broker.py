@@ -31,7 +31,7 @@ from penstock.core.settings import Settings
 from penstock.node.foundation import MEMORY_PATH
 from penstock.node.server import BrokerServer
 from penstock.node.stand_ins import StandIns
-from penstock.storage.filesystem import DiskFileSystem, FileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
 from penstock.testing.broker_run import BrokerRun
 from penstock.testing.fixture_settings import start_groups_at_once
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
-from penstock.storage.filesystem import File, FileSystem, Lock, Space
+from penstock.storage.disk.filesystem import File, FileSystem, Lock, Space
 
 
 class FaultyFile:

@@ -20,7 +20,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from penstock.storage.filesystem import File
+from penstock.storage.disk.filesystem import File
 from penstock.testing.memory_disk import Inode, MemoryDisk, MemoryFile
 
 _SECTOR_BYTES: Final = 512

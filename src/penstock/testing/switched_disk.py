@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer
 
-from penstock.storage.filesystem import File, FileSystem, Lock, Space
+from penstock.storage.disk.filesystem import File, FileSystem, Lock, Space
 from penstock.testing.memory_disk import Inode, MemoryFile
 
 

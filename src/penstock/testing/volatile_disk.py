@@ -13,7 +13,7 @@ import threading
 
 from typing_extensions import Buffer
 
-from penstock.storage.filesystem import File
+from penstock.storage.disk.filesystem import File
 from penstock.testing.memory_disk import Inode, MemoryDisk, MemoryFile
 
 

@@ -34,7 +34,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 from penstock.replication.manager import HostedPartition
 from penstock.replication.read_result import PartitionRead
-from penstock.storage.log_types import TimestampAndOffset
+from penstock.storage.log.log_types import TimestampAndOffset
 from tests.replication.replicas import Node
 from tests.storage.logs import Clock
 

@@ -19,7 +19,7 @@ from penstock.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from penstock.storage.producer_entry import ProducerEntry
+from penstock.storage.log.producer_entry import ProducerEntry
 
 
 async def handle(

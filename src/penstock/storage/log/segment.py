@@ -19,10 +19,11 @@ from typing_extensions import Buffer
 from penstock.core.errors import CorruptBatchError, CorruptIndexError, StorageError
 from penstock.core.limits import MAPPED_READ_BYTES_MIN, RECOVERY_CHUNK_BYTES
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
-from penstock.storage.batch_walk import batch_bytes, find_offset
-from penstock.storage.file_place import FilePlace
-from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
-from penstock.storage.index import (
+from penstock.storage.disk.file_place import FilePlace
+from penstock.storage.disk.filesystem import File, FileSystem, read_fully, write_fully
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.batch_walk import batch_bytes, find_offset
+from penstock.storage.log.index import (
     OFFSET_ENTRY,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY,
@@ -35,9 +36,8 @@ from penstock.storage.index import (
     floor_by_time,
     times_below,
 )
-from penstock.storage.index_file import IndexFile
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.transaction_index import TransactionIndex
+from penstock.storage.log.index_file import IndexFile
+from penstock.storage.log.transaction_index import TransactionIndex
 
 LOG_SUFFIX: Final = ".log"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.limits import SYNC_THREADS_MAX
-from penstock.storage.filesystem import DiskFileSystem, FileSystem
+from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
 
 _IN_TURN_MAX: Final = 4
 """Directories that are not worth threads: starting and joining one takes 0.03 ms of CPU."""

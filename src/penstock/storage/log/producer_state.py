@@ -44,13 +44,13 @@ from penstock.core.untracked import untracked
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker
 from penstock.records.crc32c import checksum
-from penstock.storage.open_transactions import (
+from penstock.storage.log.open_transactions import (
     NO_GUARD,
     AbortedTransaction,
     OpenTransactions,
     Verifications,
 )
-from penstock.storage.producer_entry import NO_BATCH, NOT_SEEN, ProducerBatch, ProducerEntry
+from penstock.storage.log.producer_entry import NO_BATCH, NOT_SEEN, ProducerBatch, ProducerEntry
 
 _SNAPSHOT_HEADER: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")

@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol
 
 from penstock.core.errors import DiskFullError, LogDirectoryOfflineError
 from penstock.core.limits import UNSYNCED_BYTES_MAX
-from penstock.storage.filesystem import File, FileSystem
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_settings import FlushMode
-from penstock.storage.log_snapshots import SnapshotLog
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.room import ROOM_STEP_BYTES_MIN
-from penstock.storage.segment import Segment
-from penstock.storage.transaction_index import TransactionIndex
+from penstock.storage.disk.filesystem import File, FileSystem
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.log_settings import FlushMode
+from penstock.storage.log.log_snapshots import SnapshotLog
+from penstock.storage.log.room import ROOM_STEP_BYTES_MIN
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.transaction_index import TransactionIndex
 
 
 class LogMark(NamedTuple):

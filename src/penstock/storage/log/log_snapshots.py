@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from penstock.core.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.producer_state import ProducerSnapshot, ProducerStates
-from penstock.storage.segment import segment_name
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.producer_state import ProducerSnapshot, ProducerStates
+from penstock.storage.log.segment import segment_name
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _PERIODIC_KEPT: Final = 3

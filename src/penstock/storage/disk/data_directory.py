@@ -20,8 +20,8 @@ from uuid import UUID
 from penstock.core.errors import StorageError
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.core.types import TopicPartition
-from penstock.storage.checkpoint import parse_offsets, replace_file
-from penstock.storage.filesystem import FileSystem
+from penstock.storage.disk.checkpoint import parse_offsets, replace_file
+from penstock.storage.disk.filesystem import FileSystem
 
 LOCK_FILE: Final = ".lock"
 CLEAN_FILE: Final = ".kafka_cleanshutdown"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing_extensions import Buffer
 
 from penstock.core.clock import SystemClock
-from penstock.storage.filesystem import File, Lock, Space, directory_in_use
+from penstock.storage.disk.filesystem import File, Lock, Space, directory_in_use
 
 
 class Usage:

@@ -34,9 +34,9 @@ from penstock.records.control import read_marker
 from penstock.records.section_slices import span_slices
 from penstock.records.shrinking import BatchRewriter, empty_batch
 from penstock.records.span_walk import RecordSpan
-from penstock.storage.offset_map import OffsetMap
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.retention import newest_ms
+from penstock.storage.compaction.offset_map import OffsetMap
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.retention import newest_ms
 
 
 class CompactedSegment(Protocol):

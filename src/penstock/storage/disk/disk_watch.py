@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from penstock.storage.disk_guard import DiskGuard, DiskState
-from penstock.storage.filesystem import FileSystem, Space
+from penstock.storage.disk.disk_guard import DiskGuard, DiskState
+from penstock.storage.disk.filesystem import FileSystem, Space
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.core.errors import StorageError
 from penstock.core.types import TopicPartition
-from penstock.storage.filesystem import FileSystem, write_fully
+from penstock.storage.disk.filesystem import FileSystem, write_fully
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"

@@ -32,8 +32,8 @@ from penstock.records.batch import (
     checksum_matches,
     read_header,
 )
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.index import (
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
     entries_below,
@@ -42,9 +42,9 @@ from penstock.storage.index import (
     times_are_sound,
     times_below,
 )
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.room import find_room
-from penstock.storage.segment import Segment
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.room import find_room
+from penstock.storage.log.segment import Segment
 
 _OLD_CRC_START: Final = 16
 """Formats v0 and v1: the CRC-32 covers everything from the magic byte on."""

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 from penstock.core.errors import CorruptBatchError
 from penstock.core.limits import LOOKUP_SLICE_RECORDS
 from penstock.records.batch import BatchHeader, checksum_matches
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_types import TimestampAndOffset
-from penstock.storage.segment import Segment
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.log_types import TimestampAndOffset
+from penstock.storage.log.segment import Segment
 
 _INT64_MAX: Final = 9_223_372_036_854_775_807
 _INT64_MIN: Final = -_INT64_MAX - 1

@@ -6,8 +6,8 @@ broker's time: each retention check calls `is_untimed_roll_due`, not each append
 """
 
 from penstock.core.limits import SEGMENT_RELATIVE_OFFSET_MAX
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.segment import Segment
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.segment import Segment
 
 
 def is_roll_due(

@@ -12,7 +12,7 @@ thread. Compaction may put another file under the same name meanwhile. So:
 It does not rename anything durably; `segment_swap` does, in its order.
 """
 
-from penstock.storage.filesystem import File, FileSystem
+from penstock.storage.disk.filesystem import File, FileSystem
 
 
 class FilePlace:

@@ -4,8 +4,8 @@ Whole segments are removed from the last one back, the directory is synced, then
 one is cut and synced. It decides nothing: `PartitionLog.truncate_to` passes the offset.
 """
 
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.segment import Segment
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.log.segment import Segment
 
 
 def cut_segments(

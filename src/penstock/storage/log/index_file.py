@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.limits import INDEX_PENDING_BYTES_MAX
-from penstock.storage.file_place import FilePlace
-from penstock.storage.filesystem import File, FileSystem, read_fully, write_fully
-from penstock.storage.index import trimmed_size
-from penstock.storage.open_files import OpenFiles
+from penstock.storage.disk.file_place import FilePlace
+from penstock.storage.disk.filesystem import File, FileSystem, read_fully, write_fully
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.index import trimmed_size
 
 _BLOCK_BYTES_MAX: Final = 3_072
 """Read at once in a search: less than a page; of it, as many entries as fit."""

@@ -18,11 +18,11 @@ from struct import Struct
 from typing import Final
 
 from penstock.core.errors import StorageError
-from penstock.storage.file_place import FilePlace
-from penstock.storage.filesystem import File, FileSystem
-from penstock.storage.index_file import IndexFile
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.open_transactions import AbortedTransaction
+from penstock.storage.disk.file_place import FilePlace
+from penstock.storage.disk.filesystem import File, FileSystem
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.index_file import IndexFile
+from penstock.storage.log.open_transactions import AbortedTransaction
 
 TRANSACTION_ENTRY: Final = Struct(">hqqqq")
 TRANSACTION_SUFFIX: Final = ".txnindex"

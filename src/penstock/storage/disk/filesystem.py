@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol
 from typing_extensions import Buffer
 
 from penstock.core.errors import DataDirectoryLockedError
-from penstock.storage.file_range import map_range
+from penstock.storage.disk.file_range import map_range
 
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of a file system without RWF_NOWAIT."""

@@ -21,8 +21,7 @@ from typing_extensions import Buffer
 from penstock.core.errors import CorruptBatchError, StorageError
 from penstock.core.limits import COMPACTION_KEYS_MAX, RECOVERY_CHUNK_BYTES, SCAN_SLICE_RECORDS
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, checksum_matches, read_header
-from penstock.storage.batch_walk import batch_bytes
-from penstock.storage.compaction import (
+from penstock.storage.compaction.decisions import (
     BatchFilter,
     CleanableRange,
     CompactionRules,
@@ -31,14 +30,15 @@ from penstock.storage.compaction import (
     add_batch,
     group_segments,
 )
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.offset_map import OffsetMap
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.producer_state import ProducerSnapshot
-from penstock.storage.segment import NO_TIMESTAMP, Segment
-from penstock.storage.segment_swap import CLEANED_SUFFIX, SegmentSwap
+from penstock.storage.compaction.offset_map import OffsetMap
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.batch_walk import batch_bytes
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.producer_state import ProducerSnapshot
+from penstock.storage.log.segment import NO_TIMESTAMP, Segment
+from penstock.storage.log.segment_swap import CLEANED_SUFFIX, SegmentSwap
 
 AbortedIn = Callable[[int, int], Iterable[AbortedTransaction]]
 """The aborted transactions that touch the offsets from the first to before the second."""

@@ -27,19 +27,19 @@ from penstock.records.batch import (
     iterate_headers,
     read_header,
 )
-from penstock.storage.batch_walk import (
+from penstock.storage.log.batch_walk import (
     BASE_OFFSET,
     STEP,
     STEP_BYTES,
     batch_bytes,
     whole_batches,
 )
-from penstock.storage.log_directory import LogMark
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.log_types import LogRead
-from penstock.storage.open_transactions import AbortedTransaction
-from penstock.storage.recovery import rebuild_indexes
-from penstock.storage.segment import Segment
+from penstock.storage.log.log_directory import LogMark
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.log_types import LogRead
+from penstock.storage.log.open_transactions import AbortedTransaction
+from penstock.storage.log.recovery import rebuild_indexes
+from penstock.storage.log.segment import Segment
 
 _JUMP_BYTES: Final = 16_384
 """A read of more than this asks the index for its last batch instead of walking over all."""

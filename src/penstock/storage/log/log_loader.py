@@ -20,19 +20,19 @@ from penstock.core.errors import (
     StorageError,
 )
 from penstock.records.control import read_marker
-from penstock.storage.data_directory import PARTITION_FILE
-from penstock.storage.filesystem import FileSystem
-from penstock.storage.index import OFFSET_ENTRY
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.log_snapshots import SNAPSHOT_SUFFIX
-from penstock.storage.open_files import OpenFiles
-from penstock.storage.producer_state import ProducerStates
-from penstock.storage.recovery import rebuild_indexes, recover_segments
-from penstock.storage.room import find_room
-from penstock.storage.segment import LOG_SUFFIX, Segment, segment_name
-from penstock.storage.segment_swap import finish_interrupted
-from penstock.storage.transaction_index import TRANSACTION_SUFFIX
+from penstock.storage.disk.data_directory import PARTITION_FILE
+from penstock.storage.disk.filesystem import FileSystem
+from penstock.storage.disk.open_files import OpenFiles
+from penstock.storage.log.index import OFFSET_ENTRY
+from penstock.storage.log.leader_epochs import LeaderEpochs
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.log_snapshots import SNAPSHOT_SUFFIX
+from penstock.storage.log.producer_state import ProducerStates
+from penstock.storage.log.recovery import rebuild_indexes, recover_segments
+from penstock.storage.log.room import find_room
+from penstock.storage.log.segment import LOG_SUFFIX, Segment, segment_name
+from penstock.storage.log.segment_swap import finish_interrupted
+from penstock.storage.log.transaction_index import TRANSACTION_SUFFIX
 
 LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 _LEFT_OVER: Final = (".deleted", ".tmp")

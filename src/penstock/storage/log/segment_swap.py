@@ -25,9 +25,9 @@ from typing import Final, Protocol
 
 from penstock.core.errors import CorruptBatchError, QuarantinedLogError, RecordsError
 from penstock.records.batch import HEADER_BYTES, checksum_matches, read_header
-from penstock.storage.batch_walk import batch_bytes
-from penstock.storage.filesystem import FileSystem, read_fully
-from penstock.storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, segment_name
+from penstock.storage.disk.filesystem import FileSystem, read_fully
+from penstock.storage.log.batch_walk import batch_bytes
+from penstock.storage.log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment, segment_name
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"

@@ -13,8 +13,8 @@ then grows the file itself.
 
 from typing import Final
 
-from penstock.storage.filesystem import RETRIABLE_ERRNOS
-from penstock.storage.segment import Segment
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
+from penstock.storage.log.segment import Segment
 
 ROOM_STEP_BYTES_MIN: Final = 4_096
 """Room for the first appends of a segment: a block of the file system, which one byte would take

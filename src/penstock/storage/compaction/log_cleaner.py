@@ -28,16 +28,16 @@ from penstock.core.limits import (
 )
 from penstock.core.types import TopicPartition
 from penstock.records.batch import HEADER_BYTES, read_header
-from penstock.storage.cleaner import CleaningJob, CleaningSource
-from penstock.storage.compaction import CleanableRange, cleanable_range
+from penstock.storage.compaction.cleaner import CleaningJob, CleaningSource
+from penstock.storage.compaction.decisions import CleanableRange, cleanable_range
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.exclusive import Exclusive, Rest, Work
-from penstock.storage.filesystem import RETRIABLE_ERRNOS
+from penstock.storage.log.log_types import LogProblem
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.segment_swap import SegmentSwap
 from penstock.storage.log_manager import LogManager
-from penstock.storage.log_types import LogProblem
 from penstock.storage.managed_directory import ManagedDirectory
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.segment import Segment
-from penstock.storage.segment_swap import SegmentSwap
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ together. It does NOT decide how a transaction ends: its coordinator does.
 from penstock.records.batch import read_header
 from penstock.records.control import Marker, build_marker
 from penstock.records.validation import ValidatedBatch
-from penstock.storage.log_types import AppendInfo
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.log.log_types import AppendInfo
+from penstock.storage.log.partition_log import PartitionLog
 
 
 def append_marker(

@@ -14,7 +14,7 @@ cut to a tenth of a small disk: a broker on a disk of 1 GiB must not refuse ever
 from enum import Enum
 from typing import Final, NamedTuple
 
-from penstock.storage.filesystem import Space
+from penstock.storage.disk.filesystem import Space
 
 FREE_BYTES_MIN_DEFAULT: Final = 134_217_728
 """128 MiB: a second of produce at full speed, and room for indexes and checkpoints."""

@@ -23,21 +23,21 @@ from uuid import UUID
 from penstock.core.errors import DiskFullError, OffsetOutOfRangeError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import patch_for_append
-from penstock.storage.filesystem import RETRIABLE_ERRNOS
-from penstock.storage.leader_epochs import EpochEnd
-from penstock.storage.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
-from penstock.storage.log_loader import LoadedLog, load_producers
-from penstock.storage.log_reader import aborted_in, read_log
-from penstock.storage.log_search import Turn, find_max_timestamp, find_timestamp, no_turn
-from penstock.storage.log_settings import LogSettings
-from penstock.storage.log_snapshots import LogSnapshots
-from penstock.storage.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
-from penstock.storage.open_transactions import NO_GUARD, AbortedTransaction
-from penstock.storage.retention import expired_count
-from penstock.storage.rolling import is_roll_due, is_untimed_roll_due
-from penstock.storage.room import make_room
-from penstock.storage.segment import Segment
-from penstock.storage.truncation import cut_segments
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
+from penstock.storage.log.leader_epochs import EpochEnd
+from penstock.storage.log.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
+from penstock.storage.log.log_loader import LoadedLog, load_producers
+from penstock.storage.log.log_reader import aborted_in, read_log
+from penstock.storage.log.log_search import Turn, find_max_timestamp, find_timestamp, no_turn
+from penstock.storage.log.log_settings import LogSettings
+from penstock.storage.log.log_snapshots import LogSnapshots
+from penstock.storage.log.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
+from penstock.storage.log.open_transactions import NO_GUARD, AbortedTransaction
+from penstock.storage.log.retention import expired_count
+from penstock.storage.log.rolling import is_roll_due, is_untimed_roll_due
+from penstock.storage.log.room import make_room
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.truncation import cut_segments
 
 _LOG_APPEND_TIME = 0x08
 

@@ -1,0 +1,1 @@
+"""Compaction: decisions about records, and one pass over a log."""

@@ -1,0 +1,1 @@
+"""Files and disks: the port, its implementations, atomic files, and free space."""
