@@ -22,7 +22,7 @@ from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.limits import PRODUCER_EXPIRATION_MS
 from penstock.core.types import TopicPartition
-from penstock.node.transaction_effects import TransactionEffects
+from penstock.node.coordination.transaction_effects import TransactionEffects
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.validation import ValidatedBatch
 from penstock.replication.manager import HostedPartition, TransactionEnd

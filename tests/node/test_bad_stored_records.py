@@ -20,8 +20,8 @@ from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.limits import SKIPPED_RECORD_LINES_PER_MINUTE_MAX
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.node.journal import Decode, PartitionJournal
-from penstock.node.skipped_records import SkippedRecords
+from penstock.node.coordination.journal import Decode, PartitionJournal
+from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored import codec
 from penstock.protocol.stored import group_records as group
 from penstock.protocol.stored.transaction_records import TransactionLogValue

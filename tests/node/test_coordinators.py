@@ -10,7 +10,7 @@ from penstock.cluster.persistent_map import PersistentMap
 from penstock.core.errors import NotCoordinatorError
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC
-from penstock.node.coordinators import NodeCoordinators
+from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.replication.replicas import Node
 from tests.storage.logs import Clock

@@ -9,8 +9,8 @@ from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import StoreError
 from penstock.core.topic_declarations import TopicDeclaration
-from penstock.node.declared_topics import DeclaredTopics
-from penstock.node.topic_administration import Topics
+from penstock.node.administration.topic_administration import Topics
+from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.replication.manager import ReplicaManager
 from tests.node.test_topic_changes import run, setting
 

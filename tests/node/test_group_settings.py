@@ -16,7 +16,7 @@ from penstock.cluster.persistent_map import PersistentMap
 from penstock.coordinator.ports import ConsumerTimes
 from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.settings import Settings, settings_of
-from penstock.node.coordinator_kinds import ImageGroupTimes
+from penstock.node.coordination.coordinator_kinds import ImageGroupTimes
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from tests.broker.handlers.asker import SECONDS_MAX, Asker

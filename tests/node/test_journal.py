@@ -9,8 +9,8 @@ from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.shard import StoredRecord
 from penstock.core.errors import BatchTooLargeError
 from penstock.core.limits import COORDINATOR_BATCH_BYTES_MAX
-from penstock.node.journal import PartitionJournal
-from penstock.node.skipped_records import SkippedRecords
+from penstock.node.coordination.journal import PartitionJournal
+from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import decode_group_record
 from penstock.storage.service import StorageService
 from tests.replication.replicas import Node

@@ -10,8 +10,8 @@ from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.ports import LoadedBatch
 from penstock.coordinator.shard import Producer
 from penstock.core.limits import COORDINATOR_LOAD_RECORDS
-from penstock.node.journal import PartitionJournal
-from penstock.node.skipped_records import SkippedRecords
+from penstock.node.coordination.journal import PartitionJournal
+from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import decode_group_record, encode
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.config import BrokerConfig
 from penstock.core.limits import CONNECTIONS_MAX_DEFAULT, DESCRIPTORS_RESERVED, FILES_OPEN_MAX
-from penstock.node import topic_administration
+from penstock.node.administration import topic_administration
 from penstock.node.descriptors import Shares, claim_descriptors, share
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage.disk.filesystem import DiskFileSystem

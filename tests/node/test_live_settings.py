@@ -14,12 +14,12 @@ from penstock.core.errors import ConfigError
 from penstock.core.file_watch import Look
 from penstock.core.setting_names import is_live
 from penstock.core.settings import FIELDS
-from penstock.node.coordinators import NodeCoordinators
+from penstock.node.administration.group_administration import Groups
+from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.duties import StorageDuties
-from penstock.node.group_administration import Groups
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.server import BrokerServer
-from penstock.node.settings_reload import SettingsReload, SettingsSource
+from penstock.node.settings.settings_reload import SettingsReload, SettingsSource
 from penstock.node.wiring import Parts
 
 BASE = "[listener]\nport = 0\n[node]\nstorage = 'memory'\n"

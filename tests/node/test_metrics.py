@@ -8,8 +8,8 @@ import os
 import pytest
 
 from penstock.core.metrics import Collected, Registry
-from penstock.node.loop_lag import INTERVAL_SECONDS, LoopLag
-from penstock.node.process_metrics import open_descriptors, register_process
+from penstock.node.metrics.loop_lag import INTERVAL_SECONDS, LoopLag
+from penstock.node.metrics.process_metrics import open_descriptors, register_process
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,

@@ -13,7 +13,7 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import DiskFullError, InvalidTopicConfigError
 from penstock.core.types import TopicPartition
-from penstock.node.topic_administration import Topics
+from penstock.node.administration.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.storage.disk.memory_disk import MemoryDisk

@@ -10,7 +10,7 @@ from penstock.cluster.persistent_map import PersistentMap
 from penstock.coordinator.transactions.effects import NextProducerId, WriteMarkers
 from penstock.core.errors import NotLeaderError, StoreError
 from penstock.core.types import TopicPartition
-from penstock.node.transaction_effects import TransactionEffects
+from penstock.node.coordination.transaction_effects import TransactionEffects
 from penstock.records.batch import iterate_headers
 from penstock.replication.manager import TransactionEnd
 from tests.replication.replicas import Node

@@ -18,8 +18,8 @@ from penstock.coordinator.shard import Asked, Outcome, Ticket
 from penstock.coordinator.transactions.effects import WriteMarkers
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.settings import settings_of
-from penstock.node.journal import PartitionJournal
-from penstock.node.transaction_effects import TransactionEffects
+from penstock.node.coordination.journal import PartitionJournal
+from penstock.node.coordination.transaction_effects import TransactionEffects
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse

@@ -13,7 +13,7 @@ from penstock.broker.endings import Endings
 from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.send_queue import Stall
 from penstock.core.metrics import Registry
-from penstock.node.settings_reload import SettingsReload
+from penstock.node.settings.settings_reload import SettingsReload
 from penstock.storage.disk.disk_guard import DiskGuard, DiskState
 from tests.crash.unguarded import replace
 from tests.soak import host

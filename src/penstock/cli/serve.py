@@ -22,12 +22,12 @@ import click
 from penstock.cli.options import examples, settings_file_option
 from penstock.cli.settings_file import load
 from penstock.core.stopping import STOP_EXIT_SECONDS
-from penstock.node.file_look import look_at
+from penstock.node.settings.file_look import look_at
 
 if TYPE_CHECKING:
     from penstock.core.settings import Settings
     from penstock.node.server import BrokerServer
-    from penstock.node.settings_reload import SettingsSource
+    from penstock.node.settings.settings_reload import SettingsSource
 
 _LAST_WORDS_SECONDS = 0.1
 """For the log line of a stop that is late."""
@@ -96,7 +96,7 @@ def serve(
     for line in loaded.notes:
         logging.getLogger("penstock").warning("%s", line)
     from penstock.node.server import run  # only a broker needs the rest of Penstock
-    from penstock.node.settings_reload import SettingsSource
+    from penstock.node.settings.settings_reload import SettingsSource
 
     source = SettingsSource(file, lambda: load(file, flags), loaded, first_look)
     last_resort = threading.Timer(STOP_EXIT_SECONDS, _exit_late)

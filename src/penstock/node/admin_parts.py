@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from penstock.broker.server import Listener
 from penstock.client.addresses import Address
 from penstock.cluster.service import MetadataService
-from penstock.node.coordinators import NodeCoordinators
-from penstock.node.declared_topics import DeclaredTopics
-from penstock.node.limits_view import LimitsView
-from penstock.node.live_settings import LiveSettings
-from penstock.node.settings_reload import SettingsReload
+from penstock.node.coordination.coordinators import NodeCoordinators
+from penstock.node.metrics.limits_view import LimitsView
+from penstock.node.settings.declared_topics import DeclaredTopics
+from penstock.node.settings.live_settings import LiveSettings
+from penstock.node.settings.settings_reload import SettingsReload
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.service import StorageService
 

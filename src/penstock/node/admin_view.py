@@ -18,7 +18,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings import Settings
 from penstock.core.version import penstock_version
 from penstock.node.admin_parts import Served
-from penstock.node.storage_metrics import count_offline_partitions
+from penstock.node.metrics.storage_metrics import count_offline_partitions
 from penstock.storage.disk.disk_guard import DiskState
 from penstock.storage.flusher import Flusher
 from penstock.storage.service import StorageService

@@ -23,13 +23,13 @@ from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.given_layers import GivenLayers
 from penstock.node.identity import establish_identity, known_cluster_id
-from penstock.node.live_settings import LiveSettings
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
     settle_differences,
     topics_in,
 )
+from penstock.node.settings.live_settings import LiveSettings
 from penstock.node.stand_ins import StandIns
 from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.disk.memory_disk import MemoryDisk

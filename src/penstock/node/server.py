@@ -20,7 +20,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Collected
 from penstock.core.settings import Settings
-from penstock.node.settings_reload import SettingsSource
+from penstock.node.settings.settings_reload import SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.disk.filesystem import FileSystem

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 REST_SECONDS: Final = 0.005
 """Between two modules, so that requests are served meanwhile."""
-COORDINATORS: Final = "penstock.node.coordinator_kinds"
+COORDINATORS: Final = "penstock.node.coordination.coordinator_kinds"
 
 
 def load_soon() -> threading.Thread:

@@ -49,24 +49,24 @@ from penstock.node.adapters import (
 )
 from penstock.node.admin import AdminPort
 from penstock.node.admin_parts import Served
-from penstock.node.broker_administration import Brokers
-from penstock.node.coordinator_metrics import register_coordinators
-from penstock.node.coordinators import NodeCoordinators
-from penstock.node.declared_topics import DeclaredTopics
+from penstock.node.administration.broker_administration import Brokers
+from penstock.node.administration.group_administration import Groups
+from penstock.node.administration.quota_administration import QuotaChanges
+from penstock.node.administration.topic_administration import Topics
+from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
-from penstock.node.group_administration import Groups
-from penstock.node.limits_view import LimitsView, refused_batches_family
-from penstock.node.live_settings import LiveSettings, follow_log_level
-from penstock.node.loop_lag import LoopLag
-from penstock.node.process_metrics import register_process
+from penstock.node.metrics.coordinator_metrics import register_coordinators
+from penstock.node.metrics.limits_view import LimitsView, refused_batches_family
+from penstock.node.metrics.loop_lag import LoopLag
+from penstock.node.metrics.process_metrics import register_process
+from penstock.node.metrics.storage_metrics import register_storage
 from penstock.node.producer_expiration import ProducerExpiration
-from penstock.node.quota_administration import QuotaChanges
-from penstock.node.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
+from penstock.node.settings.declared_topics import DeclaredTopics
+from penstock.node.settings.live_settings import LiveSettings, follow_log_level
+from penstock.node.settings.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
-from penstock.node.storage_metrics import register_storage
-from penstock.node.topic_administration import Topics
 from penstock.records import scan
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.disk.disk_guard import DiskGuard

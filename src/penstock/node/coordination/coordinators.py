@@ -36,14 +36,14 @@ from penstock.core.errors import (
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.node.adapters import LoopTimer
-from penstock.node.skipped_records import SkippedRecords
-from penstock.node.topic_administration import Topics
+from penstock.node.administration.topic_administration import Topics
+from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.codec import Message
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.service import StorageService
 
 if TYPE_CHECKING:
-    from penstock.node.coordinator_kinds import Kind
+    from penstock.node.coordination.coordinator_kinds import Kind
 
 
 class ImageTopics:
@@ -176,7 +176,7 @@ class NodeCoordinators:
             # topic, and block the shard of the next topic of this name.
             if hosted is None or topic is None or hosted.topic_id != topic.id:
                 return None
-            from penstock.node.journal import PartitionJournal
+            from penstock.node.coordination.journal import PartitionJournal
 
             decode = self._kinds[kind].decode
             journal = PartitionJournal(hosted, self._replicas, self._storage, decode, self.skipped)
@@ -201,7 +201,7 @@ class NodeCoordinators:
     def _kind(self, kind: CoordinatorKind) -> "Kind":
         if kind not in self._kinds:
             # The code of coordinators is imported here: a broker starts without it.
-            from penstock.node import coordinator_kinds
+            from penstock.node.coordination import coordinator_kinds
 
             if kind == "group":
                 made = coordinator_kinds.group_kind(
@@ -210,7 +210,7 @@ class NodeCoordinators:
                     lambda: (driver.shard for driver in self._runtimes.get(kind, ())),
                 )
             else:
-                from penstock.node.transaction_effects import TransactionEffects
+                from penstock.node.coordination.transaction_effects import TransactionEffects
 
                 effects = TransactionEffects(
                     self._replicas,

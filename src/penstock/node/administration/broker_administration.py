@@ -12,8 +12,8 @@ from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
+from penstock.node.administration.topic_administration import Topics
 from penstock.node.given_layers import GivenLayers
-from penstock.node.topic_administration import Topics
 
 
 class Brokers:

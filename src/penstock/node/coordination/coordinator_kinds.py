@@ -26,7 +26,7 @@ from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
 from penstock.core.settings import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.node.journal import Decode
+from penstock.node.coordination.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
 
 Shared = TypeVar("Shared", GroupSettings, TransactionSettings)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.core.metrics import Family, Registry, Row
-from penstock.node.coordinators import NodeCoordinators
+from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.replication.manager import ReplicaManager
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def register_coordinators(
     def lag() -> Iterator[Row]:
         runtime = coordinators.runtime("group")
         if runtime is not None:
-            from penstock.node.group_lag import lag_rows
+            from penstock.node.metrics.group_lag import lag_rows
 
             yield from lag_rows(runtime, replicas)
 

@@ -20,7 +20,7 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import PenstockError
 from penstock.core.topic_declarations import TopicDeclaration
-from penstock.node.topic_administration import Topics
+from penstock.node.administration.topic_administration import Topics
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from penstock.core.file_watch import FileWatch, Look
 from penstock.core.metrics import Registry
 from penstock.core.settings import Settings, flat_values
 from penstock.core.settings_changes import changed_settings, restart_reasons
-from penstock.node.declared_topics import DeclaredTopics
-from penstock.node.file_look import look_at
-from penstock.node.live_settings import LiveSettings
+from penstock.node.settings.declared_topics import DeclaredTopics
+from penstock.node.settings.file_look import look_at
+from penstock.node.settings.live_settings import LiveSettings
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from penstock.core.limits import (
     COORDINATOR_LOAD_BYTES,
     COORDINATOR_LOAD_RECORDS,
 )
-from penstock.node.skipped_records import SkippedRecords
+from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import TypedRecord, encode
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, BatchBuilder

@@ -1,0 +1,1 @@
+"""Group and transaction coordinators over the partitions of this broker."""

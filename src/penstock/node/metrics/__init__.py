@@ -1,0 +1,1 @@
+"""Metrics of the process, the logs, the groups and the limits."""
