@@ -1,6 +1,6 @@
 """Writes the pages of docs/reference from the code; `--check` fails when one is stale.
 
-    settings.md         from the tree of settings, `penstock.core.settings`
+    settings.md         from the tree of settings, `penstock.core.settings.tree`
     topic-settings.md   from the tables of topic and group settings, `penstock.cluster`
     apis.md             from the table of handlers, `penstock.broker.handlers`
     commands.md         from the commands themselves, `penstock.cli`
@@ -21,9 +21,9 @@ from penstock.cli.main import penstock
 from penstock.cluster.configs.group_configs import GROUP_CONFIGS
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
-from penstock.core.config import SettingInfo, describe_sections, describe_settings
 from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS_MAX
 from penstock.core.metrics import Collected
+from penstock.core.settings.config import SettingInfo, describe_sections, describe_settings
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import FLEXIBLE_SINCE
 from penstock.testing import Broker

@@ -9,7 +9,7 @@ The two names are loaded when they are first used, so that `import penstock` cos
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.core.config import BrokerConfig
+    from penstock.core.settings.config import BrokerConfig
     from penstock.node.server import BrokerServer
 
 __all__ = ["BrokerConfig", "BrokerServer"]
@@ -17,7 +17,7 @@ __all__ = ["BrokerConfig", "BrokerServer"]
 
 def __getattr__(name: str) -> object:
     if name == "BrokerConfig":
-        from penstock.core.config import BrokerConfig
+        from penstock.core.settings.config import BrokerConfig
 
         return BrokerConfig
     if name == "BrokerServer":

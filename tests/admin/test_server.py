@@ -11,9 +11,9 @@ import pytest
 from penstock.admin import server as admin_server
 from penstock.admin.server import AdminServer
 from penstock.client.cluster import Cluster
-from penstock.core.admin_settings import AdminSettings
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
+from penstock.core.settings.admin_settings import AdminSettings
 from tests.admin.fakes import FakeDoor, FakeView, no_cluster
 
 SECONDS_MAX = 10.0

@@ -13,8 +13,8 @@ from penstock.admin import app, desk
 from penstock.admin import server as admin_server
 from penstock.admin.server import AdminServer
 from penstock.client.cluster import Cluster
-from penstock.core.admin_settings import AdminSettings
 from penstock.core.errors import BrokerUnreachableError
+from penstock.core.settings.admin_settings import AdminSettings
 from tests.admin.fakes import FakeDoor, FakeView
 
 BODY = b'{"name":"orders"}'

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from penstock.core.config import BrokerConfig
 from penstock.core.limit_use import LimitUse
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.node.server import BrokerServer
 
 SECONDS_MAX = 10.0

@@ -15,11 +15,11 @@ from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.listener_state import ListenerState
 from penstock.broker.session import WAITING_APIS, Session
-from penstock.core.config import BrokerConfig
 from penstock.core.deferred import Deferred
 from penstock.core.limits import SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings, Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import ListenerSettings, Settings
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import ClientConnection, ServerConnection

@@ -15,10 +15,10 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.listener_state import ListenerState
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings, Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import ListenerSettings, Settings
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchResponse

@@ -20,10 +20,10 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.listener import ConnectionProtocol
 from penstock.broker.listener_state import ListenerState
-from penstock.core.config import BrokerConfig
 from penstock.core.limits import SENDFILE_BYTES_MIN
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings, Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import ListenerSettings, Settings
 from penstock.node.server import BrokerServer
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.broker import endings
 from penstock.broker.time_limits import TimeLimits
-from penstock.core.settings import ListenerSettings
+from penstock.core.settings.tree import ListenerSettings
 
 SETTINGS = ListenerSettings(
     frame_completion_seconds_max=10.0,

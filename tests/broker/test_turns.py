@@ -21,7 +21,7 @@ from penstock.broker.listener_state import ListenerState
 from penstock.broker.turns import EXPENSIVE_SECONDS, TAG_SECONDS_MAX, TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS, QUEUED_TURN_SECONDS, TURN_SECONDS
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings
+from penstock.core.settings.tree import ListenerSettings
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.connection import ClientConnection
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.config import load_settings
+from penstock.core.settings.config import load_settings
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 

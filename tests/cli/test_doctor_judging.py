@@ -27,7 +27,7 @@ from penstock.cli.doctor_judging import (
     judge_port,
     judge_versions,
 )
-from penstock.core.settings import Settings, settings_of
+from penstock.core.settings.tree import Settings, settings_of
 
 GIB = 1024**3
 SETTINGS = Settings()

@@ -12,7 +12,7 @@ SCRIPT = """
 import click
 from penstock.cli.main import LazyGroup
 command = LazyGroup().get_command(click.Context(click.Command("penstock")), "{command}")
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 print("loaded", command.name)
 """
 

@@ -33,7 +33,7 @@ ABSENT = (
     "penstock.bench",
     "penstock.coordinator.groups",
     "penstock.coordinator.transactions",
-    "penstock.core.toml_lines",
+    "penstock.core.settings.toml_lines",
     "penstock.spark",
     "penstock.testing",
     "statistics",

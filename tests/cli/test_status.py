@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.status import COLUMNS_MAX, amount_text, bar, duration_text
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 

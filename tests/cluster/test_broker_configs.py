@@ -9,7 +9,7 @@ from penstock.cluster.configs.broker_configs import (
 )
 from penstock.cluster.configs.described_configs import BrokerLayers, ConfigSource, DescribedConfig
 from penstock.cluster.configs.topic_configs import parse_value
-from penstock.core.settings import ListenerSettings, Settings, TopicDefaultsSettings
+from penstock.core.settings.tree import ListenerSettings, Settings, TopicDefaultsSettings
 
 CHANGED = Settings(
     topic_defaults=TopicDefaultsSettings(

@@ -16,7 +16,7 @@ from penstock.cluster.declared_topics import (
 )
 from penstock.cluster.topic_rules import DEFAULT
 from penstock.cluster.values import SetByFile
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.topic_declarations import TopicDeclaration
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 

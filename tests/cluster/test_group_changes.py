@@ -19,7 +19,6 @@ from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import Compare, Delete, Put
 from penstock.cluster.values import read_settings
-from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import (
     InvalidRequestError,
     InvalidTopicConfigError,
@@ -28,6 +27,7 @@ from penstock.core.errors import (
     StoreError,
 )
 from penstock.core.limits import GROUP_WITH_SETTINGS_NAME_BYTES_MAX
+from penstock.core.settings.coordinator_settings import GroupsSettings
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 from tests.cluster.test_service import loaded, run, settled
 

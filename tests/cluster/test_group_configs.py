@@ -19,8 +19,8 @@ from penstock.cluster.configs.group_configs import (
 )
 from penstock.cluster.configs.topic_config_table import SettingType
 from penstock.cluster.configs.topic_configs import parse_value
-from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
+from penstock.core.settings.coordinator_settings import GroupsSettings
 
 KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_group_configs.json").read_text())[
     "configs"

@@ -27,7 +27,6 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import Delete, Event, MetadataStore, Put
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.values import write_settings
-from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import (
     AmbiguousStoreError,
     DuplicateBrokerError,
@@ -36,6 +35,7 @@ from penstock.core.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from penstock.core.settings.coordinator_settings import GroupsSettings
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 
 BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)

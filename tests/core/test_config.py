@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from penstock.core.config import (
+from penstock.core.errors import ConfigError
+from penstock.core.settings.config import (
     BrokerConfig,
     describe_sections,
     describe_settings,
     load_settings,
 )
-from penstock.core.errors import ConfigError
-from penstock.core.setting_names import closest_keys, environment_name
-from penstock.core.settings import FIELDS, Settings, flat_values
+from penstock.core.settings.setting_names import closest_keys, environment_name
+from penstock.core.settings.tree import FIELDS, Settings, flat_values
 
 
 def problems(

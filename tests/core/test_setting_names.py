@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.setting_names import closest_names, find_keys, is_live
-from penstock.core.settings import FIELDS
+from penstock.core.settings.setting_names import closest_names, find_keys, is_live
+from penstock.core.settings.tree import FIELDS
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.config import load_settings
-from penstock.core.setting_names import is_live
-from penstock.core.settings import FIELDS, Settings, flat_values, settings_of
-from penstock.core.settings_changes import changed_settings, restart_reasons
+from penstock.core.settings.config import load_settings
+from penstock.core.settings.setting_names import is_live
+from penstock.core.settings.settings_changes import changed_settings, restart_reasons
+from penstock.core.settings.tree import FIELDS, Settings, flat_values, settings_of
 
 OTHER = {
     "node.id": 7,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.toml_lines import key_lines, line_of
+from penstock.core.settings.toml_lines import key_lines, line_of
 
 TEXT = '''\
 top = 1

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.config import load_settings
 from penstock.core.errors import ConfigError
 from penstock.core.limits import DECLARED_TOPICS_MAX
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.config import load_settings
+from penstock.core.settings.topic_declarations import TopicDeclaration
 
 
 def declared(text: str) -> tuple[TopicDeclaration, ...]:

@@ -16,7 +16,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from penstock.core.config import describe_settings, load_settings
+from penstock.core.settings.config import describe_settings, load_settings
 from tests.oracle.cache import built, content_key, progress, run, tool
 
 ROOT = Path(__file__).resolve().parents[2]

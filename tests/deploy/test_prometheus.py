@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

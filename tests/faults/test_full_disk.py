@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.config import BrokerConfig
-from penstock.core.settings import LogCareSettings, Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import LogCareSettings, Settings
 from penstock.node import duties
 from penstock.protocol.error_codes import ErrorCode
 from penstock.storage import group_commit

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.core.config import BrokerConfig
-from penstock.core.settings import LogCareSettings, Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import LogCareSettings, Settings
 from penstock.testing.broker import Broker
 from tests.oracle.kafka_jars import run_kafka_tool
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of, values_in
 

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.admin import server as admin_server
 from penstock.broker.server import Listener
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.node import admin, foundation, log_loading
 from penstock.node.server import BrokerServer
 

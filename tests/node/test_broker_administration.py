@@ -8,7 +8,7 @@ from penstock.cluster.image import BrokerImage, TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.clock import SystemClock
-from penstock.core.settings import Settings, settings_of
+from penstock.core.settings.tree import Settings, settings_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of

@@ -8,7 +8,7 @@ from uuid import UUID
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.core.errors import NotCoordinatorError
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import OFFSETS_TOPIC
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

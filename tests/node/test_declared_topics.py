@@ -8,7 +8,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import StoreError
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.topic_declarations import TopicDeclaration
 from penstock.node.administration.topic_administration import Topics
 from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.replication.manager import ReplicaManager

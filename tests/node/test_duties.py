@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.core.settings import LogCareSettings, Settings
+from penstock.core.settings.tree import LogCareSettings, Settings
 from penstock.node import duties
 from penstock.node.duties import StorageDuties
 from penstock.node.pace import Pace

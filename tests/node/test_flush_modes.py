@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from penstock.core.config import BrokerConfig
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk

@@ -14,8 +14,8 @@ from penstock.cluster.configs.group_configs import (
 from penstock.cluster.image import GroupImage, MetadataImage
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.coordinator.ports import ConsumerTimes
-from penstock.core.coordinator_settings import GroupsSettings
-from penstock.core.settings import Settings, settings_of
+from penstock.core.settings.coordinator_settings import GroupsSettings
+from penstock.core.settings.tree import Settings, settings_of
 from penstock.node.coordination.coordinator_kinds import ImageGroupTimes
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker

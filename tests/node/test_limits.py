@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.config import BrokerConfig
 from penstock.core.limits import CONNECTIONS_MAX_DEFAULT, DESCRIPTORS_RESERVED, FILES_OPEN_MAX
+from penstock.core.settings.config import BrokerConfig
 from penstock.node.administration import topic_administration
 from penstock.node.descriptors import Shares, claim_descriptors, share
 from penstock.protocol.error_codes import ErrorCode

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from penstock.broker.fetch_sessions import FetchSessionCache
-from penstock.core.config import BrokerConfig
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.protocol.messages.produce import ProduceResponse

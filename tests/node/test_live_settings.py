@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.server import Listener
-from penstock.core.config import Loaded, load_settings
 from penstock.core.errors import ConfigError
 from penstock.core.file_watch import Look
-from penstock.core.setting_names import is_live
-from penstock.core.settings import FIELDS
+from penstock.core.settings.config import Loaded, load_settings
+from penstock.core.settings.setting_names import is_live
+from penstock.core.settings.tree import FIELDS
 from penstock.node.administration.group_administration import Groups
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.duties import StorageDuties

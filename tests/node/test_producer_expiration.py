@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.coordinator_settings import TransactionsSettings
+from penstock.core.settings.coordinator_settings import TransactionsSettings
 from penstock.node.pace import Pace
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.testing.memory_disk import MemoryDisk

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from penstock.testing.faulty_disk import FaultyDisk

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError, DataDirectoryLockedError
+from penstock.core.settings.config import BrokerConfig
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.node import duties
 from penstock.node.server import BrokerServer
 

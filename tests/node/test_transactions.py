@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.core.settings import Settings, settings_of
+from penstock.core.settings.tree import Settings, settings_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

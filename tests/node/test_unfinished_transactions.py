@@ -17,7 +17,7 @@ from penstock.coordinator.ports import LoadedBatch
 from penstock.coordinator.shard import Asked, Outcome, Ticket
 from penstock.coordinator.transactions.effects import WriteMarkers
 from penstock.coordinator.transactions.shard import TransactionShard
-from penstock.core.settings import settings_of
+from penstock.core.settings.tree import settings_of
 from penstock.node.coordination.journal import PartitionJournal
 from penstock.node.coordination.transaction_effects import TransactionEffects
 from penstock.protocol.error_codes import ErrorCode

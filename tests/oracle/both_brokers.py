@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from penstock.core.settings import settings_of
+from penstock.core.settings.tree import settings_of
 from penstock.testing import Broker
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker, penstock_environment

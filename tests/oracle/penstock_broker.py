@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.core.config import describe_settings
+from penstock.core.settings.config import describe_settings
 from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
 
 ROOT = Path(__file__).resolve().parents[2]

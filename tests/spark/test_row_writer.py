@@ -14,7 +14,7 @@ from penstock.client.opening import open_cluster
 from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
 from penstock.client.range_reader import RangeReader
 from penstock.core.errors import UnknownTopicOrPartitionError
-from penstock.core.settings import settings_of
+from penstock.core.settings.tree import settings_of
 from penstock.records.batch import read_header
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.errors import OptionError

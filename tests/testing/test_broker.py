@@ -13,8 +13,8 @@ import pytest
 from penstock.client.addresses import parse_addresses
 from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import ConfigError
+from penstock.core.settings.config import BrokerConfig
 from penstock.node.server import BrokerServer
 from penstock.testing import Broker, broker_run
 

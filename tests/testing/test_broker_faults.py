@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import BrokerUnreachableError
+from penstock.core.settings.config import BrokerConfig
 from penstock.node.server import BrokerServer
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker

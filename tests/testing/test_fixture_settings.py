@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 
-from penstock.core.config import BrokerConfig, load_settings
 from penstock.core.errors import ConfigError
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig, load_settings
+from penstock.core.settings.tree import Settings
 from penstock.testing.fixture_settings import (
     KEYWORDS,
     broker_settings,

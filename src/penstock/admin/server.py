@@ -23,7 +23,7 @@ from penstock.admin.desk import Desk
 from penstock.admin.ports import BrokerView, ClusterDoor
 from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
-from penstock.core.admin_settings import AdminSettings
+from penstock.core.settings.admin_settings import AdminSettings
 
 CONNECTIONS_MAX: Final = 64
 """Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""

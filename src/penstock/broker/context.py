@@ -26,11 +26,11 @@ from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
-from penstock.core.current_settings import CurrentSettings
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError, PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
-from penstock.core.settings import Settings
+from penstock.core.settings.current_settings import CurrentSettings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition, ReplicaManager

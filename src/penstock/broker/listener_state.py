@@ -18,7 +18,7 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.file_sender import CAN_SEND_FILES, has_files
 from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings
+from penstock.core.settings.tree import ListenerSettings
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.framing import ReadArena
 

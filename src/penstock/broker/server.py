@@ -17,7 +17,7 @@ from penstock.broker.listener_state import ListenerState
 from penstock.core.errors import ConfigError
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
-from penstock.core.settings import ListenerSettings, Settings
+from penstock.core.settings.tree import ListenerSettings, Settings
 from penstock.core.stopping import STOP_DRAIN_SECONDS_MAX
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock.broker import endings
 from penstock.broker.send_queue import Stall
-from penstock.core.settings import ListenerSettings
+from penstock.core.settings.tree import ListenerSettings
 
 _STALL_LOOKS: Final = 4
 """Checks of a client that reads nothing, within its time limit: it is closed up to a quarter

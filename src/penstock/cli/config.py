@@ -26,9 +26,9 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import note, print_json
 from penstock.cli.settings_file import load
-from penstock.core.config import DEFAULT_SOURCE, Loaded, describe_settings
 from penstock.core.errors import ConfigError
-from penstock.core.setting_names import closest_names, find_keys
+from penstock.core.settings.config import DEFAULT_SOURCE, Loaded, describe_settings
+from penstock.core.settings.setting_names import closest_names, find_keys
 
 _FILE = click.Path(dir_okay=False, exists=True)
 

@@ -16,8 +16,8 @@ from penstock.cli.config_text import shown
 from penstock.cli.settings_text import setting_documents
 from penstock.client.cluster import Cluster
 from penstock.cluster.declared_topics import ExistingTopic, plan_topics, told
-from penstock.core.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings
+from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _NO_ID: Final = UUID(int=0)
 _DYNAMIC: Final = frozenset({"broker", "all brokers"})

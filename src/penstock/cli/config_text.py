@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from penstock.cli.output import print_table
-from penstock.core.config import Loaded, SettingInfo
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.config import Loaded, SettingInfo
+from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _SOURCES: Final[Mapping[str, str]] = {
     "broker": "a change of this broker over the wire (dynamic), which wins over the file",

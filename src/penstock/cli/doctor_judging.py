@@ -19,7 +19,7 @@ from penstock.cli.doctor_facts import (
 )
 from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
 from penstock.core.quantities import count_text, size_text
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 
 FINE: Final = "fine"
 NOTE: Final = "note"

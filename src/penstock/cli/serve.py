@@ -25,7 +25,7 @@ from penstock.core.stopping import STOP_EXIT_SECONDS
 from penstock.node.settings.file_look import look_at
 
 if TYPE_CHECKING:
-    from penstock.core.settings import Settings
+    from penstock.core.settings.tree import Settings
     from penstock.node.server import BrokerServer
     from penstock.node.settings.settings_reload import SettingsSource
 

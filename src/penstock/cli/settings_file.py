@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.cluster.declared_topics import check_declaration
-from penstock.core.config import Loaded, load_settings
 from penstock.core.errors import ConfigError
 from penstock.core.limits import SETTINGS_FILE_BYTES_MAX
+from penstock.core.settings.config import Loaded, load_settings
 
 
 def load(file: str | None, flags: Mapping[str, object]) -> Loaded:

@@ -24,7 +24,7 @@ from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import DEFAULT, check_creatable_name
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import PenstockError
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.topic_declarations import TopicDeclaration
 from penstock.core.types import INTERNAL_TOPICS
 
 

@@ -19,11 +19,11 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
-from penstock.core.settings import Settings
+from penstock.core.settings.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
+from penstock.core.settings.tree import Settings
 from penstock.node.admin_parts import Served
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from penstock.client.cluster import Cluster
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.core.version import penstock_version
 from penstock.node.admin_parts import Served
 from penstock.node.metrics.storage_metrics import count_offline_partitions

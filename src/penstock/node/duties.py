@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypedDict
 
-from penstock.core.settings import DiskSettings, Settings
+from penstock.core.settings.tree import DiskSettings, Settings
 from penstock.node.pace import Pace
 from penstock.storage.service import StorageService
 

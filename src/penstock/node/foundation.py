@@ -18,7 +18,7 @@ from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.given_layers import GivenLayers

@@ -7,8 +7,8 @@ from penstock.cluster.configs.broker_configs import static_layer
 from penstock.cluster.configs.described_configs import BrokerLayers, topic_defaults
 from penstock.cluster.configs.topic_configs import parse_topic_settings
 from penstock.cluster.image import MetadataImage
-from penstock.core.current_settings import CurrentSettings
-from penstock.core.settings import Settings
+from penstock.core.settings.current_settings import CurrentSettings
+from penstock.core.settings.tree import Settings
 
 
 class GivenLayers:

@@ -8,8 +8,8 @@ transaction stays. It does NOT touch transactional ids: the transaction coordina
 import asyncio
 
 from penstock.core.clock import Clock
-from penstock.core.coordinator_settings import TransactionsSettings
-from penstock.core.settings import Settings
+from penstock.core.settings.coordinator_settings import TransactionsSettings
+from penstock.core.settings.tree import Settings
 from penstock.node.pace import Pace
 from penstock.storage.log.producer_state import ProducerStates
 from penstock.storage.log_manager import LogManager

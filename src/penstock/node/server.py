@@ -15,11 +15,11 @@ from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
-from penstock.core.config import BrokerConfig
 from penstock.core.errors import PenstockError
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Collected
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.node.settings.settings_reload import SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.wiring import Parts, start_parts

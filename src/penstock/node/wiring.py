@@ -36,7 +36,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
 from penstock.core.metrics import Registry
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.core.stopping import StopDeadline
 from penstock.node.adapters import (
     ColdReads,

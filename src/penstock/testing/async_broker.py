@@ -18,7 +18,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.storage.disk.filesystem import FileSystem
 from penstock.testing.broker import Broker
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX

@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from penstock.cluster.stores.memory_database import MemoryDatabase
-from penstock.core.config import BrokerConfig
 from penstock.core.metrics import Collected
-from penstock.core.settings import Settings
+from penstock.core.settings.config import BrokerConfig
+from penstock.core.settings.tree import Settings
 from penstock.node.foundation import MEMORY_PATH
 from penstock.node.server import BrokerServer
 from penstock.node.stand_ins import StandIns

@@ -8,10 +8,10 @@ of `penstock serve` are, with the same messages.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.core.config import DEFAULT_SOURCE, BrokerConfig, load_settings
 from penstock.core.errors import ConfigError
-from penstock.core.setting_names import closest_keys
-from penstock.core.settings import FIELDS, Settings
+from penstock.core.settings.config import DEFAULT_SOURCE, BrokerConfig, load_settings
+from penstock.core.settings.setting_names import closest_keys
+from penstock.core.settings.tree import FIELDS, Settings
 
 LINES_SOURCE: Final = "penstock_settings"
 KEYWORDS: Final = frozenset(

@@ -18,9 +18,9 @@ from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.cancellation import Cancellation
-from penstock.core.current_settings import CurrentSettings
 from penstock.core.errors import PenstockError
-from penstock.core.settings import Settings
+from penstock.core.settings.current_settings import CurrentSettings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode

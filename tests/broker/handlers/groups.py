@@ -7,7 +7,7 @@ not wait for more members, as the Kafka of these tests.
 import time
 from collections.abc import Mapping
 
-from penstock.core.settings import Settings, settings_of
+from penstock.core.settings.tree import Settings, settings_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (
     find_coordinator,

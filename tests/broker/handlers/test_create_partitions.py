@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.settings import settings_of
+from penstock.core.settings.tree import settings_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

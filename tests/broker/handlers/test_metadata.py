@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from penstock.core.config import BrokerConfig
+from penstock.core.settings.config import BrokerConfig
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import (
     MetadataRequest,

@@ -30,7 +30,7 @@ from penstock.core.limits import (
     FETCH_SESSIONS_MAX,
     FRAME_BYTES_MAX,
 )
-from penstock.core.settings import FIELDS, Settings, flat_values
+from penstock.core.settings.tree import FIELDS, Settings, flat_values
 
 _BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
 _SHORT, _LONG, _LIST = SettingType.SHORT, SettingType.LONG, SettingType.LIST

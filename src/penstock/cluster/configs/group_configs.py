@@ -24,8 +24,8 @@ from penstock.cluster.configs.described_configs import (
 )
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.cluster.configs.topic_configs import parse_value
-from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import InvalidTopicConfigError
+from penstock.core.settings.coordinator_settings import GroupsSettings
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"

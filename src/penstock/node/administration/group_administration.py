@@ -19,9 +19,9 @@ from penstock.cluster.configs.group_configs import (
 )
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
-from penstock.core.coordinator_settings import GroupsSettings
 from penstock.core.errors import PenstockError
-from penstock.core.settings import Settings
+from penstock.core.settings.coordinator_settings import GroupsSettings
+from penstock.core.settings.tree import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from penstock.coordinator.ports import ConsumerTimes, Effects
 from penstock.coordinator.shard import Shard
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
-from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
-from penstock.core.settings import Settings
+from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.node.coordination.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record

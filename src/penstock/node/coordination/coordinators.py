@@ -33,7 +33,7 @@ from penstock.core.errors import (
     PenstockError,
     TopicExistsError,
 )
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from penstock.node.adapters import LoopTimer
 from penstock.node.administration.topic_administration import Topics

@@ -19,7 +19,7 @@ from penstock.cluster.declared_topics import (
 from penstock.cluster.service import MetadataService
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import PenstockError
-from penstock.core.topic_declarations import TopicDeclaration
+from penstock.core.settings.topic_declarations import TopicDeclaration
 from penstock.node.administration.topic_administration import Topics
 
 logger = logging.getLogger(__name__)

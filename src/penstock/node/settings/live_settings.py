@@ -11,9 +11,9 @@ attribute of its own and pays nothing for being changeable.
 import logging
 from collections.abc import Awaitable, Callable
 
-from penstock.core.current_settings import CurrentSettings
-from penstock.core.settings import Settings
-from penstock.core.settings_changes import ChangedSetting, changed_settings
+from penstock.core.settings.current_settings import CurrentSettings
+from penstock.core.settings.settings_changes import ChangedSetting, changed_settings
+from penstock.core.settings.tree import Settings
 
 Follower = Callable[[Settings], None]
 Adaptation = Callable[[Settings], Settings]

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.core.clock import Clock
-from penstock.core.config import Loaded
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.core.file_watch import FileWatch, Look
 from penstock.core.metrics import Registry
-from penstock.core.settings import Settings, flat_values
-from penstock.core.settings_changes import changed_settings, restart_reasons
+from penstock.core.settings.config import Loaded
+from penstock.core.settings.settings_changes import changed_settings, restart_reasons
+from penstock.core.settings.tree import Settings, flat_values
 from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.node.settings.file_look import look_at
 from penstock.node.settings.live_settings import LiveSettings

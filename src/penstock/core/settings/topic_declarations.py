@@ -81,7 +81,7 @@ class _Entry:
 
     def where(self, name: str = "") -> str:
         """The file and line of one of the keys."""
-        from penstock.core.toml_lines import line_of  # only with declared topics
+        from penstock.core.settings.toml_lines import line_of  # only with declared topics
 
         line = line_of(self._lines, f"{self._key}.{name}" if name else self._key)
         return self._file_name if line is None else f"{self._file_name} line {line}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
-from penstock.core.settings import FIELDS
+from penstock.core.settings.tree import FIELDS
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 ENVIRONMENT_SEPARATOR: Final = "__"

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from penstock.core.setting_names import (
+from penstock.core.settings.setting_names import (
     closest_keys,
     current_key,
     environment_name,
     key_of_variable,
 )
-from penstock.core.settings import FIELDS, Settings
-from penstock.core.topic_declarations import SECTION, TopicDeclaration, read_declarations
+from penstock.core.settings.topic_declarations import SECTION, TopicDeclaration, read_declarations
+from penstock.core.settings.tree import FIELDS, Settings
 
 Layer = dict[str, tuple[object, str]]
 """A value and its source for each key of a layer."""
@@ -64,7 +64,7 @@ def _read_file(
 ) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
     import tomllib
 
-    from penstock.core.toml_lines import key_lines, line_of
+    from penstock.core.settings.toml_lines import key_lines, line_of
 
     document = tomllib.loads(toml_text)
     lines = key_lines(toml_text)

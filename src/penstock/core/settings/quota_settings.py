@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.core.settings_section import Section
+from penstock.core.settings.settings_section import Section
 
 
 class QuotasSettings(Section):

@@ -7,8 +7,8 @@ it. How changes are applied is NOT known here.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.core.setting_names import is_live
-from penstock.core.settings import Settings, flat_values
+from penstock.core.settings.setting_names import is_live
+from penstock.core.settings.tree import Settings, flat_values
 
 
 class ChangedSetting(NamedTuple):

@@ -5,7 +5,7 @@ Code that needs a value that may change reads it from here each time, which cost
 lookups. `node.live_settings` replaces the tree.
 """
 
-from penstock.core.settings import Settings
+from penstock.core.settings.tree import Settings
 
 
 class CurrentSettings:

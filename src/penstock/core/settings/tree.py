@@ -14,10 +14,10 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from penstock.core import limits
-from penstock.core.admin_settings import AdminSettings
-from penstock.core.coordinator_settings import GroupsSettings, TransactionsSettings
-from penstock.core.quota_settings import QuotasSettings
-from penstock.core.settings_section import Section
+from penstock.core.settings.admin_settings import AdminSettings
+from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.quota_settings import QuotasSettings
+from penstock.core.settings.settings_section import Section
 
 
 class NodeSettings(Section):

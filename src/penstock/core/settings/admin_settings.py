@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from penstock.core.settings_section import Section
+from penstock.core.settings.settings_section import Section
 
 ADMIN_PORT_DEFAULT: Final = 8080
 """When no port is set."""

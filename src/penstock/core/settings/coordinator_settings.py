@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.core import limits
-from penstock.core.settings_section import Section
+from penstock.core.settings.settings_section import Section
 
 
 class GroupsSettings(Section):

@@ -23,16 +23,16 @@ from typing import Final, Literal
 from pydantic.fields import FieldInfo
 
 from penstock.core.errors import ConfigError
-from penstock.core.setting_layers import (
+from penstock.core.settings.setting_layers import (
     Findings,
     checked,
     environment_layer,
     file_layer,
     flag_layer,
 )
-from penstock.core.setting_names import environment_name, extra_text, is_live
-from penstock.core.settings import FIELDS, Settings, flat_values, settings_of
-from penstock.core.topic_declarations import TopicCheck, TopicDeclaration, nothing_more
+from penstock.core.settings.setting_names import environment_name, extra_text, is_live
+from penstock.core.settings.topic_declarations import TopicCheck, TopicDeclaration, nothing_more
+from penstock.core.settings.tree import FIELDS, Settings, flat_values, settings_of
 
 DEFAULT_SOURCE: Final = "default"
 

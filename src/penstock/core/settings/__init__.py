@@ -1,0 +1,1 @@
+"""The settings of a broker: their tree, their layers, and their names."""
