@@ -16,12 +16,12 @@ import time
 from collections import deque
 from pathlib import Path
 
-from penstock.client.addresses import parse_addresses
 from penstock.client.calls import FetchBounds, NewTopic, send_batches
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
-from penstock.client.range_reader import RangeReader
+from penstock.client.records.range_reader import RangeReader
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.options import ClientOptions
 from penstock.core.types import TopicPartition
 from penstock.records.builder import build_batch
 from penstock.records.record import Record

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import pytest
 
 from penstock.client import calls
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
-from penstock.client.producer_transactions import ProducerTransactions
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transactions.producer_transactions import ProducerTransactions
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.types import TopicPartition
 from penstock.records.builder import BatchBuilder
 from penstock.records.record import Record

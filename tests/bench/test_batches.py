@@ -8,7 +8,7 @@ import pytest
 from penstock.bench.batches import Template, make_templates, read_stamp, value_of
 from penstock.bench.keys import key_source
 from penstock.bench.workload import UNIFORM, ZIPF, Workload
-from penstock.client.partitioner import partition_of_key
+from penstock.client.records.partitioner import partition_of_key
 from penstock.records.batch import read_header
 from penstock.records.builder import read_records
 from penstock.records.compression import CODEC_NAMES, compress

@@ -22,12 +22,12 @@ from penstock.bench.producing import Producer
 from penstock.bench.reading import Follower, NothingToReadError, Reader, RecordsMissingError
 from penstock.bench.topics import bench_topic
 from penstock.bench.workload import Workload
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
-from penstock.client.call import Call
 from penstock.client.calls import LATEST_TIMESTAMP, NewTopic, describe_brokers
 from penstock.client.cluster import Cluster
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
+from penstock.client.transport.call import Call
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.testing import Broker

@@ -13,10 +13,10 @@ import pytest
 
 from penstock.bench import Workload, compare, run
 from penstock.bench.topics import PREFIX
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import PenstockError
 from tests.oracle.both_brokers import NAMES, BothBrokers
 

@@ -15,11 +15,11 @@ import pytest
 from penstock.cli import brokers
 from penstock.cli.completing import answered_in_time, complete_groups, complete_topics
 from penstock.cli.main import penstock as root
-from penstock.client.addresses import Address, parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
+from penstock.client.transport.addresses import Address, parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.types import TopicPartition
 from penstock.testing import Broker

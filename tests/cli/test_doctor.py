@@ -21,7 +21,7 @@ from penstock.cli.doctor_host import (
     probe_versions,
 )
 from penstock.cli.doctor_network import probe_address, probe_cluster
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.core.settings.tree import settings_of
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.cli import brokers
 from penstock.client import cluster as cluster_module
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (

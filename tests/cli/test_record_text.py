@@ -10,7 +10,7 @@ from penstock.cli.record_text import (
     parse_parts,
     timestamp_text,
 )
-from penstock.client.topic_reader import ReadRecord
+from penstock.client.records.topic_reader import ReadRecord
 from penstock.core.errors import InvalidRequestError
 from penstock.records.record import Header
 

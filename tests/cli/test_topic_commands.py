@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import brokers, exits
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.cli import brokers
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages import list_transactions, write_txn_markers
 from tests.cli.conftest import Penstock

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
 from tests.client.fake_broker import FakeCluster
 
 

@@ -1,6 +1,6 @@
 """A cluster in memory that answers calls, and fails as the test sets it.
 
-It implements the `Connection` port of `penstock.client.call`: no socket, no bytes of the protocol.
+It implements the `Connection` port of `client.transport.call`: no socket, no bytes of the protocol.
 Batches are stored unchanged; of idempotence it has the part that a client can see.
 """
 
@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call, Ticket
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, Ticket
 from penstock.core.errors import AnswerLostError, BrokerUnreachableError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

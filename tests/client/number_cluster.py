@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (

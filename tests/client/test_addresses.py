@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.addresses import Address, parse_addresses
+from penstock.client.transport.addresses import Address, parse_addresses
 from penstock.core.errors import InvalidRequestError
 
 

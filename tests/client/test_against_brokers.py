@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.calls import FetchBounds, NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.positions import parse_start
+from penstock.client.records.topic_reader import TopicReader
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.records.compression import CODEC_NAMES
 from tests.oracle.kafka_broker import kafka_broker

@@ -6,12 +6,12 @@ from typing import TypeVar
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.async_cluster import AsyncCluster
-from penstock.client.call import Call
 from penstock.client.calls import LATEST_TIMESTAMP, NewTopic, create, describe_brokers
 from penstock.client.cluster_view import PartitionDescription
-from penstock.client.pool import breaks_connection
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call
+from penstock.client.transport.pool import breaks_connection
 from penstock.core.errors import (
     AdvertisedAddressError,
     AnswerLostError,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client import batch_sender
-from penstock.client.addresses import Address
-from penstock.client.batch_sender import BatchRefusedError, BatchSender
 from penstock.client.cluster import Cluster
+from penstock.client.records import batch_sender
+from penstock.client.records.batch_sender import BatchRefusedError, BatchSender
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import AnswerLostError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

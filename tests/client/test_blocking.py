@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client.addresses import Address
-from penstock.client.blocking import ANSWER_BYTES_AT_ONCE, BlockingConnection, connect
 from penstock.client.calls import DELETE_TOPICS_VERSION_MAX, delete, describe_brokers, send_batches
-from penstock.client.versions import CLIENT_VERSION
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import ANSWER_BYTES_AT_ONCE, BlockingConnection, connect
+from penstock.client.transport.versions import CLIENT_VERSION
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,

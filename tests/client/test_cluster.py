@@ -2,11 +2,11 @@
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.calls import LATEST_TIMESTAMP, NewTopic, describe_brokers
 from penstock.client.cluster import Cluster
 from penstock.client.cluster_view import PartitionDescription
 from penstock.client.offset_lookup import FoundOffset
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import (
     AdvertisedAddressError,
     AnswerLostError,

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.cluster_view import (
     ClusterView,
     Leader,
@@ -14,6 +13,7 @@ from penstock.client.cluster_view import (
     present_topics,
     topic_problem,
 )
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call
 from penstock.client.calls import describe_brokers, send_batches
-from penstock.client.connection import AsyncConnection, connect
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call
+from penstock.client.transport.connection import AsyncConnection, connect
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,

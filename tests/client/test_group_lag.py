@@ -1,8 +1,8 @@
 """Lag by partition, for every mixture of assigned and committed."""
 
-from penstock.client.group_calls import Committed
-from penstock.client.group_lag import LagRow, lag_rows, partitions_of, total_lag
-from penstock.client.groups import GroupMember
+from penstock.client.groups.group_calls import Committed
+from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of, total_lag
+from penstock.client.groups.groups import GroupMember
 from penstock.core.types import TopicPartition
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

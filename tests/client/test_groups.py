@@ -2,15 +2,15 @@
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
-from penstock.client.groups import (
+from penstock.client.groups.groups import (
     GroupNotEmptyError,
     Groups,
     UnknownGroupError,
     end_offsets,
     read_assignment,
 )
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import AnswerLostError, BrokerAnswerError, BrokerUnreachableError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

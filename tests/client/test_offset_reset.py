@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import offset_reset
-from penstock.client.offset_reset import Bounds, Change, Scenario, plan
+from penstock.client.groups import offset_reset
+from penstock.client.groups.offset_reset import Bounds, Change, Scenario, plan
 from penstock.core.errors import InvalidRequestError
 from penstock.core.types import TopicPartition
 

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions, parse_client_options
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.core.errors import BrokerUnreachableError, ConfigError
 
 SERVERS = {"bootstrap.servers": "one:9092, two"}

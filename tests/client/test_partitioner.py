@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.partitioner import murmur2, partition_of_key
+from penstock.client.records.partitioner import murmur2, partition_of_key
 
 
 @pytest.mark.parametrize(

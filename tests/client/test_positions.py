@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.positions import Start, parse_start
+from penstock.client.records.positions import Start, parse_start
 from penstock.core.errors import InvalidRequestError
 
 

@@ -10,19 +10,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.client.addresses import parse_addresses
-from penstock.client.batch_sender import BatchSender
-from penstock.client.blocking import connect
 from penstock.client.calls import LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.producer_transactions import VERSION_0, VERSION_2, ProducerTransactions
-from penstock.client.transaction_outcomes import (
+from penstock.client.records.batch_sender import BatchSender
+from penstock.client.transactions.producer_transactions import (
+    VERSION_0,
+    VERSION_2,
+    ProducerTransactions,
+)
+from penstock.client.transactions.transaction_outcomes import (
     CommitOutcome,
     OpenTransaction,
     TransactionSight,
     is_open,
     outcome_of_sight,
 )
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition

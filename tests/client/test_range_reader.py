@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client.addresses import Address
 from penstock.client.calls import FetchBounds
 from penstock.client.cluster import Cluster
-from penstock.client.range_reader import (
+from penstock.client.records.range_reader import (
     EMPTY_ANSWERS_MAX,
     FetchedBatches,
     RangeGoneError,
@@ -18,6 +17,7 @@ from penstock.client.range_reader import (
     TopicRecreatedError,
     whole_batches,
 )
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import (
     BrokerAnswerError,
     MalformedResponseError,

@@ -8,16 +8,12 @@ from itertools import count
 import pytest
 
 from penstock.client import calls
-from penstock.client.addresses import parse_addresses
 from penstock.client.async_cluster import AsyncCluster
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchBounds, NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.connection import connect
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
-from penstock.client.range_reader import (
+from penstock.client.records.range_reader import (
     RANGE_BOUNDS,
     AbortedTransaction,
     FetchedBatches,
@@ -25,7 +21,11 @@ from penstock.client.range_reader import (
     RangeReader,
     TopicRecreatedError,
 )
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.call import Call, raise_error
+from penstock.client.transport.connection import connect
+from penstock.client.transport.options import ClientOptions
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages import delete_records, end_txn, init_producer_id

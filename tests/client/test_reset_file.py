@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.reset_file import read_plan, write_plan
+from penstock.client.groups.reset_file import read_plan, write_plan
 from penstock.core.errors import InvalidRequestError
 from penstock.core.types import TopicPartition
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.retries import Pauses, may_repeat
+from penstock.client.transport.retries import Pauses, may_repeat
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,

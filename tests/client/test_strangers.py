@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.client import connection as async_connection
-from penstock.client.addresses import Address
-from penstock.client.blocking import connect
+from penstock.client.transport import connection as async_connection
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import BrokerUnreachableError
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"

@@ -5,8 +5,8 @@ from itertools import islice
 import pytest
 
 from penstock.client.cluster import Cluster
-from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader
+from penstock.client.records.positions import parse_start
+from penstock.client.records.topic_reader import TopicReader
 from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.client.cluster import Cluster
-from penstock.client.partitioner import partition_of_key
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.partitioner import partition_of_key
+from penstock.client.records.topic_writer import TopicWriter
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client.cluster import Cluster
-from penstock.client.transactions import Transactions, UnknownTransactionError
+from penstock.client.transactions.transactions import Transactions, UnknownTransactionError
 from penstock.core.errors import AnswerLostError, BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.calls import PRODUCE_VERSION_MAX, describe_brokers, send_batches
-from penstock.client.versions import (
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.versions import (
     ASK_VERSIONS,
     ask_versions,
     choose_version,

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.blocking import connect
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import connect
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.batch import iterate_headers

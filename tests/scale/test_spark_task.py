@@ -11,7 +11,7 @@ import pytest
 from penstock.client.calls import NewTopic, send_batches
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import parse_client_options
+from penstock.client.transport.options import parse_client_options
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.records.builder import build_batch

@@ -19,8 +19,8 @@ from array import array
 from collections import Counter
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.blocking import BlockingConnection, connect
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import BlockingConnection, connect
 from penstock.core.clock import SystemClock
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

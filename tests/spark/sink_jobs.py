@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.range_reader import RangeReader
+from penstock.client.records.range_reader import RangeReader
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.sink.options import SinkOptions, find_columns, read_sink_options
 from penstock.spark.sink.steps import Step

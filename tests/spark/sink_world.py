@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.client.transactions.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark.sink import decisions as protocol
 from penstock.spark.sink import steps as sink_steps

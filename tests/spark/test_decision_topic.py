@@ -5,8 +5,8 @@ On one broker, real and in memory, it is created in `test_sink_transactions`.
 
 import pytest
 
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import create_topics, describe_configs, incremental_alter_configs
 from penstock.spark.sink.decision_topic import ensure_topic

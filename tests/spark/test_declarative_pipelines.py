@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.client.calls import NewTopic
-from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.positions import parse_start
+from penstock.client.records.topic_reader import TopicReader
+from penstock.client.records.topic_writer import TopicWriter
 from tests.oracle.penstock_broker import penstock_broker
 from tests.spark.tables.inspection_world import cluster_of
 

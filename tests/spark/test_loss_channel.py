@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.spark.loss import channel as loss_channel
 from penstock.spark.loss.channel import LossChannel, open_loss_channel, tell_driver

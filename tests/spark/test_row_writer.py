@@ -7,12 +7,12 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from penstock.client.blocking import connect
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
-from penstock.client.range_reader import RangeReader
+from penstock.client.records.range_reader import RangeReader
+from penstock.client.transactions.producer_transactions import VERSION_0, ProducerTransactions
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.settings.tree import settings_of
 from penstock.records.batch import read_header

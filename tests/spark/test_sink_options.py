@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.core.errors import ConfigError
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import TO_CLIENT

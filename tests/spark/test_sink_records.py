@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
 from penstock.spark.sink.errors import DecisionTopicError
 from penstock.spark.sink.records import decision_record, done_record, fold
 from penstock.spark.sink.steps import Decision, Ledger

@@ -15,9 +15,9 @@ import pytest
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.producer_transactions import VERSION_2, ProducerTransactions
-from penstock.client.transaction_outcomes import OpenTransaction
-from penstock.client.transactions import Transactions
+from penstock.client.transactions.producer_transactions import VERSION_2, ProducerTransactions
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
+from penstock.client.transactions.transactions import Transactions
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark.errors import OptionError
 from penstock.spark.sink import steps as sink_steps

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.client.addresses import Address
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import fetch

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import ConfigError
 from penstock.core.settings.config import BrokerConfig
 from penstock.node.server import BrokerServer

@@ -163,9 +163,9 @@ def test_settings_of_topics_and_the_cluster_survive(broker: Broker) -> None:
     broker.create_topic(TOPIC, partitions=3, configs={"retention.ms": "12345"})
     with broker.crashed():
         pass
-    from penstock.client.addresses import parse_addresses
     from penstock.client.opening import open_cluster
-    from penstock.client.options import ClientOptions
+    from penstock.client.transport.addresses import parse_addresses
+    from penstock.client.transport.options import ClientOptions
 
     options = ClientOptions(parse_addresses(broker.bootstrap_server))
     with open_cluster(options) as cluster:

@@ -9,8 +9,8 @@ from penstock.admin.problems import (
     RefusedError,
     refused,
 )
-from penstock.client.groups import GroupNotEmptyError, UnknownGroupError
-from penstock.client.transactions import UnknownTransactionError
+from penstock.client.groups.groups import GroupNotEmptyError, UnknownGroupError
+from penstock.client.transactions.transactions import UnknownTransactionError
 from penstock.core.errors import (
     AnswerLostError,
     BrokerAnswerError,

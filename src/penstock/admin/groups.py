@@ -34,12 +34,18 @@ from penstock.admin.model import (
 )
 from penstock.admin.operation import Asked, Operation, page
 from penstock.admin.setting_lists import setting_list
-from penstock.client import offset_reset
 from penstock.client.cluster import Cluster
-from penstock.client.group_lag import LagRow, lag_rows, partitions_of, total_lag
-from penstock.client.groups import GroupDescription, GroupMember, Groups, ListedGroup, end_offsets
-from penstock.client.offset_reset import Scenario
-from penstock.client.reset_facts import check_empty, find_bounds
+from penstock.client.groups import offset_reset
+from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of, total_lag
+from penstock.client.groups.groups import (
+    GroupDescription,
+    GroupMember,
+    Groups,
+    ListedGroup,
+    end_offsets,
+)
+from penstock.client.groups.offset_reset import Scenario
+from penstock.client.groups.reset_facts import check_empty, find_bounds
 from penstock.core.types import TopicPartition
 
 PARTITIONS_PER_TOPIC_NAMED_MAX: Final = 10_000

@@ -1,8 +1,8 @@
 """Settings of topics, groups and brokers as answers; an error in the result is raised. No IO."""
 
 from penstock.admin.model import Setting, SettingList
-from penstock.client.call import raise_error
 from penstock.client.setting_sources import source_text
+from penstock.client.transport.call import raise_error
 from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 
 

@@ -29,7 +29,7 @@ from penstock.admin.setting_lists import setting_list
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.log_sizes import find_log_sizes
-from penstock.client.record_deletion import ALL_SO_FAR, delete_before
+from penstock.client.records.record_deletion import ALL_SO_FAR, delete_before
 from penstock.core.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.metadata import MetadataResponseTopic

@@ -20,7 +20,7 @@ from penstock.admin.model import (
 from penstock.admin.operation import Asked, Operation, page
 from penstock.admin.problems import refused
 from penstock.client.cluster import Cluster
-from penstock.client.transactions import PartitionProducer, Transactions
+from penstock.client.transactions.transactions import PartitionProducer, Transactions
 
 TAG: Final = "transactions"
 

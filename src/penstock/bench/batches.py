@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.bench.keys import Draw, key_source
 from penstock.bench.workload import END_TO_END, NO_KEYS, STAMP_BYTES, Workload
-from penstock.client.partitioner import partition_of_key
+from penstock.client.records.partitioner import partition_of_key
 from penstock.core.errors import RecordsError
 from penstock.records import batch as layout
 from penstock.records.batch import BatchHeader

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from penstock.client.addresses import Address
-from penstock.client.blocking import BlockingConnection, connect
-from penstock.client.call import Call, Ticket
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import BlockingConnection, connect
+from penstock.client.transport.call import Call, Ticket
 
 CLIENT_ID: Final = "penstock-bench"
 _SELECT_DESCRIPTORS_MAX: Final = 1024

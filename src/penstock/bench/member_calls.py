@@ -3,8 +3,8 @@
 import uuid
 from typing import NamedTuple
 
-from penstock.client.call import Call, raise_error
-from penstock.client.group_calls import OFFSET_COMMIT_VERSION_MAX
+from penstock.client.groups.group_calls import OFFSET_COMMIT_VERSION_MAX
+from penstock.client.transport.call import Call, raise_error
 from penstock.protocol.messages import offset_commit
 from penstock.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

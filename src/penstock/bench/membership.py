@@ -24,7 +24,7 @@ from penstock.bench.pacing import SECOND_NS, Pacing, Shares, pacing_of
 from penstock.bench.producing import open_cluster
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import CoordinatorKind, Coordinators
-from penstock.client.groups import GroupNotEmptyError, Groups
+from penstock.client.groups.groups import GroupNotEmptyError, Groups
 from penstock.core.errors import BrokerAnswerError, PenstockError
 
 PAUSE_SECONDS: Final = 0.05

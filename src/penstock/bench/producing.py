@@ -16,11 +16,11 @@ from penstock.bench.measurement import ClientResult
 from penstock.bench.observing import Observer, Report
 from penstock.bench.pacing import SECOND_NS, Shares, pacing_of
 from penstock.client import calls
-from penstock.client.addresses import Address, parse_addresses
-from penstock.client.blocking import connect
-from penstock.client.call import raise_error
 from penstock.client.calls import ProducerIdentity
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address, parse_addresses
+from penstock.client.transport.blocking import connect
+from penstock.client.transport.call import raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.produce import PartitionProduceResponse
 

@@ -22,10 +22,10 @@ from penstock.bench.observing import Observer, Report
 from penstock.bench.pacing import SECOND_NS, Shares
 from penstock.bench.producing import open_cluster
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import raise_error
 from penstock.client.calls import FetchBounds
-from penstock.client.range_reader import whole_batches
+from penstock.client.records.range_reader import whole_batches
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import raise_error
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.fetch import PartitionData

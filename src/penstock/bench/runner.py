@@ -19,10 +19,10 @@ from penstock.bench.pacing import Shares
 from penstock.bench.reading import NothingToReadError, nothing_to_read
 from penstock.bench.topics import bench_topic
 from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
 

@@ -33,7 +33,7 @@ from penstock.cli.completing import complete_topics
 from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.settings_text import parse_settings
-from penstock.client.addresses import parse_addresses
+from penstock.client.transport.addresses import parse_addresses
 from penstock.records.compression import CODEC_NAMES
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -5,9 +5,9 @@ from types import TracebackType
 
 from penstock.cli.options import blamed_on
 from penstock.cli.output import note
-from penstock.client.addresses import Address, parse_addresses
-from penstock.client.blocking import BlockingConnection, connect
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address, parse_addresses
+from penstock.client.transport.blocking import BlockingConnection, connect
 from penstock.core.errors import AdvertisedAddressError, BrokerUnreachableError, PenstockError
 
 

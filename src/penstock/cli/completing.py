@@ -47,7 +47,7 @@ def complete_groups(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Groups that begin like this."""
-    from penstock.client.groups import Groups  # before the clock runs, which is the broker's
+    from penstock.client.groups.groups import Groups  # before the clock runs, which is the broker's
 
     def ask(cluster: Cluster) -> list[str]:
         return [group.group_id for group in Groups(cluster).list_all()]

@@ -21,8 +21,8 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import json_line
 from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
-from penstock.client.positions import parse_start
-from penstock.client.topic_reader import TopicReader
+from penstock.client.records.positions import parse_start
+from penstock.client.records.topic_reader import TopicReader
 
 
 @click.command(

@@ -42,7 +42,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
-from penstock.client.addresses import Address, parse_addresses
+from penstock.client.transport.addresses import Address, parse_addresses
 from penstock.core.settings.tree import Settings
 
 _COLORS = {FINE: "green", NOTE: "yellow", FINDING: "bold red"}

@@ -24,7 +24,7 @@ from penstock.cli.doctor_facts import (
     PortFacts,
     VersionFacts,
 )
-from penstock.client.blocking import reason
+from penstock.client.transport.blocking import reason
 from penstock.core.version import penstock_version
 
 EXTRAS: Final = {

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from penstock.cli.doctor_facts import AddressFacts, AdvertisedFacts, ClusterFacts
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.blocking import BlockingConnection, connect, reason
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import BlockingConnection, connect, reason
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 

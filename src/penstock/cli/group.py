@@ -35,8 +35,8 @@ from penstock.cli.options import (
 from penstock.cli.output import json_line, note, print_json, print_table
 from penstock.cli.settings_text import changed_line, parse_edits
 from penstock.client.cluster import Cluster
-from penstock.client.group_lag import LagRow, lag_rows, partitions_of
-from penstock.client.groups import GroupDescription, Groups, ListedGroup, end_offsets
+from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of
+from penstock.client.groups.groups import GroupDescription, Groups, ListedGroup, end_offsets
 
 _STATES: Final = (
     "Empty",

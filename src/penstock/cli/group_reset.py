@@ -22,13 +22,13 @@ from penstock.cli.options import (
     timeout_option,
 )
 from penstock.cli.output import note, print_json, print_table
-from penstock.client import offset_reset
 from penstock.client.cluster import Cluster
-from penstock.client.groups import Groups
-from penstock.client.offset_reset import Change, Scenario, plan
-from penstock.client.positions import AT_OFFSET, AT_TIMESTAMP, parse_start
-from penstock.client.reset_facts import check_empty, find_bounds
-from penstock.client.reset_file import read_plan, write_plan
+from penstock.client.groups import offset_reset
+from penstock.client.groups.groups import Groups
+from penstock.client.groups.offset_reset import Change, Scenario, plan
+from penstock.client.groups.reset_facts import check_empty, find_bounds
+from penstock.client.groups.reset_file import read_plan, write_plan
+from penstock.client.records.positions import AT_OFFSET, AT_TIMESTAMP, parse_start
 from penstock.core.errors import InvalidRequestError
 from penstock.core.types import TopicPartition
 

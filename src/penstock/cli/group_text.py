@@ -10,8 +10,8 @@ import click
 
 from penstock.cli.output import print_table
 from penstock.cli.settings_text import print_settings, setting_documents
-from penstock.client.group_lag import LagRow, total_lag
-from penstock.client.groups import EMPTY, GroupDescription, GroupMember, ListedGroup
+from penstock.client.groups.group_lag import LagRow, total_lag
+from penstock.client.groups.groups import EMPTY, GroupDescription, GroupMember, ListedGroup
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 

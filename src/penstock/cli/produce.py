@@ -29,7 +29,7 @@ from penstock.cli.progress import progress_line
 from penstock.cli.record_text import LineFormat, parse_headers
 from penstock.cli.streams import input_descriptor
 from penstock.client.cluster import Cluster
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.topic_writer import TopicWriter
 from penstock.core.errors import InvalidRequestError, PenstockError, RecordTooLargeError
 from penstock.records.compression import CODEC_NAMES
 

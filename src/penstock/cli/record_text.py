@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.client.topic_reader import ReadRecord
+from penstock.client.records.topic_reader import ReadRecord
 from penstock.core.errors import InvalidRequestError
 
 PARTS: Final = ("partition", "offset", "timestamp", "key", "headers", "value")

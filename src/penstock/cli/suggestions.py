@@ -43,8 +43,8 @@ def nearest_topic(cluster: Cluster, name: str) -> str | None:
 
 def hint_for(error: PenstockError, cluster: Cluster) -> str:
     """Return what to do about an unknown name; empty when the error is another one."""
-    from penstock.client.groups import Groups, UnknownGroupError
-    from penstock.client.transactions import Transactions, UnknownTransactionError
+    from penstock.client.groups.groups import Groups, UnknownGroupError
+    from penstock.client.transactions.transactions import Transactions, UnknownTransactionError
 
     if isinstance(error, UnknownTopicOrPartitionError) and error.topic:
         close = nearest_topic(cluster, error.topic)

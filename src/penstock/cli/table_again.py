@@ -18,7 +18,7 @@ from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.pipeline_words import told_of
 from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
-from penstock.client.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
+from penstock.client.records.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
 from penstock.core.errors import InvalidRequestError
 from penstock.core.quantities import count_text, size_text
 

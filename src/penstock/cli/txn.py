@@ -17,7 +17,7 @@ from penstock.cli.confirmation import check_can_ask, confirm, yes_option
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
-from penstock.client.transactions import (
+from penstock.client.transactions.transactions import (
     NO_TIME,
     PartitionProducer,
     TransactionDescription,

@@ -15,8 +15,6 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import Call, SharedConnection
 from penstock.client.cluster import TIMEOUT_SECONDS_DEFAULT
 from penstock.client.cluster_view import (
     ClusterView,
@@ -27,8 +25,10 @@ from penstock.client.cluster_view import (
     present_topics,
 )
 from penstock.client.offset_lookup import FoundOffset, OffsetLookUp
-from penstock.client.pool import breaks_connection
-from penstock.client.retries import Pauses, may_repeat
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, SharedConnection
+from penstock.client.transport.pool import breaks_connection
+from penstock.client.transport.retries import Pauses, may_repeat
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import BrokerUnreachableError, ClientError, PeerError
 from penstock.core.types import TopicPartition

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from penstock.client.call import Call, raise_error
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.errors import MalformedResponseError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

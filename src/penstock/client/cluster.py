@@ -18,8 +18,6 @@ from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import Call, Connection, raise_error
 from penstock.client.calls import NewTopic
 from penstock.client.cluster_view import (
     ClusterView,
@@ -32,8 +30,10 @@ from penstock.client.cluster_view import (
     unknown_topic,
 )
 from penstock.client.offset_lookup import FoundOffset, OffsetLookUp
-from penstock.client.pool import Connect, ConnectionPool, Started
-from penstock.client.retries import LOOKS_MAX, Pauses, may_repeat
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, Connection, raise_error
+from penstock.client.transport.pool import Connect, ConnectionPool, Started
+from penstock.client.transport.retries import LOOKS_MAX, Pauses, may_repeat
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import (
     BrokerUnreachableError,

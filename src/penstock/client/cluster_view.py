@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.client.addresses import Address
-from penstock.client.call import raise_error
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import raise_error
 from penstock.core.errors import (
     AdvertisedAddressError,
     BrokerUnreachableError,

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call, raise_error
 from penstock.client.cluster import Cluster
-from penstock.client.pool import Started
-from penstock.client.retries import may_repeat
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, raise_error
+from penstock.client.transport.pool import Started
+from penstock.client.transport.retries import may_repeat
 from penstock.core.errors import BrokerAnswerError, ClientError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (

@@ -6,9 +6,9 @@ reaches there. If it ends earlier, the log was truncated and what was read is go
 
 from collections.abc import Mapping
 
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import NO_REPLICA, by_topic
 from penstock.client.cluster import Cluster
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages import offset_for_leader_epoch
 

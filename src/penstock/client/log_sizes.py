@@ -7,9 +7,9 @@ instead of failing whoever only wanted to plan better.
 
 from collections.abc import Iterable, Sequence
 
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import by_topic
 from penstock.client.cluster import Cluster
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

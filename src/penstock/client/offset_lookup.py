@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import Call, raise_error
 from penstock.client.cluster_view import Leader
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_offsets import ListOffsetsPartitionResponse

@@ -4,10 +4,10 @@ Made for jobs: a first contact is repeated like every other call, because a job 
 of a broker. The command line tells a person at once, and opens its own.
 """
 
-from penstock.client.addresses import Address
-from penstock.client.blocking import BlockingConnection, connect
 from penstock.client.cluster import Cluster
-from penstock.client.options import ClientOptions
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import BlockingConnection, connect
+from penstock.client.transport.options import ClientOptions
 
 
 def open_cluster(options: ClientOptions, *, repeats_first_contact: bool = True) -> Cluster:

@@ -7,7 +7,7 @@ An error of the one entity that a change names is raised. Nothing is retried her
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from penstock.client.call import Call, raise_error
+from penstock.client.transport.call import Call, raise_error
 from penstock.protocol.messages import alter_client_quotas, describe_client_quotas
 
 Entity: TypeAlias = Mapping[str, str | None]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.server import Listener
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.cluster.service import MetadataService
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.metrics.limits_view import LimitsView

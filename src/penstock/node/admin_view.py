@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from penstock.admin.health import DirectoryFacts, Facts
 from penstock.admin.ports import Identity
-from penstock.client.addresses import Address
-from penstock.client.blocking import connect
 from penstock.client.cluster import Cluster
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import connect
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry

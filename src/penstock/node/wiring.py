@@ -28,7 +28,7 @@ from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.quotas.rates import Windows
 from penstock.broker.server import Listener
 from penstock.broker.turns import TurnBudget
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage
 from penstock.cluster.service import MetadataService

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.client.addresses import parse_addresses
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
-from penstock.client.range_reader import AbortedTransaction, FetchedBatches, RangeReader
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.range_reader import AbortedTransaction, FetchedBatches, RangeReader
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.options import ClientOptions
 from penstock.core.errors import ClientError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.records.batch import BatchHeader, iterate_headers

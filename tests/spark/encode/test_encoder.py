@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock.spark.encode.encoder as compiled
-from penstock.client.partitioner import murmur2, partition_of_key
+from penstock.client.records.partitioner import murmur2, partition_of_key
 from penstock.core.errors import BatchTooLargeError, PenstockError
 from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.records.builder import build_batch, read_records

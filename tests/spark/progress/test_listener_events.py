@@ -11,9 +11,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
 from penstock.client.opening import open_cluster
-from penstock.client.options import parse_client_options
+from penstock.client.transport.options import parse_client_options
 from penstock.core.types import TopicPartition
 from penstock.spark import ProgressListener
 from penstock.testing import Broker

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
 from penstock.client.opening import open_cluster
-from penstock.client.options import parse_client_options
+from penstock.client.transport.options import parse_client_options
 from penstock.core.errors import BrokerUnreachableError, ConfigError
 from penstock.core.types import TopicPartition
 from penstock.spark.progress.committer import committer_opener

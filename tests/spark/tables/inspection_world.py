@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.client.addresses import parse_addresses
-from penstock.client.blocking import connect
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.topic_writer import TopicWriter
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.spark.tables.commit.decisions import Offer
 from penstock.spark.tables.commit.note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.definition.file import load_definition

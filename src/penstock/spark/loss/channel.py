@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import Final
 
-from penstock.client.addresses import Address
+from penstock.client.transport.addresses import Address
 from penstock.spark.loss.data_loss import Loss
 from penstock.spark.loss.losses import LOGGER
 from penstock.spark.loss.reports import REPORT_BYTES_MAX, LossBook, LossReport, write_report

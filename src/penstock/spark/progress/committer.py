@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.client.cluster import Cluster
-from penstock.client.groups import Groups
+from penstock.client.groups.groups import Groups
 from penstock.client.opening import open_cluster
-from penstock.client.options import (
+from penstock.client.transport.options import (
     API_TIMEOUT_MS,
     BOOTSTRAP_SERVERS,
     REQUEST_TIMEOUT_MS,

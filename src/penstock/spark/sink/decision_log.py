@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from penstock.client.batch_sender import BatchSender
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
-from penstock.client.partitioner import partition_of_key
-from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
-from penstock.client.range_reader import RangeReader
-from penstock.client.retries import Pauses
-from penstock.client.transaction_outcomes import REFUSALS, OpenTransaction
+from penstock.client.records.batch_sender import BatchSender
+from penstock.client.records.partitioner import partition_of_key
+from penstock.client.records.range_reader import RangeReader
+from penstock.client.transactions.producer_transactions import VERSION_0, ProducerTransactions
+from penstock.client.transactions.transaction_outcomes import REFUSALS, OpenTransaction
+from penstock.client.transport.retries import Pauses
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

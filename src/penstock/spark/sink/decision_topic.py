@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.client.call import raise_error
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
-from penstock.client.retries import Pauses
+from penstock.client.transport.call import raise_error
+from penstock.client.transport.retries import Pauses
 from penstock.core.errors import BrokerAnswerError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.sink.errors import DecisionTopicError

@@ -25,7 +25,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.client.transaction_outcomes import CommitOutcome, OpenTransaction
+from penstock.client.transactions.transaction_outcomes import CommitOutcome, OpenTransaction
 from penstock.core.errors import PenstockError
 from penstock.spark.sink.errors import (
     CheckpointSetBackError,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from penstock.client.options import ClientOptions, parse_client_options
+from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.records.compression import CODEC_NAMES
 from penstock.spark.errors import OptionError, SparkQueryError
 from penstock.spark.kafka_settings import PREFIX

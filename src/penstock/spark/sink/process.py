@@ -11,8 +11,8 @@ from typing import Final, Generic, TypeVar
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
-from penstock.client.producer_transactions import ProducerTransactions
+from penstock.client.transactions.producer_transactions import ProducerTransactions
+from penstock.client.transport.options import ClientOptions
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.steps import Ledger
 from penstock.spark.sink.transactions import RunIdentity, SinkDriver, check_start, look_first

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
 from penstock.spark.sink.errors import DecisionTopicError
 from penstock.spark.sink.steps import Decision, Ledger
 

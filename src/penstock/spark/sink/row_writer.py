@@ -14,11 +14,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.batch_sender import BatchRefusedError, BatchSender
 from penstock.client.calls import ProducerIdentity
 from penstock.client.cluster import Cluster
-from penstock.client.producer_transactions import VERSION_0, ProducerTransactions
-from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.records.batch_sender import BatchRefusedError, BatchSender
+from penstock.client.transactions.producer_transactions import VERSION_0, ProducerTransactions
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.transaction_outcomes import OpenTransaction
+from penstock.client.transactions.transaction_outcomes import OpenTransaction
 from penstock.core.errors import PenstockError
 from penstock.spark.sink.decisions import is_committed
 from penstock.spark.sink.errors import TransactionsLeftOpenError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.cluster import Cluster
-from penstock.client.producer_transactions import ProducerTransactions
-from penstock.client.transaction_outcomes import OpenTransaction, is_open
+from penstock.client.transactions.producer_transactions import ProducerTransactions
+from penstock.client.transactions.transaction_outcomes import OpenTransaction, is_open
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.errors import OptionError

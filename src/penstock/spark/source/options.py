@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.client.calls import FetchBounds
-from penstock.client.options import ClientOptions, parse_client_options
+from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.option_values import (

@@ -17,8 +17,8 @@ import pyarrow as pa
 from penstock.client.calls import FetchBounds
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
-from penstock.client.range_reader import RangeGoneError, RangeReader, TopicRecreatedError
+from penstock.client.records.range_reader import RangeGoneError, RangeReader, TopicRecreatedError
+from penstock.client.transport.options import ClientOptions
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.loss.channel import tell_driver

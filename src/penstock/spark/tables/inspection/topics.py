@@ -12,10 +12,10 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.client import calls
-from penstock.client.call import raise_error
 from penstock.client.calls import FetchBounds
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
+from penstock.client.transport.call import raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.decode.columns import spark_schema

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.client.cluster import Cluster
 from penstock.client.opening import open_cluster
-from penstock.client.options import ClientOptions
+from penstock.client.transport.options import ClientOptions
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planning import ReadTask
 from penstock.spark.source.task_reader import TaskSettings

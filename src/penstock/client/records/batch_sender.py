@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import Call
 from penstock.client.cluster import Cluster
-from penstock.client.pool import Started
-from penstock.client.retries import Pauses
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call
+from penstock.client.transport.pool import Started
+from penstock.client.transport.retries import Pauses
 from penstock.core.errors import BrokerAnswerError, ClientError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

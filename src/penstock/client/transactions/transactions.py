@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.client.call import Call, raise_error
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

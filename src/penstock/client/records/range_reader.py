@@ -29,10 +29,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.client import calls
-from penstock.client.call import raise_error
 from penstock.client.calls import FetchBounds, FetchPlace
 from penstock.client.cluster import Cluster
-from penstock.client.pool import Started
+from penstock.client.transport.call import raise_error
+from penstock.client.transport.pool import Started
 from penstock.core.errors import (
     BrokerAnswerError,
     MalformedResponseError,

@@ -19,17 +19,17 @@ import asyncio
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
-from penstock.client.addresses import Address
-from penstock.client.blocking import (
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.blocking import (
     ANSWER_BUFFERS_KEPT_MAX,
     ANSWER_BYTES_AT_ONCE,
     CONNECT_SECONDS_MAX,
     RESPONSE_BYTES_MAX,
     reason,
 )
-from penstock.client.call import Call
-from penstock.client.strangers import not_a_broker
-from penstock.client.versions import (
+from penstock.client.transport.call import Call
+from penstock.client.transport.strangers import not_a_broker
+from penstock.client.transport.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
     Versions,

@@ -21,10 +21,10 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call, Ticket
-from penstock.client.strangers import not_a_broker
-from penstock.client.versions import (
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, Ticket
+from penstock.client.transport.strangers import not_a_broker
+from penstock.client.transport.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
     Versions,

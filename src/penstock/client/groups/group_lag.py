@@ -8,8 +8,8 @@ committed or the partition is gone, and it can be below zero after a log lost it
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.client.group_calls import Committed
-from penstock.client.groups import GroupMember
+from penstock.client.groups.group_calls import Committed
+from penstock.client.groups.groups import GroupMember
 from penstock.core.types import TopicPartition
 
 

@@ -8,8 +8,8 @@ call then goes out in the highest version that broker, message and call know.
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call, raise_error
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.errors import BrokerAnswerError
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.error_codes import ErrorCode

@@ -13,11 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import raise_error
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FetchBounds
 from penstock.client.cluster import Cluster
-from penstock.client.positions import AT_OFFSET, AT_TIMESTAMP, BEFORE_END, EARLIEST, LATEST, Start
+from penstock.client.records.positions import (
+    AT_OFFSET,
+    AT_TIMESTAMP,
+    BEFORE_END,
+    EARLIEST,
+    LATEST,
+    Start,
+)
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import raise_error
 from penstock.core.types import TopicPartition
 from penstock.records.batch import iterate_headers
 from penstock.records.builder import iterate_records

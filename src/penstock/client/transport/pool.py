@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from penstock.client.addresses import Address
-from penstock.client.call import Call, Connection, Ticket
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call, Connection, Ticket
 from penstock.core.errors import AnswerLostError, BrokerUnreachableError, ClientError, PeerError
 
 Connect = Callable[[Address], Connection]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.client.addresses import Address, parse_addresses
-from penstock.client.versions import CLIENT_NAME
+from penstock.client.transport.addresses import Address, parse_addresses
+from penstock.client.transport.versions import CLIENT_NAME
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.core.limits import CLIENT_ID_BYTES_MAX
 

@@ -6,11 +6,11 @@ while they are asked for.
 
 from collections.abc import Sequence
 
-from penstock.client import offset_reset
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
-from penstock.client.groups import EMPTY, GroupNotEmptyError, Groups
-from penstock.client.offset_reset import Bounds, Scenario
+from penstock.client.groups import offset_reset
+from penstock.client.groups.groups import EMPTY, GroupNotEmptyError, Groups
+from penstock.client.groups.offset_reset import Bounds, Scenario
 from penstock.core.types import TopicPartition
 
 

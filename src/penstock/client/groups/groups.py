@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.client import calls, group_calls
-from penstock.client.call import Call
+from penstock.client import calls
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
-from penstock.client.group_calls import Committed
+from penstock.client.groups import group_calls
+from penstock.client.groups.group_calls import Committed
+from penstock.client.transport.call import Call
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.codec import message_decoder

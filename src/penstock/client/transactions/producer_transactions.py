@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import INIT_PRODUCER_ID_VERSION_MAX, by_topic
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import CoordinatorKind, Coordinators
-from penstock.client.transaction_outcomes import (
+from penstock.client.transactions.transaction_outcomes import (
     OPEN_STATE,
     REFUSALS,
     CommitOutcome,
@@ -27,8 +26,9 @@ from penstock.client.transaction_outcomes import (
     TransactionSight,
     outcome_of_sight,
 )
-from penstock.client.transactions import NO_TIME, OPEN_STATES, Transactions
-from penstock.client.versions import ASK_VERSIONS, ask_versions
+from penstock.client.transactions.transactions import NO_TIME, OPEN_STATES, Transactions
+from penstock.client.transport.call import Call, raise_error
+from penstock.client.transport.versions import ASK_VERSIONS, ask_versions
 from penstock.core.errors import AnswerLostError, BrokerAnswerError, ClientError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

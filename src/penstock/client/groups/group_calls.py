@@ -11,8 +11,8 @@ that is deleted, and those are to be shown too.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import by_topic
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import (

@@ -6,7 +6,7 @@ are the letters `HTTP`, and the address is most often the admin port of the same
 
 from typing import Final
 
-from penstock.client.addresses import DEFAULT_PORT, Address
+from penstock.client.transport.addresses import DEFAULT_PORT, Address
 from penstock.core.errors import (
     AnswerLostError,
     BrokerUnreachableError,

@@ -7,9 +7,9 @@ to do it once, but whoever asked for "everything up to now" would lose what came
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.client.call import Call, raise_error
 from penstock.client.calls import by_topic
 from penstock.client.cluster import Cluster
+from penstock.client.transport.call import Call, raise_error
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages import delete_records
 

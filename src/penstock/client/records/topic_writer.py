@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.client import calls
-from penstock.client.addresses import Address
-from penstock.client.call import raise_error
 from penstock.client.calls import ProducerIdentity
 from penstock.client.cluster import Cluster
-from penstock.client.partitioner import partition_of_key
+from penstock.client.records.partitioner import partition_of_key
+from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import raise_error
 from penstock.core.errors import (
     BrokerAnswerError,
     ClientError,

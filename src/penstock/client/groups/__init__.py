@@ -1,0 +1,1 @@
+"""Groups of a cluster: members, lag, and offsets that are reset."""

@@ -1,0 +1,1 @@
+"""Transactions of a cluster, and transactions of producers."""

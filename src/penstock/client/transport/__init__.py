@@ -1,0 +1,1 @@
+"""Connections to brokers, calls as values, and versions."""
