@@ -70,7 +70,7 @@ $(RELEASE)/.tools-installed: $(RELEASE)/.installed
 
 .PHONY: test-compiled
 test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as users get it
-	$(RELEASE)/bin/python -c 'import penstock.broker.session as module; assert module.__file__.endswith(".so"), "not compiled"'
+	$(RELEASE)/bin/python -c 'import penstock.broker.connections.session as module; assert module.__file__.endswith(".so"), "not compiled"'
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(RELEASE)/bin/python -X dev -m pytest -q \
 		-m "not (uncompiled or interop or crash or chaos or scale or bench or spark)"
 

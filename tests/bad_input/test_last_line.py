@@ -54,7 +54,9 @@ def test_an_answer_that_cannot_be_written(
     api_key: int,
     data: bytes,
 ) -> None:
-    monkeypatch.setattr("penstock.broker.session.encode_response_frame", refusing(api_key))
+    monkeypatch.setattr(
+        "penstock.broker.connections.session.encode_response_frame", refusing(api_key)
+    )
     with InsideBroker() as broker, Peer(broker.port) as other:
         with Peer(broker.port) as peer:
             peer.send(data)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.alarms import NEVER, Alarms
+from penstock.broker.connections.alarms import NEVER, Alarms
 
 
 class Connection:

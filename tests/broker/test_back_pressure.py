@@ -9,12 +9,12 @@ import logging
 
 import pytest
 
-from penstock.broker.budget import RequestBudget
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.listener_state import ListenerState
+from penstock.broker.connections.session import WAITING_APIS, Session
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.listener_state import ListenerState
-from penstock.broker.session import WAITING_APIS, Session
+from penstock.broker.work.budget import RequestBudget
 from penstock.core.deferred import Deferred
 from penstock.core.limits import SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.broker.budget import MemoryBudget, RequestBudget
-from penstock.broker.endings import Endings, show_budgets
+from penstock.broker.connections.endings import Endings, show_budgets
+from penstock.broker.work.budget import MemoryBudget, RequestBudget
 from penstock.core.errors import (
     FrameError,
     MalformedRequestError,

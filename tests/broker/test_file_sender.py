@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.file_sender import FileSender
+from penstock.broker.connections.file_sender import FileSender
 from penstock.core.cancellation import Cancellation
 from penstock.core.limits import SEND_CHUNK_BYTES
 from penstock.storage.disk.file_range import sendable_range

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker import server
+from penstock.broker.connections import server
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.handlers import HANDLERS
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.listener_state import ListenerState
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
 from penstock.core.settings.config import BrokerConfig

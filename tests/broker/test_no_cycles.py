@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.produce_run import ProduceRun
-from penstock.broker.session import Session
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.session import Session
+from penstock.broker.producing.produce_run import ProduceRun
 from penstock.core.errors import RecordsError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker

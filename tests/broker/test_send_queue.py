@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from penstock.broker.send_queue import Stall, unsent_bytes
+from penstock.broker.connections.send_queue import Stall, unsent_bytes
 
 
 def test_nothing_taken_for_the_whole_time() -> None:

@@ -16,10 +16,10 @@ from typing import Self
 import pytest
 import uvloop
 
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.handlers import HANDLERS
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.listener_state import ListenerState
 from penstock.core.limits import SENDFILE_BYTES_MIN
 from penstock.core.metrics import Registry
 from penstock.core.settings.config import BrokerConfig

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.budget import MemoryBudget
+from penstock.broker.connections.session import Session
 from penstock.broker.context import (
     CLOSE_CONNECTION,
     DEFECT,
@@ -14,7 +14,7 @@ from penstock.broker.context import (
     WaitingAnswer,
 )
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.session import Session
+from penstock.broker.work.budget import MemoryBudget
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred

@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.broker.connections.throttled import throttled
 from penstock.broker.context import NO_ANSWER, EncodedAnswer
 from penstock.broker.handlers import HANDLERS
-from penstock.broker.throttled import throttled
 from penstock.protocol import codec
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages.api_versions import ApiVersionsResponse

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.broker import endings
-from penstock.broker.time_limits import TimeLimits
+from penstock.broker.connections import endings
+from penstock.broker.connections.time_limits import TimeLimits
 from penstock.core.settings.tree import ListenerSettings
 
 SETTINGS = ListenerSettings(

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from penstock.admin import server as admin_server
-from penstock.broker.server import Listener
+from penstock.broker.connections.server import Listener
 from penstock.core.errors import ConfigError
 from penstock.core.settings.config import BrokerConfig
 from penstock.core.settings.tree import Settings

@@ -49,7 +49,7 @@ class HangingDisk:
 @pytest.fixture
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDisk]:
     # The proportions stay; a test need not wait for seconds.
-    monkeypatch.setattr("penstock.broker.server.STOP_DRAIN_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("penstock.broker.connections.server.STOP_DRAIN_SECONDS_MAX", 0.2)
     monkeypatch.setattr("penstock.storage.service.WORK_STOP_SECONDS_MAX", 0.1)
     monkeypatch.setattr(
         "penstock.node.wiring.StopDeadline", partial(stopping.StopDeadline, seconds=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.server import Listener
+from penstock.broker.connections.server import Listener
 from penstock.core.errors import ConfigError
 from penstock.core.file_watch import Look
 from penstock.core.settings.config import Loaded, load_settings

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.endings import Endings
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.send_queue import Stall
+from penstock.broker.connections.endings import Endings
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.send_queue import Stall
 from penstock.core.metrics import Registry
 from penstock.node.settings.settings_reload import SettingsReload
 from penstock.storage.disk.disk_guard import DiskGuard, DiskState

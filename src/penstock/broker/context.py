@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from penstock.broker.budget import MemoryBudget
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
-from penstock.broker.turns import TurnBudget
-from penstock.broker.wide_permits import WidePermit
+from penstock.broker.work.budget import MemoryBudget
+from penstock.broker.work.turns import TurnBudget
+from penstock.broker.work.wide_permits import WidePermit
 from penstock.cluster.configs.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic

@@ -35,7 +35,7 @@ EXTRAS: Final = {
 }
 _SYNCS: Final = 5
 _SYNC_BYTES: Final = b"\0" * 4096
-_COMPILED_MODULE: Final = "penstock.broker.session"
+_COMPILED_MODULE: Final = "penstock.broker.connections.session"
 _TIMEX_BYTES: Final = 512
 _CLOCK_UNSYNCHRONIZED: Final = 5
 """TIME_ERROR of adjtimex(2)."""

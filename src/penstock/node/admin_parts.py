@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.broker.server import Listener
+from penstock.broker.connections.server import Listener
 from penstock.client.transport.addresses import Address
 from penstock.cluster.service import MetadataService
 from penstock.node.coordination.coordinators import NodeCoordinators

@@ -6,7 +6,7 @@ or put a slow line between a broker and its clients; nothing else uses them.
 
 from dataclasses import dataclass
 
-from penstock.broker.server import WrapConnection
+from penstock.broker.connections.server import WrapConnection
 from penstock.storage.disk.filesystem import FileSystem
 
 

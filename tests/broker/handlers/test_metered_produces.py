@@ -11,10 +11,10 @@ from typing import TypeVar
 import pytest
 
 from penstock.broker import dispatch
+from penstock.broker.connections.session import Session
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.handlers import produce
 from penstock.broker.quotas.quotas import Quotas
-from penstock.broker.session import Session
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
 from penstock.core.cancellation import Cancellation
 from penstock.core.metrics import Registry

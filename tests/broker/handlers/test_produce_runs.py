@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker import produce_run
+from penstock.broker.connections.session import Session
 from penstock.broker.context import (
     CLOSE_CONNECTION,
     DEFECT,
@@ -19,7 +19,7 @@ from penstock.broker.context import (
 )
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.handlers import produce
-from penstock.broker.session import Session
+from penstock.broker.producing import produce_run
 from penstock.core.deferred import Deferred
 from penstock.core.errors import StorageBusyError
 from penstock.core.limits import CONNECTION_TURN_SECONDS, UNFOLD_ON_LOOP_BYTES_MAX
@@ -234,7 +234,7 @@ def test_a_defect_in_a_later_turn_closes_the_connection(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("penstock.broker.produce_run.validate_produced", broken)
+    monkeypatch.setattr("penstock.broker.producing.produce_run.validate_produced", broken)
     with caplog.at_level("CRITICAL"):
         scene.fake.run_turns()
     assert answers == [DEFECT]

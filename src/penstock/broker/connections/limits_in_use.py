@@ -1,7 +1,7 @@
 """How much of the listener's limits is used, for operators. It reads; it decides nothing."""
 
-from penstock.broker import endings
-from penstock.broker.listener_state import ListenerState
+from penstock.broker.connections import endings
+from penstock.broker.connections.listener_state import ListenerState
 from penstock.core.limit_use import LimitUse
 
 

@@ -17,13 +17,13 @@ import asyncio
 import logging
 from typing import Final, cast
 
-from penstock.broker import endings
-from penstock.broker.alarms import NEVER
-from penstock.broker.file_sender import FileSender
-from penstock.broker.listener_state import ListenerState
-from penstock.broker.send_queue import unsent_bytes
-from penstock.broker.session import Session
-from penstock.broker.time_limits import TimeLimits
+from penstock.broker.connections import endings
+from penstock.broker.connections.alarms import NEVER
+from penstock.broker.connections.file_sender import FileSender
+from penstock.broker.connections.listener_state import ListenerState
+from penstock.broker.connections.send_queue import unsent_bytes
+from penstock.broker.connections.session import Session
+from penstock.broker.connections.time_limits import TimeLimits
 from penstock.core.errors import PeerError
 from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection

@@ -10,10 +10,10 @@ import logging
 import socket
 from collections.abc import Callable
 
+from penstock.broker.connections.limits_in_use import listener_limits
+from penstock.broker.connections.listener import ConnectionProtocol
+from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
-from penstock.broker.limits_in_use import listener_limits
-from penstock.broker.listener import ConnectionProtocol
-from penstock.broker.listener_state import ListenerState
 from penstock.core.errors import ConfigError
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from penstock.broker.budget import MemoryBudget
+from penstock.broker.connections.throttled import throttled
 from penstock.broker.context import (
     DEFECT,
     Answer,
@@ -38,8 +38,8 @@ from penstock.broker.context import (
 )
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.quotas.meter import RequestMeter
-from penstock.broker.throttled import throttled
 from penstock.broker.wide_requests import WrittenAnswer
+from penstock.broker.work.budget import MemoryBudget
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError

@@ -11,8 +11,8 @@ A quota mutes a connection until `muted_until`. This file neither reads clocks n
 
 from typing import Final
 
-from penstock.broker import endings
-from penstock.broker.send_queue import Stall
+from penstock.broker.connections import endings
+from penstock.broker.connections.send_queue import Stall
 from penstock.core.settings.tree import ListenerSettings
 
 _STALL_LOOKS: Final = 4

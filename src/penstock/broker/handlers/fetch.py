@@ -32,8 +32,8 @@ from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested
 from penstock.broker.quotas.meter import metered
-from penstock.broker.slices import NextTurn, in_slices
 from penstock.broker.wide_requests import ForwardingWaiter
+from penstock.broker.work.slices import NextTurn, in_slices
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.broker.context import CoordinatorKind, RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.slices import map_in_slices
+from penstock.broker.work.slices import map_in_slices
 from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (

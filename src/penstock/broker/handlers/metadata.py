@@ -11,7 +11,7 @@ from penstock.broker.context import COORDINATOR_TOPICS, RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.mutations import ALWAYS_STRICT, Mutations
 from penstock.broker.partition_states import partition_states
-from penstock.broker.slices import in_slices
+from penstock.broker.work.slices import in_slices
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC

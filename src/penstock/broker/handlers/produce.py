@@ -27,10 +27,10 @@ from penstock.broker.context import (
     RequestContext,
     WaitingAnswer,
 )
-from penstock.broker.produce_answers import TopicResults, refused, response
-from penstock.broker.produce_run import ProduceRun, append_checked, topic_name
-from penstock.broker.transaction_check import TransactionCheck
-from penstock.broker.transactional_produce import append_transaction, is_transactional
+from penstock.broker.producing.produce_answers import TopicResults, refused, response
+from penstock.broker.producing.produce_run import ProduceRun, append_checked, topic_name
+from penstock.broker.producing.transaction_check import TransactionCheck
+from penstock.broker.producing.transactional_produce import append_transaction, is_transactional
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError, TooManyWaitersError
 from penstock.core.limits import PRODUCE_WAIT_MS_MAX

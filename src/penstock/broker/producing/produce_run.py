@@ -33,9 +33,9 @@ from penstock.broker.context import (
     Waiter,
     WaitingAnswer,
 )
-from penstock.broker.produce_answers import TopicResults, refused
-from penstock.broker.transaction_check import TransactionCheck
-from penstock.broker.transactional_produce import unverified
+from penstock.broker.producing.produce_answers import TopicResults, refused
+from penstock.broker.producing.transaction_check import TransactionCheck
+from penstock.broker.producing.transactional_produce import unverified
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (

@@ -103,7 +103,7 @@ class TransactionCheck:
 
     async def _ask_once(self) -> dict[TopicPartition, ErrorCode]:
         # Imported here: most producers have no transactions, and a broker starts without it.
-        from penstock.broker.transaction_question import codes_in, question
+        from penstock.broker.producing.transaction_question import codes_in, question
 
         names = [partition.name for partition in self.guards]
         claim = self._claim

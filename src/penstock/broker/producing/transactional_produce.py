@@ -19,8 +19,8 @@ from penstock.broker.context import (
     Waiter,
     WaitingAnswer,
 )
+from penstock.broker.producing.transaction_check import Claim, TransactionCheck
 from penstock.broker.quotas.meter import metered
-from penstock.broker.transaction_check import Claim, TransactionCheck
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import PartitionProduceResponse

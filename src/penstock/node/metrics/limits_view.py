@@ -9,9 +9,9 @@ Three metrics have the same rows: `limit_used`, `limit_max` and `limit_refusals_
 the label `limit`. It decides and refuses nothing.
 """
 
+from penstock.broker.connections.server import Listener
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.refused_batches import RefusedBatches
-from penstock.broker.server import Listener
 from penstock.core.limit_use import LimitUse
 from penstock.core.limits import PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Family, Registry, Row

@@ -1,0 +1,1 @@
+"""Connections of clients: sockets, requests in order, limits, and their ends."""

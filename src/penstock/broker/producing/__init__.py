@@ -1,0 +1,1 @@
+"""Produce requests: batches checked, appended and answered."""

@@ -1,0 +1,1 @@
+"""Bounds on work: turns of the event loop, slices, and budgets."""
