@@ -11,7 +11,7 @@ from penstock.bench.comparison import Comparison
 from penstock.bench.measurement import ClientResult, Measurement, joined
 from penstock.bench.pacing import SECOND_NS
 from penstock.bench.workload import Workload
-from penstock.cli.bench_view import Rates, line_of, sparkline
+from penstock.cli.bench.view import Rates, line_of, sparkline
 from tests.cli.conftest import Penstock
 
 

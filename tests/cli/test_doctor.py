@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.doctor_host import (
+from penstock.cli.doctor.host import (
     filesystem_of,
     owner_of_port,
     probe_clock,
@@ -20,7 +20,7 @@ from penstock.cli.doctor_host import (
     probe_sync,
     probe_versions,
 )
-from penstock.cli.doctor_network import probe_address, probe_cluster
+from penstock.cli.doctor.network import probe_address, probe_cluster
 from penstock.client.transport.addresses import Address
 from penstock.core.settings.tree import settings_of
 from penstock.testing import Broker

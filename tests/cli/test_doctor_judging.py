@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cli.doctor_facts import (
+from penstock.cli.doctor.facts import (
     AddressFacts,
     AdvertisedFacts,
     ClockFacts,
@@ -15,7 +15,7 @@ from penstock.cli.doctor_facts import (
     PortFacts,
     VersionFacts,
 )
-from penstock.cli.doctor_judging import (
+from penstock.cli.doctor.judging import (
     FINDING,
     FINE,
     NOTE,

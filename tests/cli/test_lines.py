@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import lines as lines_module
-from penstock.cli.lines import bursts_of_lines
+from penstock.cli.text import lines as lines_module
+from penstock.cli.text.lines import bursts_of_lines
 from penstock.core.errors import InvalidRequestError
 
 

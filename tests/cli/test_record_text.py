@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli.record_text import (
+from penstock.cli.text.record_text import (
     LineFormat,
     document_of,
     line_of,

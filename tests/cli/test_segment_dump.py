@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from penstock.cli.segment_dump import (
+from penstock.cli.log.segment_dump import (
     Batch,
     Damage,
     IndexEntry,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.suggestions import nearest
+from penstock.cli.text.suggestions import nearest
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 

@@ -12,9 +12,9 @@ import click
 import pyarrow as pa
 import pytest
 
-from penstock.cli.spark_options import parse_settings
-from penstock.cli.table_again import backfill_line, position_word
-from penstock.cli.table_text import print_bad_records
+from penstock.cli.table.again import backfill_line, position_word
+from penstock.cli.table.spark_options import parse_settings
+from penstock.cli.table.text import print_bad_records
 from penstock.spark.tables.commit.decisions import Offer
 from penstock.spark.tables.commit.note import (
     BatchRanges,
@@ -438,7 +438,7 @@ def test_a_replay_takes_tables_as_they_are_only_when_told(
 
     monkeypatch.setattr("penstock.spark.tables.run.replay.replay", put_in)
     monkeypatch.setattr("penstock.spark.pipeline_runs.session_of", lambda *_: nullcontext())
-    monkeypatch.setattr("penstock.cli.table_dlq.chosen_session", lambda *_: nullcontext())
+    monkeypatch.setattr("penstock.cli.table.dlq.chosen_session", lambda *_: nullcontext())
     done = penstock("table", "dlq", "replay", str(world.file), *words)
     assert done.output == "2 records tried again: 1 row in shop.orders, 1 reject\n"
     assert asked == [bool(words)]

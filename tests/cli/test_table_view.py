@@ -8,8 +8,8 @@ import time
 import pytest
 from rich.console import Console
 
-from penstock.cli.table_run import StopSignals
-from penstock.cli.table_view import LineView, ScreenView
+from penstock.cli.table.run import StopSignals
+from penstock.cli.table.view import LineView, ScreenView
 from penstock.core.clock import SystemClock
 from penstock.spark.tables.inspection.run_view import RunView
 from penstock.spark.tables.run.events import CareDone

@@ -49,7 +49,7 @@ class CommandCluster(Cluster):
         """Add the nearest name to an error about an unknown one, then close every connection."""
         try:
             if isinstance(error, PenstockError) and not error.hint:
-                from penstock.cli.suggestions import hint_for
+                from penstock.cli.text.suggestions import hint_for
 
                 error.hint = hint_for(error, self)
         finally:

@@ -20,7 +20,7 @@ from penstock.cli.options import (
     timeout_option,
 )
 from penstock.cli.output import json_line
-from penstock.cli.record_text import PARTS, document_of, line_of, parse_parts
+from penstock.cli.text.record_text import PARTS, document_of, line_of, parse_parts
 from penstock.client.records.positions import parse_start
 from penstock.client.records.topic_reader import TopicReader
 

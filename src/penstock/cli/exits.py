@@ -17,7 +17,7 @@ from typing import Final
 
 import click
 
-from penstock.cli.pipeline_words import PipelineBrokerError
+from penstock.cli.text.pipeline_words import PipelineBrokerError
 from penstock.core.errors import (
     AdminUnreachableError,
     AnswerLostError,

@@ -25,22 +25,30 @@ from penstock.cli.streams import open_missing_streams, silence
 from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
-    "bench": ("penstock.cli.bench", "bench", "Measure a broker, or compare two."),
+    "bench": ("penstock.cli.bench.command", "bench", "Measure a broker, or compare two."),
     "completion": (
         "penstock.cli.completion",
         "completion",
         "Print the completion script of a shell.",
     ),
-    "config": ("penstock.cli.config", "config", "Check a settings file, explain a setting."),
+    "config": (
+        "penstock.cli.config.command",
+        "config",
+        "Check a settings file, explain a setting.",
+    ),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
-    "doctor": ("penstock.cli.doctor", "doctor", "Look for what will hurt, with remedies."),
-    "group": ("penstock.cli.group", "group", "Look at consumer groups, their lag and offsets."),
-    "log": ("penstock.cli.log", "log", "Look into log files on disk."),
+    "doctor": ("penstock.cli.doctor.command", "doctor", "Look for what will hurt, with remedies."),
+    "group": (
+        "penstock.cli.group.command",
+        "group",
+        "Look at consumer groups, their lag and offsets.",
+    ),
+    "log": ("penstock.cli.log.command", "log", "Look into log files on disk."),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "quota": ("penstock.cli.quota", "quota", "How much users, clients and addresses may use."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
     "status": ("penstock.cli.status", "status", "Show how a broker is: health and limits."),
-    "table": ("penstock.cli.table", "table", "Topics into Iceberg and Delta tables."),
+    "table": ("penstock.cli.table.command", "table", "Topics into Iceberg and Delta tables."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "txn": ("penstock.cli.txn", "txn", "Look at transactions, abort one that hangs."),
     "version": ("penstock.cli.version", "version", "Show the version of Penstock."),

@@ -15,7 +15,6 @@ import click
 
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_topics
-from penstock.cli.lines import bursts_of_lines
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
     blamed_on,
@@ -26,8 +25,9 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import note, print_json
 from penstock.cli.progress import progress_line
-from penstock.cli.record_text import LineFormat, parse_headers
 from penstock.cli.streams import input_descriptor
+from penstock.cli.text.lines import bursts_of_lines
+from penstock.cli.text.record_text import LineFormat, parse_headers
 from penstock.client.cluster import Cluster
 from penstock.client.records.topic_writer import TopicWriter
 from penstock.core.errors import InvalidRequestError, PenstockError, RecordTooLargeError
@@ -128,7 +128,7 @@ def produce(
 
 def _note_creation(cluster: Cluster, writer: TopicWriter, topic: str) -> None:
     """Say that the topic is new: its name may be a mistake."""
-    from penstock.cli.suggestions import nearest_topic
+    from penstock.cli.text.suggestions import nearest_topic
 
     count = writer.partition_count
     partitions = "1 partition" if count == 1 else f"{count} partitions"

@@ -9,7 +9,7 @@ import click
 from penstock.cli.brokers import open_cluster
 from penstock.cli.options import bootstrap_option, examples, json_option, timeout_option
 from penstock.cli.output import print_json, print_table
-from penstock.cli.settings_text import parse_settings
+from penstock.cli.text.settings_text import parse_settings
 from penstock.client.quota_calls import EntityQuotas, change_quotas, describe_quotas
 from penstock.client.transport.call import Call
 

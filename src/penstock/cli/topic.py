@@ -17,7 +17,7 @@ from penstock.cli.options import (
     timeout_option,
 )
 from penstock.cli.output import print_json, print_table
-from penstock.cli.settings_text import (
+from penstock.cli.text.settings_text import (
     changed_line,
     parse_edits,
     parse_settings,

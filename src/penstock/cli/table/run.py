@@ -21,9 +21,9 @@ from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
-from penstock.cli.pipeline_words import told_of
-from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
-from penstock.cli.table_view import shown
+from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
+from penstock.cli.table.view import shown
+from penstock.cli.text.pipeline_words import told_of
 from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_json
-from penstock.cli.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import told_of
 
 
 @click.command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from penstock.cli.output import print_table
-from penstock.cli.record_text import bytes_fields, timestamp_text
+from penstock.cli.text.record_text import bytes_fields, timestamp_text
 from penstock.core.quantities import count_text, duration_text, size_text
 
 if TYPE_CHECKING:

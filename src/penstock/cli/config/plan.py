@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.cli.brokers import open_cluster
-from penstock.cli.config_text import shown
-from penstock.cli.settings_text import setting_documents
+from penstock.cli.config.text import shown
+from penstock.cli.text.settings_text import setting_documents
 from penstock.client.cluster import Cluster
 from penstock.cluster.declared_topics import ExistingTopic, plan_topics, told
 from penstock.core.settings.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings

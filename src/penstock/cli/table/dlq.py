@@ -6,9 +6,9 @@ from penstock.cli.extras import extras_named
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
-from penstock.cli.pipeline_words import told_of
-from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
-from penstock.cli.table_text import bad_record_document, print_bad_record, print_bad_records
+from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
+from penstock.cli.table.text import bad_record_document, print_bad_record, print_bad_records
+from penstock.cli.text.pipeline_words import told_of
 from penstock.core.quantities import count_text
 
 _ERROR_CLASSES = (

@@ -12,17 +12,17 @@ from penstock.cli.extras import extras_named
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
-from penstock.cli.pipeline_words import told_of
-from penstock.cli.table_again import backfill, care
-from penstock.cli.table_dlq import dlq
-from penstock.cli.table_forget import forget
-from penstock.cli.table_run import run
-from penstock.cli.table_text import (
+from penstock.cli.table.again import backfill, care
+from penstock.cli.table.dlq import dlq
+from penstock.cli.table.forget import forget
+from penstock.cli.table.run import run
+from penstock.cli.table.text import (
     check_document,
     print_check,
     print_status,
     status_document,
 )
+from penstock.cli.text.pipeline_words import told_of
 
 
 @click.group(

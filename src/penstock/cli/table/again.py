@@ -16,8 +16,8 @@ from penstock.cli import exits
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
-from penstock.cli.pipeline_words import told_of
-from penstock.cli.spark_options import SparkWish, chosen_session, spark_options
+from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
+from penstock.cli.text.pipeline_words import told_of
 from penstock.client.records.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
 from penstock.core.errors import InvalidRequestError
 from penstock.core.quantities import count_text, size_text

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.output import print_table
-from penstock.cli.settings_text import print_settings, setting_documents
+from penstock.cli.text.settings_text import print_settings, setting_documents
 from penstock.client.groups.group_lag import LagRow, total_lag
 from penstock.client.groups.groups import EMPTY, GroupDescription, GroupMember, ListedGroup
 from penstock.core.types import TopicPartition

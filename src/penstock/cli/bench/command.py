@@ -27,12 +27,12 @@ from penstock.bench.workload import (
     PRODUCE,
     Workload,
 )
-from penstock.cli.bench_text import print_comparison, print_measurement
-from penstock.cli.bench_view import live_view
+from penstock.cli.bench.text import print_comparison, print_measurement
+from penstock.cli.bench.view import live_view
 from penstock.cli.completing import complete_topics
 from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
-from penstock.cli.settings_text import parse_settings
+from penstock.cli.text.settings_text import parse_settings
 from penstock.client.transport.addresses import parse_addresses
 from penstock.records.compression import CODEC_NAMES
 

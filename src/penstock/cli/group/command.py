@@ -15,8 +15,8 @@ import click
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
 from penstock.cli.confirmation import confirm, yes_option
-from penstock.cli.group_reset import reset_offsets
-from penstock.cli.group_text import (
+from penstock.cli.group.reset import reset_offsets
+from penstock.cli.group.text import (
     group_document,
     lag_document,
     listed_document,
@@ -33,7 +33,7 @@ from penstock.cli.options import (
     timeout_option,
 )
 from penstock.cli.output import json_line, note, print_json, print_table
-from penstock.cli.settings_text import changed_line, parse_edits
+from penstock.cli.text.settings_text import changed_line, parse_edits
 from penstock.client.cluster import Cluster
 from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of
 from penstock.client.groups.groups import GroupDescription, Groups, ListedGroup, end_offsets

@@ -11,10 +11,7 @@ from pathlib import Path
 import click
 
 from penstock.cli import exits
-from penstock.cli.log_text import batch_document, batch_line, record_document, record_line
-from penstock.cli.options import examples, json_option
-from penstock.cli.output import json_line, note
-from penstock.cli.segment_dump import (
+from penstock.cli.log.segment_dump import (
     Batch,
     Damage,
     IndexEntry,
@@ -22,6 +19,9 @@ from penstock.cli.segment_dump import (
     walk_segment,
     walk_time_index,
 )
+from penstock.cli.log.text import batch_document, batch_line, record_document, record_line
+from penstock.cli.options import examples, json_option
+from penstock.cli.output import json_line, note
 from penstock.core.errors import PenstockError
 
 Found = Batch | IndexEntry | Damage

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from penstock.cli.doctor_facts import (
+from penstock.cli.doctor.facts import (
     ClockFacts,
     DirectoryFacts,
     LimitFacts,

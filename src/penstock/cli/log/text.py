@@ -1,7 +1,7 @@
 """Batches and records of a log file as lines and as JSON (pure)."""
 
-from penstock.cli.record_text import bytes_fields, timestamp_text
-from penstock.cli.segment_dump import Batch
+from penstock.cli.log.segment_dump import Batch
+from penstock.cli.text.record_text import bytes_fields, timestamp_text
 from penstock.records.compression import CODEC_NAMES, is_known
 from penstock.records.record import Record
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 
-from penstock.cli.doctor_facts import AddressFacts, AdvertisedFacts, ClusterFacts
+from penstock.cli.doctor.facts import AddressFacts, AdvertisedFacts, ClusterFacts
 from penstock.client import calls
 from penstock.client.cluster import Cluster
 from penstock.client.transport.addresses import Address

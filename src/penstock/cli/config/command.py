@@ -8,7 +8,7 @@ broker, ask one.
 import click
 
 from penstock.cli import exits
-from penstock.cli.config_text import (
+from penstock.cli.config.text import (
     explained,
     print_one,
     print_topics,
@@ -148,7 +148,7 @@ def explain(
         raise click.BadParameter(f"{key} is not a setting. Did you mean {remedy}?")
     documents = [explained(info, loaded) for info in describe_settings() if info.key in wanted]
     if bootstrap is not None:
-        from penstock.cli.config_plan import settings_in_force  # who asks nobody needs no client
+        from penstock.cli.config.plan import settings_in_force  # who asks nobody needs no client
 
         in_force = settings_in_force(bootstrap, timeout_seconds)
         for document in documents:
@@ -183,7 +183,7 @@ def plan(
     code 1 when something cannot be done.
     """
     loaded = load(file, {})
-    from penstock.cli.config_plan import make_plan
+    from penstock.cli.config.plan import make_plan
 
     steps, problems, not_compared = make_plan(loaded, bootstrap, timeout_seconds)
     if as_json:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.cli.doctor_facts import (
+from penstock.cli.doctor.facts import (
     AddressFacts,
     ClockFacts,
     ClusterFacts,

@@ -12,15 +12,15 @@ from dataclasses import replace
 import click
 
 from penstock.cli import exits
-from penstock.cli.doctor_facts import ClusterFacts, PortFacts
-from penstock.cli.doctor_host import (
+from penstock.cli.doctor.facts import ClusterFacts, PortFacts
+from penstock.cli.doctor.host import (
     probe_clock,
     probe_directory,
     probe_limits,
     probe_port,
     probe_versions,
 )
-from penstock.cli.doctor_judging import (
+from penstock.cli.doctor.judging import (
     FINDING,
     FINE,
     NOTE,
@@ -32,7 +32,7 @@ from penstock.cli.doctor_judging import (
     judge_port,
     judge_versions,
 )
-from penstock.cli.doctor_network import newest_time_of_broker, probe_address, probe_cluster
+from penstock.cli.doctor.network import newest_time_of_broker, probe_address, probe_cluster
 from penstock.cli.options import (
     TIMEOUT_SECONDS,
     blamed_on,

@@ -1,0 +1,1 @@
+"""Texts of commands: records, settings, suggestions, and lines of input."""
