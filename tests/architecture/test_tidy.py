@@ -16,6 +16,68 @@ SOURCE = ROOT / "src" / "penstock"
 FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 70
 GENERATED = SOURCE / "protocol" / "messages"
+FILES_IN_FOLDER_MAX = 25
+ONE_FILE_FOR_EACH_API = SOURCE / "broker" / "handlers"
+SHARED_NAMES = {
+    "batches",
+    "brokers",
+    "buffers",
+    "care",
+    "change",
+    "codec",
+    "columns",
+    "command",
+    "committer",
+    "connection",
+    "coordinators",
+    "database",
+    "decisions",
+    "declared_topics",
+    "errors",
+    "framing",
+    "group_lag",
+    "groups",
+    "identity",
+    "judging",
+    "kernel",
+    "keys",
+    "limits",
+    "listener",
+    "maintenance",
+    "membership",
+    "memory_disk",
+    "model",
+    "network",
+    "opening",
+    "options",
+    "port",
+    "ports",
+    "protocol",
+    "reading",
+    "records",
+    "registry",
+    "rejects",
+    "rows",
+    "scan",
+    "schema",
+    "server",
+    "service",
+    "session",
+    "settings",
+    "shard",
+    "status",
+    "steps",
+    "table",
+    "text",
+    "topics",
+    "transactions",
+    "upsert",
+    "values",
+    "version",
+    "view",
+}
+"""Names that several folders have, because their folder says of what. A new one needs a reason:
+the reader of a traceback or of a search sees the name first."""
 BANNED_NAMES = {"utils", "common", "helpers", "misc", "util", "helper"}
 
 
@@ -67,6 +129,25 @@ def test_every_package_says_what_it_is() -> None:
         if not (folder / "__init__.py").exists()
     ]
     assert not missing
+
+
+def test_a_folder_fits_on_a_screen() -> None:
+    folders = {path.parent for path in source_files()} - {ONE_FILE_FOR_EACH_API}
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
+    assert not {
+        str(folder.relative_to(ROOT)): count
+        for folder, count in counts.items()
+        if count > FILES_IN_FOLDER_MAX
+    }
+
+
+def test_a_module_name_means_one_thing() -> None:
+    folders: dict[str, list[Path]] = {}
+    for path in source_files():
+        if path.stem != "__init__" and path.parent != ONE_FILE_FOR_EACH_API:
+            folders.setdefault(path.stem, []).append(path.parent)
+    shared = {name for name, places in folders.items() if len(places) > 1}
+    assert shared == SHARED_NAMES
 
 
 def committed_files() -> list[Path]:

@@ -23,7 +23,7 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import DiskFullError, PenstockError, StorageError
 from penstock.core.types import TopicPartition
-from penstock.node.topic_rules import log_settings, produce_rules
+from penstock.node.topic_conversion import log_settings, produce_rules
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log.partition_log import PartitionLog
