@@ -7,7 +7,7 @@ Nothing in this module decides anything.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.broker.fetch_sessions import FetchSessionCache
@@ -24,6 +24,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.coordinator.kinds import CoordinatorKind
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
 from penstock.core.deferred import Deferred
@@ -31,7 +32,7 @@ from penstock.core.errors import PeerError, PenstockError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings.current_settings import CurrentSettings
 from penstock.core.settings.tree import Settings
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.read_result import PartitionRead
@@ -146,17 +147,6 @@ class ProducerIds(Protocol):
     async def next_id(self) -> int:
         """An id that no other producer of this cluster has or had."""
         ...
-
-
-CoordinatorKind: TypeAlias = Literal["group", "transaction"]
-"""Which coordinator: of a group id, or of a transactional id."""
-
-
-COORDINATOR_TOPICS: Final[dict[str, CoordinatorKind]] = {
-    OFFSETS_TOPIC: "group",
-    TRANSACTIONS_TOPIC: "transaction",
-}
-"""Which coordinator keeps its state in which internal topic."""
 
 
 class Coordinators(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import NoReturn, TypeVar
 from uuid import UUID
 
-from penstock.broker.context import BrokerServices, CoordinatorKind, RequestContext
+from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.work.turns import TurnBudget
 from penstock.cluster.configs.described_configs import NO_LAYERS, BrokerLayers
@@ -17,6 +17,7 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.coordinator.kinds import CoordinatorKind
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import PenstockError
 from penstock.core.settings.current_settings import CurrentSettings

@@ -7,10 +7,10 @@ served when the answer is sent, so no retry is needed.
 from functools import partial
 from typing import Final
 
-from penstock.broker.context import CoordinatorKind, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.work.slices import map_in_slices
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.coordinator.kinds import KINDS_BY_KEY_TYPE, TOPICS, CoordinatorKind
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (
     Coordinator,
@@ -19,9 +19,6 @@ from penstock.protocol.messages.find_coordinator import (
 )
 
 BATCH_SINCE: Final = 4
-KINDS: Final[dict[int, CoordinatorKind]] = {0: "group", 1: "transaction"}
-"""By key type; Kafka's third, for share groups, has no coordinator here."""
-_TOPICS: Final = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 _NOBODY: Final = (-1, "", -1)
 
 
@@ -31,7 +28,7 @@ async def handle(
     """Name the leader of the key's partition."""
     is_batch = context.api_version >= BATCH_SINCE
     keys = request.coordinator_keys if is_batch else (request.key,)
-    kind = KINDS.get(request.key_type)
+    kind = KINDS_BY_KEY_TYPE.get(request.key_type)
     code = ErrorCode.INVALID_REQUEST
     if kind is not None:
         # Once for all keys: a request may have a hundred thousand.
@@ -58,7 +55,7 @@ async def handle(
 def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinator:
     image = context.services.metadata.image
     index = context.services.coordinators.partition_of(kind, key)
-    partition = image.partition(_TOPICS[kind], index)
+    partition = image.partition(TOPICS[kind], index)
     broker = None if partition is None else image.brokers.get(partition.leader)
     if broker is None:
         return _coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

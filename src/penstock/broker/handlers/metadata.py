@@ -7,7 +7,7 @@ version 0 an empty list means all topics; from version 1 on that is null, and em
 from collections.abc import Sequence
 
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from penstock.broker.context import COORDINATOR_TOPICS, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.mutations import ALWAYS_STRICT, Mutations
 from penstock.broker.partition_states import partition_states
@@ -15,6 +15,7 @@ from penstock.broker.work.slices import in_slices
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
+from penstock.coordinator.kinds import KINDS_BY_TOPIC
 from penstock.core.errors import PenstockError, ThrottledError, TopicExistsError
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
@@ -80,7 +81,7 @@ async def _create_missing(
         and image.topic(asked.name) is None
     }
     failed: dict[str, PenstockError] = {}
-    for name, kind in COORDINATOR_TOPICS.items():
+    for name, kind in KINDS_BY_TOPIC.items():
         if name in missing:
             # Internal topics have their own partitions and settings for every client.
             del missing[name]

@@ -19,13 +19,13 @@ from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import NO_SETTINGS, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.kinds import TOPICS
 from penstock.coordinator.ports import ConsumerTimes, Effects
 from penstock.coordinator.shard import Shard
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
 from penstock.core.settings.tree import Settings
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.node.coordination.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
 
@@ -99,7 +99,7 @@ def group_kind(
 
     return Kind(
         NewTopic(
-            name=OFFSETS_TOPIC,
+            name=TOPICS["group"],
             partition_count=settings.offsets_partitions,
             settings={
                 "cleanup.policy": "compact",
@@ -136,7 +136,7 @@ def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
     shared = _transaction_settings(settings)
     return Kind(
         NewTopic(
-            name=TRANSACTIONS_TOPIC,
+            name=TOPICS["transaction"],
             partition_count=settings.state_partitions,
             settings={
                 "cleanup.policy": "compact",

@@ -16,12 +16,13 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.broker.context import CoordinatorKind, ProducerIds, RequestContext
+from penstock.broker.context import ProducerIds, RequestContext
 from penstock.cluster.changes import Change
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.coordinator.driver import Answer, Phase
 from penstock.coordinator.hashing import key_partition
+from penstock.coordinator.kinds import KINDS_BY_TOPIC, TOPICS, CoordinatorKind
 from penstock.coordinator.metadata_view import TopicView
 from penstock.coordinator.runtime import Runtime
 from penstock.coordinator.shard import Asked, Producer
@@ -34,7 +35,7 @@ from penstock.core.errors import (
     TopicExistsError,
 )
 from penstock.core.settings.tree import Settings
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from penstock.core.types import TopicPartition
 from penstock.node.adapters import LoopTimer
 from penstock.node.administration.topic_administration import Topics
 from penstock.node.coordination.skipped_records import SkippedRecords
@@ -307,13 +308,7 @@ class NodeCoordinators:
     ) -> None:
         """The end of a transaction was appended to a partition, just now."""
         runtime = self._runtimes.get("group")
-        if name.topic == OFFSETS_TOPIC and runtime is not None:
+        if KINDS_BY_TOPIC.get(name.topic) == "group" and runtime is not None:
             runtime.marker_written(
                 name.partition, Producer(producer_id, producer_epoch), commits=commits
             )
-
-
-TOPICS: Final[dict[CoordinatorKind, str]] = {
-    "group": OFFSETS_TOPIC,
-    "transaction": TRANSACTIONS_TOPIC,
-}

@@ -7,9 +7,10 @@ thousands of such records, and is loaded again after each failure.
 import logging
 from typing import Final
 
+from penstock.coordinator.kinds import KINDS_BY_TOPIC
 from penstock.core.clock import Clock
 from penstock.core.limits import SKIPPED_RECORD_LINES_PER_MINUTE_MAX
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from penstock.core.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class SkippedRecords:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.counts: Final = {OFFSETS_TOPIC: 0, TRANSACTIONS_TOPIC: 0}
+        self.counts: Final = dict.fromkeys(KINDS_BY_TOPIC, 0)
         """By topic."""
         self._minute_start = -_MINUTE_SECONDS
         self._lines = 0
