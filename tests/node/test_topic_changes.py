@@ -15,6 +15,7 @@ from penstock.core.errors import DiskFullError, InvalidTopicConfigError
 from penstock.core.types import TopicPartition
 from penstock.node.administration.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
+from penstock.replication.hosting import Hosting
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.storage.log_manager import LogManager
@@ -45,7 +46,7 @@ def run(body: Body, defaults: Mapping[str, str] = {"retention.ms": "77"}) -> Non
             metadata = MetadataService(store, defaults=lambda _: dict(defaults))
             await metadata.start(tasks)
             await metadata.register_broker(BrokerImage(1, "h", 1, None, "d", 0), tasks)
-            topics = Topics(1, metadata, storage, replicas)
+            topics = Topics(metadata, Hosting(1, metadata, storage, replicas))
             await topics.create([NewTopic(name="t", partition_count=2)], validate_only=False)
             await body(topics, replicas)
             await metadata.stop()

@@ -1,9 +1,9 @@
 """Settings as each layer wants them."""
 
 from penstock.cluster.configs.topic_configs import parse_topic_settings
-from penstock.node.topic_conversion import log_settings, produce_rules
 from penstock.records.builder import CREATE_TIME, LOG_APPEND_TIME
 from penstock.records.compression import GZIP, NONE
+from penstock.replication.topic_conversion import log_settings, produce_rules
 
 
 def test_rules_for_producers() -> None:

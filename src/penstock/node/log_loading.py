@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 from penstock.cluster.configs.topic_configs import usable_topic_settings
 from penstock.cluster.image import NO_SETTINGS, MetadataImage, PartitionImage, TopicImage
 from penstock.core.types import TopicPartition
-from penstock.node.topic_conversion import log_settings
+from penstock.replication.topic_conversion import log_settings
 from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
 

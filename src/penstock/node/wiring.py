@@ -68,6 +68,7 @@ from penstock.node.settings.live_settings import LiveSettings, follow_log_level
 from penstock.node.settings.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.records import scan
+from penstock.replication.hosting import Hosting
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.disk.disk_guard import DiskGuard
 from penstock.storage.log.partition_log import PartitionLog
@@ -106,7 +107,7 @@ async def start_parts(
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
     disk = storage.disk_guard(ground.path)
-    topics = Topics(settings.node.id, metadata, storage, replicas)
+    topics = Topics(metadata, hosting := Hosting(settings.node.id, metadata, storage, replicas))
     brokers = Brokers(metadata, ground.given, topics)
     producer_ids = ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
@@ -141,7 +142,7 @@ async def start_parts(
     listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
     broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
-    await topics.host_all()
+    await hosting.host_all()
     _start_duties(ground, storage, topics, stack)
     ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
     ground.live.end_with(lambda _: brokers.follow())

@@ -1,4 +1,4 @@
-"""`TopicAdministration`: metadata decides which partitions exist; this creates and deletes logs.
+"""`Topics`: topics are created, changed and deleted in the metadata, then in the logs.
 
 The order matters. Creating: the topic is stored first, then its logs are created, then it is
 served, then the call returns. When a log cannot be created, the topic is deleted again, so that an
@@ -11,28 +11,19 @@ aside then.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from penstock.cluster.configs.setting_changes import SettingsChange
-from penstock.cluster.configs.topic_configs import TopicSettings, usable_topic_settings
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.core.errors import DiskFullError, PenstockError, StorageError
-from penstock.core.types import TopicPartition
-from penstock.node.topic_conversion import log_settings, produce_rules
-from penstock.replication.manager import ReplicaManager
-from penstock.storage.log.log_settings import LogSettings
-from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.service import StorageService
+from penstock.core.errors import PenstockError, StorageError
+from penstock.replication.hosting import Hosting
 
 logger = logging.getLogger(__name__)
 
-LOGS_AT_ONCE: Final = 8
-"""Logs created before other tasks get their turn: about a millisecond each, in system calls."""
 CHANGES_AT_ONCE: Final = 20
 """Changes of settings handled before other connections get a turn: about 5 ms of work. Refused ones
 never wait, and one request may name twenty thousand topics."""
@@ -43,22 +34,12 @@ ROOM_SECONDS = 1.0
 class Topics:
     """Creates, changes and deletes topics, logs included."""
 
-    def __init__(
-        self,
-        node_id: int,
-        metadata: MetadataService,
-        storage: StorageService,
-        replicas: ReplicaManager,
-    ) -> None:
-        self._node_id = node_id
+    def __init__(self, metadata: MetadataService, hosting: Hosting) -> None:
         self._metadata = metadata
-        self._storage = storage
-        self._replicas = replicas
+        self._hosting = hosting
         self._defaults = metadata.topic_defaults
         """The defaults that the logs use for settings that topics do not have."""
         self._one_at_a_time = asyncio.Lock()
-        self._without_room: set[str] = set()
-        """Topics with a log that found no disk space; the metadata has them already."""
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -75,17 +56,17 @@ class Topics:
 
     async def _serve(self, topic: TopicImage) -> TopicImage | PenstockError:
         """Serve a new topic, or remove it and return the error."""
-        failure = await self._host(topic)
+        failure = await self._hosting.host(topic)
         if failure is None:
             return topic
-        self._without_room.discard(topic.name)
+        self._hosting.without_room.discard(topic.name)
         (deleted,) = await self._metadata.delete_topics([topic.id])
         if isinstance(deleted, TopicImage):
             try:
-                await self._remove(deleted)
+                await self._hosting.remove(deleted)
             except StorageError:
                 # A disk that cannot delete either: the files are set aside at the next start.
-                logger.exception("what was made of the topic %s stays on the disk", topic.name)
+                logger.exception("the logs of the topic %s stay on the disk", topic.name)
         return failure
 
     async def delete(self, topic_ids: Sequence[UUID]) -> list[PenstockError | None]:
@@ -94,7 +75,7 @@ class Topics:
             outcomes = await self._metadata.delete_topics(topic_ids)
             for outcome in outcomes:
                 if isinstance(outcome, TopicImage):
-                    await self._remove(outcome)
+                    await self._hosting.remove(outcome)
             return [None if isinstance(o, TopicImage) else o for o in outcomes]
 
     async def add_partitions(
@@ -118,7 +99,7 @@ class Topics:
                     outcomes.append(error)
                     continue
                 if not validate_only:
-                    failure = await self._host(topic)
+                    failure = await self._hosting.host(topic)
                     if failure is not None:
                         logger.error("a new partition of %s is not served: %s", topic.name, failure)
                 outcomes.append(None)
@@ -141,7 +122,7 @@ class Topics:
                     outcomes.append(error)
                     continue
                 if not validate_only:
-                    self._follow_settings(topic)
+                    self._hosting.follow_settings(topic)
                 outcomes.append(None)
         return outcomes
 
@@ -153,81 +134,14 @@ class Topics:
                 return
             self._defaults = defaults
             for number, topic in enumerate(tuple(self._metadata.image.topics.values()), 1):
-                self._follow_settings(topic)
+                self._hosting.follow_settings(topic)
                 if number % CHANGES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-
-    def _follow_settings(self, topic: TopicImage) -> None:
-        """Apply the settings of a topic to its running logs."""
-        settings = self._settings(topic)
-        rules = produce_rules(settings)
-        wanted = log_settings(settings, is_adopted=topic.is_adopted)
-        for index in range(len(topic.partitions)):
-            partition = self._replicas.find(topic.name, index)
-            if partition is not None:
-                partition.rules = rules
-                # Gaps of compaction stay, whatever the policy is now.
-                had_gaps = partition.log.settings.is_compacted
-                partition.log.settings = replace(
-                    wanted, is_compacted=wanted.is_compacted or had_gaps
-                )
-
-    def _settings(self, topic: TopicImage) -> TopicSettings:
-        """The valid part of a topic's settings: stored settings must not stop a broker."""
-        settings, problems = usable_topic_settings(topic.settings, self._metadata.topic_defaults)
-        for problem in problems:
-            logger.warning("a setting of %s is not used: %s", topic.name, problem)
-        return settings
-
-    async def host_all(self) -> None:
-        """Serve every partition that the metadata places here."""
-        for topic in self._metadata.image.topics.values():
-            await self._host(topic)
 
     async def host_when_there_is_room(self) -> None:
         """Create the logs that found no disk space, as soon as there is some; until cancelled."""
         while True:
             await asyncio.sleep(ROOM_SECONDS)
-            if self._without_room:
-                names, self._without_room = self._without_room, set()
+            if self._hosting.without_room:
                 async with self._one_at_a_time:
-                    for name in names:
-                        topic = self._metadata.image.topic(name)
-                        if topic is not None:
-                            await self._host(topic)
-
-    async def _host(self, topic: TopicImage) -> StorageError | None:
-        """Serve the partitions of `topic` that are placed here, creating missing logs.
-
-        Returns the error of the first that cannot be served, if there is one.
-        """
-        settings = self._settings(topic)
-        rules = produce_rules(settings)
-        wanted_settings = log_settings(settings, is_adopted=topic.is_adopted)
-        failure: StorageError | None = None
-        for index, partition in enumerate(topic.partitions):
-            name = TopicPartition(topic.name, index)
-            if self._node_id not in partition.replicas or name in self._replicas:
-                continue
-            try:
-                log = self._open(name, topic.id, wanted_settings)
-            except StorageError as error:
-                self._replicas.refuse(name, error)
-                failure = failure or error
-                if isinstance(error, DiskFullError):
-                    self._without_room.add(topic.name)
-                continue
-            self._replicas.host(log, topic.id, partition.leader_epoch, rules)
-            if index % LOGS_AT_ONCE == LOGS_AT_ONCE - 1:
-                await asyncio.sleep(0)
-        return failure
-
-    def _open(self, name: TopicPartition, topic_id: UUID, settings: LogSettings) -> PartitionLog:
-        manager = self._storage.manager
-        return manager.get_log(name) or manager.create_log(name, topic_id, settings)
-
-    async def _remove(self, topic: TopicImage) -> None:
-        names = [TopicPartition(topic.name, index) for index in range(len(topic.partitions))]
-        for name in names:
-            self._replicas.drop(name)
-        await self._storage.delete_logs(names)
+                    await self._hosting.host_without_room()
