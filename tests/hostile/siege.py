@@ -156,9 +156,10 @@ class Siege:
         self._enter(neighbours, phase_name)
         for name in names:
             attacker.ask(f"start {name}")
+        memory_mb = 0.0
         for _ in range(round(seconds / SAMPLE_SECONDS)):
             time.sleep(SAMPLE_SECONDS)
-            phase.memory_mb = max(phase.memory_mb, self._memory_mb())
+            memory_mb = max(memory_mb, self._memory_mb())
         self._enter(neighbours, "idle")
         for name in names:
             answer = attacker.ask(f"stop {name}")
@@ -166,9 +167,14 @@ class Siege:
             phase.errors[name] = answer["errors"]
         # The last requests end after the phase.
         pause_ms = self._read()["loop_longest_pause_ms"]
-        if pause_ms > phase.longest_pause_ms and phase_name == MIX:
-            print(f"mix of {', '.join(names)}: longest pause {pause_ms:.0f} ms CPU", flush=True)
+        if phase_name == MIX and (pause_ms > phase.longest_pause_ms or memory_mb > phase.memory_mb):
+            print(
+                f"mix of {', '.join(names)}: longest pause {pause_ms:.0f} ms CPU, "
+                f"memory {memory_mb:.0f} MB",
+                flush=True,
+            )
         phase.longest_pause_ms = max(phase.longest_pause_ms, pause_ms)
+        phase.memory_mb = max(phase.memory_mb, memory_mb)
 
     def _memory_mb(self) -> float:
         return float(psutil.Process(self.broker.pid).memory_info().rss) / 1e6

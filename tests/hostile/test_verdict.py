@@ -119,6 +119,13 @@ def test_a_broken_promise_is_reported(change: Callable[[Findings], None], report
     assert problem.startswith(reported)
 
 
+def test_an_attack_whose_requests_wait_has_sent_something() -> None:
+    found = quiet()
+    no_attack(found)
+    found.phases["bombs"].errors["bombs"] = {"TimeoutError: timed out": 3}
+    assert not broken(found, BOUNDS)
+
+
 def test_a_p99_on_a_busy_host_is_reported_as_not_measured() -> None:
     found = quiet()
     slow_fetch(found)

@@ -87,8 +87,17 @@ def _pauses(found: Findings, bounds: Bounds) -> list[str]:
             problems.append(
                 f"{name}: memory of {phase.memory_mb:.0f} MB, more than {bounds.memory_mb:g} MB"
             )
-        problems += [f"{attack}: sent nothing" for attack, sent in phase.sent.items() if not sent]
+        problems += [
+            f"{attack}: sent nothing"
+            for attack, sent in phase.sent.items()
+            if not sent and not _is_held_back(phase.errors.get(attack, {}))
+        ]
     return problems
+
+
+def _is_held_back(errors: Mapping[str, int]) -> bool:
+    """Whether requests were sent that the broker did not answer in time, as it may."""
+    return any(error.startswith("TimeoutError") for error in errors)
 
 
 def _latencies(role: str, report: Mapping[str, Any], found: Findings, bounds: Bounds) -> list[str]:

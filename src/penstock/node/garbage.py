@@ -6,7 +6,7 @@ sixty thousand partitions at a time. The memory of requests is freed by referenc
 no cycles behind. Therefore:
 
 - objects that the start created are not visited;
-- objects that survive two collections are not visited again;
+- objects that survive two collections, or one that took long, are not visited again;
 - a full collection, for cycles that became garbage late, runs only while the process is idle.
 """
 
@@ -22,6 +22,9 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 3_000
 """Objects created and not freed. A collection visits this many or, every second time, twice as
 many: 0.6 ms, where 20,000 took 6 ms. All collections together take the same time. Python's default
 of 700 collects several times for each burst of requests."""
+LONG_SECONDS: Final = 0.001
+"""A collection that takes longer visited large containers, such as the names of a wide request. It
+was not needed to visit them, and it is not done twice."""
 NEVER: Final = 1_000_000_000
 """Collections of the middle generation before Python collects the oldest."""
 
@@ -40,13 +43,23 @@ def calm() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 1, NEVER)
-    gc.callbacks.append(_collected)
+    gc.callbacks.append(_Survivors().collected)
     gc.enable()
 
 
-def _collected(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop" and info["generation"] == 1:
-        gc.freeze()
+class _Survivors:
+    """Decides after each collection whether its survivors are visited again."""
+
+    def __init__(self) -> None:
+        self._begun = 0.0
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """Called by Python before and after each collection."""
+        now = time.perf_counter()
+        if phase == "start":
+            self._begun = now
+        elif info["generation"] == 1 or now - self._begun > LONG_SECONDS:
+            gc.freeze()
 
 
 async def collect_when_idle() -> None:
