@@ -148,9 +148,12 @@ class Taken(list[str]):
 
 
 def test_two_workers_may_purge_at_once() -> None:
-    manager, _ = new_log(MemoryDisk())
+    manager, log = new_log(MemoryDisk())
+    log.append(batch(), leader_epoch=0)
     manager._directories[0].doomed = Taken()
     manager.purge_deleted()
+    assert manager.get_log(PARTITION) is log
+    assert log.append(batch(), leader_epoch=0).base_offset == 1
 
 
 def test_a_full_disk_does_not_stop_a_deletion_and_the_name_is_clean_later() -> None:

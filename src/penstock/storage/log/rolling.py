@@ -1,5 +1,6 @@
-"""When a log begins a new segment. Decides only; `partition_log` does it.
+"""When a log begins a new segment; `partition_log` creates it.
 
+`is_roll_due` also writes index entries that gathered, because the size of an index on disk decides.
 By size, by the span of a relative offset, by the time between the first batch and the next, and by
 the size of an index, as in Kafka. A segment whose first batch has no timestamp (-1) rolls by the
 broker's time: each retention check calls `is_untimed_roll_due`, not each append.
@@ -13,7 +14,7 @@ from penstock.storage.log.segment import Segment
 def is_roll_due(
     active: Segment, settings: LogSettings, size: int, last_offset: int, timestamp_ms: int
 ) -> bool:
-    """Whether the next batch belongs into a new segment; writes index entries that gathered."""
+    """Write index entries that gathered; whether the next batch belongs into a new segment."""
     if (
         active.size + size > settings.segment_bytes
         or last_offset - active.base_offset > SEGMENT_RELATIVE_OFFSET_MAX
