@@ -32,7 +32,7 @@ _OPEN_PATHS: Final = ("/health/", "/metrics")
 
 
 def allowed_names(setting: str | None, host: str) -> frozenset[str]:
-    """The names of `admin.allowed_hosts`, and the name of the listener."""
+    """Return the names in `admin.allowed_hosts`, and the name of the listener."""
     names = [] if setting is None else setting.split(",")
     return frozenset(name.strip().lower() for name in [*names, host] if name.strip())
 
@@ -40,7 +40,7 @@ def allowed_names(setting: str | None, host: str) -> frozenset[str]:
 def objection(
     method: str, path: str, headers: Mapping[str, str], names: frozenset[str]
 ) -> RefusedError | None:
-    """Why a request is refused; None when it is accepted."""
+    """Return the error of a rejected request; None when it is accepted."""
     host = headers.get("host", "")
     if not path.startswith(_OPEN_PATHS) and not _is_known(host, names):
         return refused(

@@ -43,7 +43,7 @@ class StrictBuffer(ReceiveBuffer):
     def __init__(self) -> None:
         super().__init__()
         self.problem = ""
-        """Why the request was refused; empty if it was not."""
+        """Why the request was rejected; empty if it was not."""
         self._extracted = bytearray()
         self._chunks = 0
 
@@ -52,7 +52,7 @@ class StrictBuffer(ReceiveBuffer):
         return self._extracted
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Take a head or trailers out, checked."""
+        """Extract a head or trailers, and check them."""
         lines = super().maybe_extract_lines()
         if lines is None:
             return None
@@ -70,7 +70,7 @@ class StrictBuffer(ReceiveBuffer):
         return lines
 
     def maybe_extract_next_line(self) -> bytearray | None:
-        """Take the line before a chunk, or the end of one, out; checked."""
+        """Extract and check the line before a chunk, or the end of one."""
         line = super().maybe_extract_next_line()
         size = len(self) if line is None else len(line)
         if size > CHUNK_LINE_BYTES_MAX:
