@@ -106,7 +106,7 @@ class BatchSender:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions that a batch was sent to."""
+        """Return the partitions of the batches that were sent."""
         return frozenset(self._joined)
 
     def send(self, at: TopicPartition, data: bytearray | bytes) -> None:
